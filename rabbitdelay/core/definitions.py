@@ -1,0 +1,35 @@
+"""The topology as RabbitMQ definitions, for operators of brokers that clients may not change."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rabbitdelay.core.topology import Binding, Declaration, Exchange, Queue
+
+Definitions = dict[str, list[dict[str, Any]]]
+
+
+def definitions(declarations: Iterable[Declaration], *, vhost: str) -> Definitions:
+    """Return what `rabbitmqctl import_definitions` and the management UI take."""
+    result: Definitions = {"exchanges": [], "queues": [], "bindings": []}
+    for declaration in declarations:
+        section, entry = _entry(declaration)
+        result[section].append({"vhost": vhost, **entry})
+    return result
+
+
+def _entry(declaration: Declaration) -> tuple[str, dict[str, Any]]:
+    lasting = {"durable": True, "auto_delete": False}
+    match declaration:
+        case Exchange(name, type_, arguments):
+            kind = {"name": name, "type": type_, "internal": False}
+            return "exchanges", {**kind, **lasting, "arguments": arguments}
+        case Queue(name, arguments):
+            return "queues", {"name": name, **lasting, "arguments": arguments}
+        case Binding(source, destination, destination_type, key):
+            return "bindings", {
+                "source": source,
+                "destination": destination,
+                "destination_type": destination_type,
+                "routing_key": key,
+                "arguments": {},
+            }

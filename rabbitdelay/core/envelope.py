@@ -1,0 +1,131 @@
+"""The envelope: a Job as an AMQP message, and back. docs/wire-format.md is its public face.
+
+How to change it:
+
+1. A new header that old readers may ignore: add it here and to the docs; VERSION stays.
+2. Anything an old reader would get wrong: raise VERSION, keep reading every older one in `decode`
+   (jobs wait for years), add a recorded message of the old version to tests/unit/test_envelope.py,
+   and write the old version only after all consumers have been upgraded.
+3. Never give a header a new meaning. Never remove a reader.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rabbitdelay.core import identity, intake
+from rabbitdelay.errors import InvalidJob, NotAJob
+from rabbitdelay.models import BYTES, DEFAULT_TTR_MS, Job
+
+VERSION = 1
+
+_BROKER_HEADERS = frozenset({"x-death", "x-delivery-count", "x-acquired-count", "CC", "BCC"})
+_BROKER_PREFIXES = ("x-first-death-", "x-last-death-", "x-opt-")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An AMQP message, without the client library it comes from or goes to."""
+
+    body: bytes
+    headers: Mapping[str, Any]
+    message_id: str | None = None
+    content_type: str | None = None
+    timestamp_s: int | None = None
+
+
+class _Headers(BaseModel):
+    """What a putter wrote. Everything may be missing: then the topic's defaults hold."""
+
+    model_config = ConfigDict(strict=True, populate_by_name=False)
+
+    version: int = Field(VERSION, alias="rd-version")
+    put_ms: int | None = Field(None, alias="rd-put", ge=0, lt=1 << 48)
+    due_ms: int | None = Field(None, alias="rd-due", ge=0, lt=1 << 48)
+    ttr_ms: int = Field(
+        DEFAULT_TTR_MS, alias="rd-ttr", ge=intake.MIN_TTR_MS, le=intake.MAX_TTR_MS
+    )
+    attempt: int = Field(1, alias="rd-attempt", ge=1)
+    max_attempts: int | None = Field(None, alias="rd-max-attempts", ge=1)
+    token: str = Field("", alias="rd-token", max_length=64)
+    callback: str | None = Field(None, alias="rd-callback")
+
+
+def encode(job: Job) -> Message:
+    """Return the message that carries a job."""
+    headers: dict[str, Any] = {
+        "rd-version": VERSION,
+        "rd-put": job.put_ms,
+        "rd-due": job.due_ms,
+        "rd-ttr": job.ttr_ms,
+        "rd-attempt": job.attempt,
+        "rd-token": job.token,
+    }
+    if job.max_attempts is not None:
+        headers["rd-max-attempts"] = job.max_attempts
+    if job.callback is not None:
+        headers["rd-callback"] = job.callback
+    return Message(job.payload, headers, job.id, job.content_type, job.put_ms // 1000)
+
+
+def decode(message: Message, *, topic: str, now_ms: int, random_hex: str) -> Job:
+    """Return the job in a message, or raise NotAJob with the reason.
+
+    A message from somebody else with no headers of ours is a job that is due now.
+    """
+    headers = _read(message.headers)
+    timestamp_ms = None if message.timestamp_s is None else message.timestamp_s * 1000
+    put_ms = _first(headers.put_ms, timestamp_ms, now_ms)
+    due_ms = _first(headers.due_ms, put_ms)
+    return Job(
+        topic,
+        _id(message, due_ms, random_hex),
+        headers.token,
+        put_ms,
+        due_ms,
+        headers.ttr_ms,
+        message.body,
+        message.content_type or BYTES,
+        headers.attempt,
+        headers.max_attempts,
+        headers.callback,
+    )
+
+
+def fresh_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the headers without what brokers add on the way.
+
+    A message may pass each hold queue once. Brokers before 4.0 honour an `x-death` that is
+    published, and would drop a job that is sent down the ladder again with it.
+    """
+    return {
+        name: value
+        for name, value in headers.items()
+        if name not in _BROKER_HEADERS and not name.startswith(_BROKER_PREFIXES)
+    }
+
+
+def _read(headers: Mapping[str, Any]) -> _Headers:
+    try:
+        read = _Headers.model_validate(dict(headers))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise NotAJob(f"header {first['loc'][0]}: {first['msg']}") from None
+    if not 1 <= read.version <= VERSION:
+        raise NotAJob(f"rd-version {read.version} is not known here: upgrade the consumer")
+    return read
+
+
+def _id(message: Message, due_ms: int, random_hex: str) -> str:
+    if not message.message_id:
+        return identity.generate(due_ms, random_hex)
+    try:
+        return intake.check_id(message.message_id)
+    except InvalidJob as error:
+        raise NotAJob(f"message_id: {error}") from None
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)

@@ -1,0 +1,171 @@
+"""Intake: what the user passed becomes a Job, or a clear error, before anything is sent."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_json
+
+from rabbitdelay import duration
+from rabbitdelay.core import identity, ladder
+from rabbitdelay.errors import InvalidJob
+from rabbitdelay.models import BYTES, JSON, TEXT, Job, JobSpec
+
+MIN_TTR_MS = ladder.SECOND_MS
+MAX_TTR_MS = ladder.DAY_MS
+MAX_NAME_BYTES = 200
+MAX_CALLBACK_BYTES = 2_000
+DEFAULT_MAX_BODY_BYTES = 1024 * 1024
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HALF = identity.RANDOM_HEX_DIGITS
+RANDOM_HEX_DIGITS = 2 * _HALF
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a namespace takes, beyond the bounds that are the same for all."""
+
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+    max_delay_ms: int = ladder.MAX_DELAY_MS
+
+
+def make_job(spec: JobSpec, *, now_ms: int, random_hex: str, bounds: Bounds) -> Job:
+    """Return the Job that a spec asks for; `random_hex` is RANDOM_HEX_DIGITS of them."""
+    delay_ms = _delay_ms(spec, now_ms, bounds)
+    payload, content_type = encode_body(spec.body, spec.content_type, bounds.max_body_bytes)
+    due_ms = now_ms + delay_ms
+    return Job(
+        check_topic(spec.topic),
+        identity.generate(due_ms, random_hex[_HALF:]) if spec.id is None else check_id(spec.id),
+        random_hex[:_HALF],
+        now_ms,
+        due_ms,
+        _ttr_ms(spec.ttr),
+        payload,
+        content_type,
+        1,
+        _max_attempts(spec.max_attempts),
+        _callback(spec.callback),
+    )
+
+
+def check_topic(topic: str) -> str:
+    """Return the topic, or say why it cannot be one."""
+    if not isinstance(topic, str) or not topic:
+        raise InvalidJob(f"topic must be a non-empty str, not {topic!r}")
+    if len(topic) > MAX_NAME_BYTES:
+        raise InvalidJob(f"topic must be at most {MAX_NAME_BYTES} bytes, got {len(topic)}")
+    if not _TOPIC.fullmatch(topic):
+        raise InvalidJob(f"topic {topic!r} may only have A-Z a-z 0-9 . _ -")
+    return topic
+
+
+def check_id(id: str) -> str:
+    """Return the id, or say why it cannot be one."""
+    if not isinstance(id, str) or not id:
+        raise InvalidJob(f"id must be a non-empty str, not {id!r}")
+    try:
+        length = len(id.encode())
+    except UnicodeEncodeError:
+        raise InvalidJob(f"id {id!r} is not valid Unicode text") from None
+    if length > MAX_NAME_BYTES:
+        raise InvalidJob(f"id must be at most {MAX_NAME_BYTES} bytes, got {length}")
+    if "\x00" in id:
+        raise InvalidJob("id must not contain a NUL character")
+    return id
+
+
+def encode_body(body: object, content_type: str | None, max_bytes: int) -> tuple[bytes, str]:
+    """Return the body as bytes, and what they are."""
+    payload, natural_type = _payload(body)
+    if len(payload) > max_bytes:
+        raise InvalidJob(
+            f"body must be at most {max_bytes:,} bytes, got {len(payload):,}: "
+            "put a reference to it instead, or raise max_body_bytes"
+        )
+    return payload, content_type or natural_type
+
+
+def _payload(body: object) -> tuple[bytes, str]:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body), BYTES
+    try:
+        return (body.encode(), TEXT) if isinstance(body, str) else (_json(body), JSON)
+    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        raise InvalidJob(f"body of type {type(body).__name__} is not JSON-able: {error}") from None
+
+
+def _json(body: object) -> bytes:
+    """Encode as JSON, strictly: NaN and Infinity are no JSON, and other readers would choke."""
+    if isinstance(body, BaseModel):
+        return body.model_dump_json().encode()
+    payload = to_json(body)
+    if b"NaN" in payload or b"Infinity" in payload:
+        _refuse_not_a_number(body)
+    return payload
+
+
+def _refuse_not_a_number(body: object) -> None:
+    """Raise when a float in the body is not a number; a text that says NaN is fine."""
+    if isinstance(body, float) and body - body != 0:
+        raise ValueError(f"{body} is not a JSON number")
+    if isinstance(body, dict):
+        body = [*body.keys(), *body.values()]
+    if isinstance(body, list | tuple | set | frozenset):
+        for item in body:
+            _refuse_not_a_number(item)
+
+
+def _delay_ms(spec: JobSpec, now_ms: int, bounds: Bounds) -> int:
+    if spec.at is None:
+        delay_ms = duration.milliseconds(spec.delay, what="delay")
+    elif spec.delay:
+        raise InvalidJob("give either delay or at, not both")
+    else:
+        delay_ms = max(0, _unix_ms(spec.at) - now_ms)
+    ladder.check(delay_ms)
+    if delay_ms > bounds.max_delay_ms:
+        raise InvalidJob(
+            f"delay {duration.describe(delay_ms)} is above this namespace's max_delay of "
+            f"{duration.describe(bounds.max_delay_ms)}"
+        )
+    return delay_ms
+
+
+def _unix_ms(at: datetime) -> int:
+    if not isinstance(at, datetime):
+        raise InvalidJob(f"at must be a datetime, not {type(at).__name__}")
+    if at.utcoffset() is None:
+        raise InvalidJob(
+            f"at={at.isoformat()} has no time zone: pass an aware datetime, "
+            "such as datetime(..., tzinfo=UTC)"
+        )
+    return duration.milliseconds(at.astimezone(UTC) - _EPOCH, what="at")
+
+
+def _ttr_ms(ttr: float | timedelta) -> int:
+    ttr_ms = duration.milliseconds(ttr, what="ttr")
+    if not MIN_TTR_MS <= ttr_ms <= MAX_TTR_MS:
+        raise InvalidJob(f"ttr must be from 1 second to 24 hours, got {ttr_ms / 1000:g} s")
+    return ttr_ms
+
+
+def _max_attempts(value: int | None) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
+        raise InvalidJob(f"max_attempts must be a whole number from 1 to 1,000,000, not {value!r}")
+    return value
+
+
+def _callback(url: str | None) -> str | None:
+    if url is None:
+        return None
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise InvalidJob(f"callback must be an http or https URL, not {url!r}")
+    if len(url.encode()) > MAX_CALLBACK_BYTES:
+        raise InvalidJob(f"callback must be at most {MAX_CALLBACK_BYTES} bytes")
+    return url

@@ -1,0 +1,153 @@
+"""The outbox: puts on their way, from the call until the broker's confirm can be trusted.
+
+Two rules this file owns:
+
+1. A put is resolved once: confirmed, expired or refused. Until then it is in exactly one place:
+   waiting to be sent, sent, or confirmed by a queue that has yet to settle.
+2. What was sent and not resolved when a connection is lost goes again, in the same order, with
+   the same id and token. A put may arrive twice, and never not at all.
+
+Times are seconds on a monotonic clock.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rabbitdelay.models import Job
+
+FRESH_SECONDS = 1.0
+"""A put that waited longer than this before it was sent goes with the rest of its delay."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """A put on its way."""
+
+    job: Job
+    put_at: float
+    """When it was called."""
+    deadline: float
+    """When its caller stops waiting."""
+    resolve: Callable[["Pending", Exception | None], None]
+    """Told once: with None when confirmed, else with the error."""
+    position: int = 0
+    """Its place among many that were put together."""
+    sent: bool = False
+    """Whether it ever left this process: then it may have arrived."""
+    safe_at: float = 0.0
+    """When the youngest queue on its path will have settled."""
+    resolved: bool = False
+
+    def remaining_delay_ms(self, now: float) -> int:
+        """The delay to send it with: what was asked, less what it already waited here.
+
+        A short wait is not taken off: 60 s is one hop, 59.98 s are three.
+        """
+        delay_ms = self.job.due_ms - self.job.put_ms
+        waited = now - self.put_at
+        if waited < FRESH_SECONDS:
+            return delay_ms
+        return max(0, delay_ms - int(waited * 1000))
+
+
+class Outbox:
+    """The puts on their way over one connection after another."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Pending] = deque()
+        self._sent: dict[int, Pending] = {}
+        self._settling: list[Pending] = []
+        self._next_tag = 1
+        self._lowest_tag = 1
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._sent) + len(self._settling)
+
+    def __iter__(self) -> Iterator[Pending]:
+        yield from self._sent.values()
+        yield from self._settling
+        yield from self._waiting
+
+    def add(self, pending: Pending) -> None:
+        """Take a put that is to be sent."""
+        self._waiting.append(pending)
+
+    def put_back(self, *pending: Pending) -> None:
+        """Take back puts that could not be sent after all, to be the next ones."""
+        self._waiting.extendleft(reversed(pending))
+
+    def discard(self, pending: Pending) -> None:
+        """Forget a put, wherever it is."""
+        self._drop({id(pending)})
+
+    def next(self) -> Pending | None:
+        """Hand out the next put to send."""
+        while self._waiting:
+            pending = self._waiting.popleft()
+            if not pending.resolved:
+                return pending
+        return None
+
+    def sent(self, pending: Pending, safe_at: float) -> None:
+        """Note that a put went out, on a channel that counts its messages from 1."""
+        pending.sent = True
+        pending.safe_at = safe_at
+        self._sent[self._next_tag] = pending
+        self._next_tag += 1
+
+    def confirmed(self, tag: int, *, multiple: bool, now: float) -> list[Pending]:
+        """Note a confirm; return the puts that are done. The others wait for their queue."""
+        done: list[Pending] = []
+        for pending in self._pop(tag, multiple=multiple):
+            (done if pending.safe_at <= now else self._settling).append(pending)
+        return done
+
+    def settled(self, now: float) -> list[Pending]:
+        """Return the confirmed puts whose queues have settled by now."""
+        if not self._settling:
+            return []
+        done = [pending for pending in self._settling if pending.safe_at <= now]
+        self._settling = [pending for pending in self._settling if pending.safe_at > now]
+        return done
+
+    def refused(self, tag: int, *, multiple: bool) -> list[Pending]:
+        """Note that the broker did not take these; return them, to be added again later."""
+        return self._pop(tag, multiple=multiple)
+
+    def returned(self, token: str) -> Pending | None:
+        """Note that the broker had nowhere to put this one; its confirm will mean nothing."""
+        for tag, pending in self._sent.items():
+            if pending.job.token == token:
+                return self._sent.pop(tag)
+        return None
+
+    def connection_lost(self) -> None:
+        """Everything that is not resolved is to be sent again, in order; tags start anew."""
+        again = [*self._settling, *self._sent.values()]
+        self._settling.clear()
+        self._sent.clear()
+        self._next_tag = self._lowest_tag = 1
+        self._waiting.extendleft(pending for pending in reversed(again) if not pending.resolved)
+
+    def expire(self, now: float) -> list[Pending]:
+        """Return the puts whose callers have stopped waiting. A confirm no longer matters."""
+        late = [pending for pending in self if pending.deadline <= now and not pending.resolved]
+        if late:
+            self._drop({id(pending) for pending in late})
+        return late
+
+    def _pop(self, tag: int, *, multiple: bool) -> list[Pending]:
+        if not multiple:
+            pending = self._sent.pop(tag, None)
+            self._lowest_tag += tag == self._lowest_tag
+            return [] if pending is None else [pending]
+        tags = range(self._lowest_tag, tag + 1)
+        self._lowest_tag = max(self._lowest_tag, tag + 1)
+        found = (self._sent.pop(number, None) for number in tags)
+        return [pending for pending in found if pending is not None]
+
+    def _drop(self, identities: set[int]) -> None:
+        self._waiting = deque(item for item in self._waiting if id(item) not in identities)
+        self._settling = [item for item in self._settling if id(item) not in identities]
+        self._sent = {tag: item for tag, item in self._sent.items() if id(item) not in identities}

@@ -1,0 +1,262 @@
+"""The topology: what must be declared for jobs to flow, as data, in order.
+
+::
+
+    put ─► level y ─► level mo ─► … ─► level cs ─► ready ─► ready queue of the topic
+             │  ▲        │  ▲             (exchanges; a digit 0 passes straight down)
+             ▼  │        ▼  │
+           hold queues of a level: one TTL each, dead-lettering to the next lower level
+
+Two rules this file owns:
+
+1. Queue arguments can never change once a queue exists. To change one, raise VERSION: the names
+   change with it, old and new live side by side, and every job carries its due time.
+2. Every exchange has an alternate exchange that leads to `unrouted`. Without it the jobs of one
+   vanished topic stop a hold queue for all topics: the broker's dead-letter worker has a window
+   of 32 messages and retries every 180 s (seen also as NServiceBus.RabbitMQ issue 1407).
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rabbitdelay.core import ladder
+from rabbitdelay.errors import InvalidConfiguration
+
+VERSION = 1
+DELIVERY_LIMIT = 20
+"""How often the broker redelivers a job whose consumer died with it, before it is buried."""
+UNLIMITED_DELIVERIES = 2_000_000_000
+"""For queues that people only look into: RabbitMQ 4 drops a message after 20 looks by default."""
+SETTLING_MS = 10_000
+"""How long a new queue is announced as not yet safe. Well above the 3 s it needs."""
+
+QueueType = Literal["quorum", "classic"]
+Argument = str | int
+
+_NAMESPACE = re.compile(r"[A-Za-z0-9_-]{1,40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A durable exchange."""
+
+    name: str
+    type: Literal["topic", "direct", "fanout"]
+    arguments: dict[str, Argument] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A durable queue."""
+
+    name: str
+    arguments: dict[str, Argument] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A binding from an exchange to a queue or another exchange."""
+
+    source: str
+    destination: str
+    destination_type: Literal["queue", "exchange"]
+    key: str
+
+
+Declaration = Exchange | Queue | Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A queue with its bindings: the smallest thing that is made at once."""
+
+    queue: Queue
+    bindings: tuple[Binding, ...]
+
+    @property
+    def declarations(self) -> tuple[Declaration, ...]:
+        """The queue first, then what leads to it."""
+        return (self.queue, *self.bindings)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The names and arguments of one namespace."""
+
+    namespace: str = "rabbitdelay"
+    queue_type: QueueType = "quorum"
+
+    def __post_init__(self) -> None:
+        if not _NAMESPACE.fullmatch(self.namespace):
+            raise InvalidConfiguration(
+                f"namespace {self.namespace!r} must be 1 to 40 of A-Z a-z 0-9 _ - (no dots)"
+            )
+        if self.queue_type not in ("quorum", "classic"):
+            raise InvalidConfiguration(
+                f"queue type {self.queue_type!r} must be 'quorum' or 'classic'"
+            )
+
+    # Names
+
+    @property
+    def prefix(self) -> str:
+        """What every name of this namespace and version begins with."""
+        return f"{self.namespace}.v{VERSION}."
+
+    @property
+    def ready_exchange(self) -> str:
+        """Where jobs that are due are routed by topic."""
+        return f"{self.prefix}ready"
+
+    @property
+    def buried_exchange(self) -> str:
+        """Where jobs that were given up on are routed by topic."""
+        return f"{self.prefix}buried"
+
+    @property
+    def unrouted(self) -> str:
+        """The exchange and the queue of what could not be routed."""
+        return f"{self.prefix}unrouted"
+
+    @property
+    def settling(self) -> str:
+        """The exchange and the queue of announcements: one for each queue made just now."""
+        return f"{self.prefix}settling"
+
+    def level_exchange(self, index: int) -> str:
+        """The exchange of a level; below the last one comes ready."""
+        if index == ladder.READY_INDEX:
+            return self.ready_exchange
+        return f"{self.prefix}level.{ladder.LEVELS[index].name}"
+
+    def hold_queue(self, hop: ladder.Hop) -> str:
+        """The hold queue of a hop."""
+        return f"{self.prefix}hold.{hop.label}"
+
+    def ready_queue(self, topic: str) -> str:
+        """The ready queue of a topic."""
+        return f"{self.prefix}ready.{topic}"
+
+    def buried_queue(self, topic: str) -> str:
+        """The buried queue of a topic."""
+        return f"{self.prefix}buried.{topic}"
+
+    # Declarations, in the order they must be made
+
+    def base(self) -> tuple[Declaration, ...]:
+        """What every namespace has: the exchanges, `unrouted` and `settling`."""
+        return (
+            Exchange(self.unrouted, "fanout"),
+            Queue(self.unrouted, self._kept_arguments()),
+            Binding(self.unrouted, self.unrouted, "queue", ""),
+            *(self._exchange(name, "topic") for name in self._level_exchanges()),
+            self._exchange(self.buried_exchange, "direct"),
+            *self._passes(),
+            Exchange(self.settling, "fanout"),
+            Queue(self.settling, {"x-queue-type": "classic", "x-message-ttl": SETTLING_MS}),
+            Binding(self.settling, self.settling, "queue", ""),
+        )
+
+    def hold(self, hop: ladder.Hop) -> Part:
+        """The hold queue of one digit, and the binding that leads to it."""
+        name = self.hold_queue(hop)
+        arguments: dict[str, Argument] = {
+            "x-queue-type": self.queue_type,
+            "x-message-ttl": hop.hold_ms,
+            "x-dead-letter-exchange": self.level_exchange(hop.level.index + 1),
+        }
+        key = f"{_stars(hop.level.index)}{hop.digit}.#"
+        source = self.level_exchange(hop.level.index)
+        return Part(
+            Queue(name, arguments | self._safe_dead_lettering()),
+            (Binding(source, name, "queue", key),),
+        )
+
+    def topic(self, topic: str) -> tuple[Part, Part]:
+        """The buried queue of a topic, and then its ready queue, which dead-letters there."""
+        buried, ready = self.buried_queue(topic), self.ready_queue(topic)
+        key = _stars(ladder.READY_INDEX) + topic
+        return (
+            Part(
+                Queue(buried, self._kept_arguments()),
+                (Binding(self.buried_exchange, buried, "queue", topic),),
+            ),
+            Part(
+                Queue(ready, self._ready_arguments(topic)),
+                # Eight stars, never `#.topic`: `#.b` would also take the jobs of the topic `a.b`.
+                (Binding(self.ready_exchange, ready, "queue", key),),
+            ),
+        )
+
+    def path(self, digits: ladder.Digits, topic: str) -> tuple[Part, ...]:
+        """Everything a job passes through, in order: its hold queues, then its topic."""
+        return (*(self.hold(hop) for hop in ladder.hops(digits)), *self.topic(topic))
+
+    def all_holds(self) -> Iterator[Part]:
+        """Every hold queue of the ladder."""
+        for level in ladder.LEVELS:
+            for digit in range(1, level.highest_digit + 1):
+                yield self.hold(ladder.Hop(level, digit))
+
+    def plan(
+        self, hops: Iterable[ladder.Hop] = (), topics: Iterable[str] = ()
+    ) -> tuple[Declaration, ...]:
+        """The base, these hold queues and these topics, in the order to make them."""
+        parts = [self.hold(hop) for hop in hops]
+        parts += [part for topic in topics for part in self.topic(topic)]
+        return (*self.base(), *(item for part in parts for item in part.declarations))
+
+    # Pieces
+
+    def _level_exchanges(self) -> list[str]:
+        return [self.level_exchange(index) for index in range(ladder.READY_INDEX + 1)]
+
+    def _passes(self) -> Iterator[Binding]:
+        for level in ladder.LEVELS:
+            yield Binding(
+                self.level_exchange(level.index),
+                self.level_exchange(level.index + 1),
+                "exchange",
+                f"{_stars(level.index)}0.#",
+            )
+
+    def _exchange(self, name: str, type_: Literal["topic", "direct"]) -> Exchange:
+        return Exchange(name, type_, {"alternate-exchange": self.unrouted})
+
+    def _ready_arguments(self, topic: str) -> dict[str, Argument]:
+        arguments: dict[str, Argument] = {
+            "x-queue-type": self.queue_type,
+            "x-dead-letter-exchange": self.buried_exchange,
+            "x-dead-letter-routing-key": topic,
+        }
+        if self.queue_type == "quorum":
+            arguments["x-delivery-limit"] = DELIVERY_LIMIT
+        return arguments | self._safe_dead_lettering()
+
+    def _kept_arguments(self) -> dict[str, Argument]:
+        if self.queue_type == "classic":
+            return {"x-queue-type": "classic"}
+        return {
+            "x-queue-type": "quorum",
+            "x-delivery-limit": UNLIMITED_DELIVERIES,
+            "x-queue-leader-locator": "balanced",
+        }
+
+    def _safe_dead_lettering(self) -> dict[str, Argument]:
+        """Dead-letter with confirms, and with leaders spread over the nodes.
+
+        At-least-once needs `reject-publish`; no length limit is set, so nothing is rejected.
+        """
+        if self.queue_type == "classic":
+            return {}
+        return {
+            "x-dead-letter-strategy": "at-least-once",
+            "x-overflow": "reject-publish",
+            "x-queue-leader-locator": "balanced",
+        }
+
+
+def _stars(count: int) -> str:
+    return "*." * count

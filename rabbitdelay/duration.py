@@ -1,0 +1,67 @@
+"""Durations: what people write (`30`, `0.25`, `1h30m`, a timedelta) as whole milliseconds.
+
+A fraction of a millisecond is rounded up, like every delay: never early.
+"""
+
+import math
+import re
+from datetime import timedelta
+
+from rabbitdelay.errors import InvalidJob
+
+MILLISECONDS_PER_UNIT = {
+    "y": 360 * 86_400_000,
+    "mo": 30 * 86_400_000,
+    "w": 7 * 86_400_000,
+    "d": 86_400_000,
+    "h": 3_600_000,
+    "m": 60_000,
+    "s": 1_000,
+    "ms": 1,
+}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(mo|ms|[ywdhms])")
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+
+
+def milliseconds(value: float | timedelta, *, what: str) -> int:
+    """Return seconds or a timedelta as whole milliseconds; `what` names it in the error."""
+    if isinstance(value, timedelta):
+        return -(-value // timedelta(milliseconds=1))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidJob(
+            f"{what} must be a number of seconds or a timedelta, not {type(value).__name__}"
+        )
+    if isinstance(value, int):
+        return value * 1000
+    if not math.isfinite(value):
+        raise InvalidJob(f"{what} must be a finite number of seconds, not {value}")
+    # Through microseconds: 0.1 + 0.2 is 300 ms, and not 300.00000000000004 rounded up to 301.
+    return math.ceil(round(value * 1_000_000) / 1000)
+
+
+def parse(text: str, *, what: str) -> int:
+    """Return `1h30m`, `250ms`, `1.5h` or a bare number of seconds as whole milliseconds."""
+    compact = text.strip().replace(" ", "").lower()
+    if re.fullmatch(r"\d+(?:\.\d+)?", compact):
+        return milliseconds(float(compact), what=what)
+    if not _WHOLE.fullmatch(compact):
+        raise InvalidJob(
+            f"{what} {text!r} is not a duration: write seconds, or a number with a unit "
+            "(y mo w d h m s ms), like 30m, 1h30m or 250ms"
+        )
+    total = sum(
+        float(number) * MILLISECONDS_PER_UNIT[unit] for number, unit in _PART.findall(compact)
+    )
+    return math.ceil(round(total * 1000) / 1000)
+
+
+def describe(duration_ms: int) -> str:
+    """Return a duration as people write it: `1h30m`, `7d`, `250ms`."""
+    if duration_ms == 0:
+        return "0s"
+    parts: list[str] = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, duration_ms = divmod(duration_ms, MILLISECONDS_PER_UNIT[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts)

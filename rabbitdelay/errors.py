@@ -1,0 +1,124 @@
+"""The whole tree of errors.
+
+::
+
+    RabbitDelayError
+    ├── InvalidJob              a put refused before anything was sent: a bad argument
+    ├── NotAJob                 a message in a topic's queue that cannot be understood
+    ├── InvalidConfiguration    a bad URL, namespace or option
+    ├── ConnectionFailed        no connection to the broker
+    │   ├── BrokerUnreachable       nobody answers there
+    │   ├── LoginRefused            wrong user or password
+    │   ├── VhostRefused            the vhost is missing, or closed to this user
+    │   └── CertificateRefused      TLS was refused, by them or by us
+    ├── TopologyError           the exchanges and queues are not as they must be
+    │   ├── TopologyMissing         not there, and this client may not declare
+    │   ├── TopologyConflict        there, with other arguments
+    │   └── PermissionRefused       the user may not do this
+    ├── OutcomeUnknown          a put was not confirmed in time; `sent` tells whether it may arrive
+    │   └── BrokerBlocked           because the broker has raised a memory or disk alarm
+    ├── JobRefused              the broker would take the put nowhere
+    ├── PutManyFailed           some of many were not confirmed; it tells which
+    ├── ClientClosed            the client was closed before or during the call
+    └── BrokerProcessError      the private broker could not be started or stopped
+
+Every error says what to do. None of them carries a password.
+"""
+
+from collections.abc import Sequence
+
+
+class RabbitDelayError(Exception):
+    """What every error of this package is."""
+
+
+class InvalidJob(RabbitDelayError, ValueError):
+    """A put was refused before anything was sent: one of its arguments is wrong."""
+
+
+class NotAJob(RabbitDelayError, ValueError):
+    """A message in a topic's queue cannot be understood as a job."""
+
+
+class InvalidConfiguration(RabbitDelayError, ValueError):
+    """A URL, a namespace or an option is wrong."""
+
+
+class ConnectionFailed(RabbitDelayError):
+    """There is no connection to the broker."""
+
+
+class BrokerUnreachable(ConnectionFailed):
+    """Nobody answers at the broker's address."""
+
+
+class LoginRefused(ConnectionFailed):
+    """The broker refuses this user or password."""
+
+
+class VhostRefused(ConnectionFailed):
+    """The virtual host is missing, or this user may not enter it."""
+
+
+class CertificateRefused(ConnectionFailed):
+    """The TLS handshake failed: a certificate was not accepted."""
+
+
+class TopologyError(RabbitDelayError):
+    """The exchanges and queues of the namespace are not as they must be."""
+
+
+class TopologyMissing(TopologyError):
+    """An exchange or queue is missing and this client may not declare it."""
+
+
+class TopologyConflict(TopologyError):
+    """An exchange or queue exists with other arguments than this namespace needs."""
+
+
+class PermissionRefused(TopologyError):
+    """The broker's permissions do not let this user do that."""
+
+
+class OutcomeUnknown(RabbitDelayError):
+    """A put was not confirmed before its timeout.
+
+    `sent` is False when it never left this process: then it certainly did not arrive.
+    """
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class BrokerBlocked(OutcomeUnknown):
+    """A put was not confirmed because the broker has raised a memory or disk alarm."""
+
+
+class JobRefused(RabbitDelayError):
+    """The broker returned or refused the put, and the job is not kept anywhere."""
+
+
+class PutManyFailed(RabbitDelayError):
+    """put_many stopped early.
+
+    `confirmed` is how many jobs the broker has. `unconfirmed` are the positions, in the order of
+    the input, of those that were taken from it and not confirmed. `taken` is how many were taken
+    from the input; whatever comes after them was not looked at.
+    """
+
+    def __init__(
+        self, message: str, *, confirmed: int, unconfirmed: Sequence[int], taken: int
+    ) -> None:
+        super().__init__(message)
+        self.confirmed = confirmed
+        self.unconfirmed = tuple(unconfirmed)
+        self.taken = taken
+
+
+class ClientClosed(RabbitDelayError):
+    """The client was closed before or during the call."""
+
+
+class BrokerProcessError(RabbitDelayError):
+    """The private broker could not be started, reached or stopped."""

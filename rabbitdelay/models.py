@@ -1,0 +1,130 @@
+"""The values people hold: what they ask for (JobSpec) and what came of it (Job)."""
+
+import json
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict
+
+from rabbitdelay import duration
+from rabbitdelay.errors import InvalidJob
+
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+BYTES = "application/octet-stream"
+
+DEFAULT_TTR_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job as asked for: the arguments of put, to be given to put_many.
+
+    The job is guaranteed not to be ready before its time; it may be ready slightly after.
+    """
+
+    topic: str
+    """The kind of job: at most 200 of `A-Z a-z 0-9 . _ -`."""
+    body: Any = None
+    """A JSON-able value, a pydantic model, a str or bytes."""
+    _: KW_ONLY
+    delay: float | timedelta = 0
+    """How long to wait, in seconds or as a timedelta; at most 9 years. Rounded up."""
+    at: datetime | None = None
+    """When it is due, instead of a delay. Aware. A time that has passed means now."""
+    ttr: float | timedelta = DEFAULT_TTR_MS / 1000
+    """How long one consumer may hold it: 1 s to 24 h."""
+    id: str | None = None
+    """Its name, at most 200 bytes; generated when absent."""
+    max_attempts: int | None = None
+    """How often it may be tried before it is buried; the topic's default when absent."""
+    callback: str | None = None
+    """An http or https URL for consumers that call one."""
+    content_type: str | None = None
+    """What a str or bytes body is, if not plain text or plain bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as the broker has it."""
+
+    topic: str
+    id: str
+    token: str
+    """Random, one per put: tells two jobs with the same id apart."""
+    put_ms: int
+    """When it was put, in milliseconds since 1970."""
+    due_ms: int
+    """When it is due, in milliseconds since 1970, by the putter's clock."""
+    ttr_ms: int
+    payload: bytes = field(repr=False)
+    """The body as it travels."""
+    content_type: str = JSON
+    attempt: int = 1
+    max_attempts: int | None = None
+    callback: str | None = None
+
+    @property
+    def put(self) -> datetime:
+        """When it was put."""
+        return datetime.fromtimestamp(self.put_ms / 1000, UTC)
+
+    @property
+    def due(self) -> datetime:
+        """When it is due."""
+        return datetime.fromtimestamp(self.due_ms / 1000, UTC)
+
+    @property
+    def delay(self) -> timedelta:
+        """How long it was asked to wait."""
+        return timedelta(milliseconds=self.due_ms - self.put_ms)
+
+    @property
+    def ttr(self) -> timedelta:
+        """How long one consumer may hold it."""
+        return timedelta(milliseconds=self.ttr_ms)
+
+    @property
+    def body(self) -> Any:  # noqa: ANN401 - whatever JSON holds
+        """The body as it was given: parsed JSON, a str, or bytes."""
+        media_type = self.content_type.partition(";")[0].strip().lower()
+        if media_type == JSON:
+            return json.loads(self.payload)
+        return self.payload.decode() if media_type == "text/plain" else self.payload
+
+
+def _duration(value: object) -> object:
+    """Let durations in files be numbers of seconds or text like `30m`."""
+    if isinstance(value, str):
+        return timedelta(milliseconds=duration.parse(value, what="duration"))
+    return value if isinstance(value, timedelta) else _seconds(value)
+
+
+def _seconds(value: object) -> timedelta:
+    if isinstance(value, int | float):
+        return timedelta(milliseconds=duration.milliseconds(value, what="duration"))
+    raise InvalidJob(f"a duration must be seconds or text like '30m', not {value!r}")
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+
+
+class JobLine(BaseModel):
+    """One line of a `jobs.jsonl`: a JobSpec as JSON, with durations as people write them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topic: str
+    body: Any = None
+    delay: Duration = timedelta(0)
+    at: AwareDatetime | None = None
+    ttr: Duration = timedelta(milliseconds=DEFAULT_TTR_MS)
+    id: str | None = None
+    max_attempts: int | None = None
+    callback: str | None = None
+    content_type: str | None = None
+
+    def spec(self) -> JobSpec:
+        """Return it as what put_many takes."""
+        return JobSpec(**{name: getattr(self, name) for name in type(self).model_fields})

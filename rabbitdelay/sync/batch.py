@@ -1,0 +1,68 @@
+"""A batch: what became of the many jobs of one put_many."""
+
+import threading
+from collections.abc import Callable
+
+from rabbitdelay.core.outbox import Pending
+from rabbitdelay.errors import PutManyFailed
+from rabbitdelay.models import Job
+
+OnConfirmed = Callable[[Job], None]
+
+
+class Batch:
+    """Counts on the I/O thread, waits on the caller's.
+
+    It keeps the failures alone: putting stops at the first, so there are never more of them than
+    the window has room for, however many jobs there are.
+    """
+
+    def __init__(self, on_confirmed: OnConfirmed | None) -> None:
+        self._on_confirmed = on_confirmed
+        self._changed = threading.Condition(threading.Lock())
+        self._taken = 0
+        self._confirmed = 0
+        self._failures: dict[int, Exception] = {}
+
+    @property
+    def failed(self) -> bool:
+        """Whether to stop taking more."""
+        return bool(self._failures)
+
+    def take(self) -> int:
+        """Return the position of the next job."""
+        self._taken += 1
+        return self._taken - 1
+
+    def refuse(self, position: int, error: Exception) -> None:
+        """Note a job that never left."""
+        with self._changed:
+            self._failures[position] = error
+
+    def resolved(self, pending: Pending, error: Exception | None) -> None:
+        """Note what became of a job that was sent."""
+        if error is None and self._on_confirmed is not None:
+            self._on_confirmed(pending.job)
+        with self._changed:
+            if error is None:
+                self._confirmed += 1
+            else:
+                self._failures[pending.position] = error
+            self._changed.notify()
+
+    def wait(self) -> int:
+        """Wait until everything is resolved; return how many, or raise PutManyFailed."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._confirmed + len(self._failures) == self._taken
+            )
+        if not self._failures:
+            return self._confirmed
+        position = min(self._failures)
+        raise PutManyFailed(
+            f"put_many stopped at position {position}: {self._failures[position]} "
+            f"({self._confirmed} of the {self._taken} jobs taken are confirmed)",
+            confirmed=self._confirmed,
+            unconfirmed=sorted(self._failures),
+            taken=self._taken,
+        ) from self._failures[position]

@@ -1,0 +1,299 @@
+"""The client: what people call."""
+
+import os
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from rabbitdelay import locate
+from rabbitdelay.core import intake
+from rabbitdelay.core.outbox import Pending
+from rabbitdelay.core.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology import QueueType, Topology
+from rabbitdelay.errors import ClientClosed, OutcomeUnknown, RabbitDelayError
+from rabbitdelay.models import DEFAULT_TTR_MS, Job, JobSpec
+from rabbitdelay.sync.batch import Batch, OnConfirmed
+from rabbitdelay.sync.publisher import Publisher
+from rabbitdelay.sync.window import Window
+
+WINDOW_BYTES = 64 * 1024 * 1024
+
+
+class Client:
+    """Puts jobs. Any number of threads may share one.
+
+    Args:
+        url: The broker, `amqp://user:password@host:port/vhost` or `amqps://`; several nodes of a
+            cluster with commas between them. Default: RABBITDELAY_URL, else the private node
+            that `rabbitdelay broker start` started, else amqp://localhost.
+        namespace: What all names on the broker begin with.
+        declare: Whether missing exchanges and queues are made. False for locked-down brokers.
+        queue_type: "quorum", replicated and safe, or "classic", for one node and most speed.
+        timeout: How long a put may take, in seconds, reconnects included.
+        connect_timeout: How long to wait for the first connection, in seconds.
+        window: How many puts may be on their way at once; further ones wait.
+        max_body_bytes: The largest body that is taken.
+        settle_seconds: How old a new quorum queue must be before a put through it returns. Less
+            than 3 risks the jobs in it when the broker is killed right then.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "rabbitdelay",
+        declare: bool = True,
+        queue_type: QueueType = "quorum",
+        timeout: float = 30.0,
+        connect_timeout: float = 10.0,
+        window: int = 2_000,
+        max_body_bytes: int = intake.DEFAULT_MAX_BODY_BYTES,
+        settle_seconds: float = SETTLE_SECONDS,
+    ) -> None:
+        self._addresses = locate.locate(url)
+        self._topology = Topology(namespace, queue_type)
+        self._declare = declare
+        self._timeout = timeout
+        self._connect_timeout = connect_timeout
+        self._window_puts = window
+        self._bounds = intake.Bounds(max_body_bytes)
+        self._settle_seconds = settle_seconds
+        self._closed = False
+        self._begin_anew()
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        addresses = ",".join(map(str, self._addresses))
+        return f"Client({addresses!r}, namespace={self._topology.namespace!r})"
+
+    @property
+    def topology(self) -> Topology:
+        """The names this client uses on the broker."""
+        return self._topology
+
+    def connect(self) -> None:
+        """Connect now, and not with the first put."""
+        self._running_publisher()
+
+    def put(
+        self,
+        topic: str,
+        body: Any = None,  # noqa: ANN401 - whatever is JSON-able
+        *,
+        delay: float | timedelta = 0,
+        at: datetime | None = None,
+        ttr: float | timedelta = DEFAULT_TTR_MS / 1000,
+        id: str | None = None,
+        max_attempts: int | None = None,
+        callback: str | None = None,
+        content_type: str | None = None,
+        timeout: float | None = None,
+    ) -> Job:
+        """Put a job, and return when the broker has confirmed it.
+
+        The arguments are those of JobSpec. The job is guaranteed not to be ready before its time;
+        it may be ready slightly after.
+
+        Raises:
+            InvalidJob: An argument is wrong; nothing was sent.
+            OutcomeUnknown: Not confirmed within the timeout; `sent` tells whether it may arrive.
+            TopologyError: A queue is missing, has other arguments, or may not be made.
+            ConnectionFailed: There has been no connection to the broker yet.
+        """
+        self._refuse_on_io_thread()
+        spec = JobSpec(
+            topic,
+            body,
+            delay=delay,
+            at=at,
+            ttr=ttr,
+            id=id,
+            max_attempts=max_attempts,
+            callback=callback,
+            content_type=content_type,
+        )
+        return self._put_one(spec, timeout).result()
+
+    def put_nowait(
+        self,
+        topic: str,
+        body: Any = None,  # noqa: ANN401 - whatever is JSON-able
+        *,
+        delay: float | timedelta = 0,
+        at: datetime | None = None,
+        ttr: float | timedelta = DEFAULT_TTR_MS / 1000,
+        id: str | None = None,
+        max_attempts: int | None = None,
+        callback: str | None = None,
+        content_type: str | None = None,
+        timeout: float | None = None,
+    ) -> Future[Job]:
+        """Put a job, and return a future that has the Job when the broker has confirmed it.
+
+        It waits only while the window is full. The future's callbacks run on the I/O thread: they
+        must not wait for anything.
+        """
+        spec = JobSpec(
+            topic,
+            body,
+            delay=delay,
+            at=at,
+            ttr=ttr,
+            id=id,
+            max_attempts=max_attempts,
+            callback=callback,
+            content_type=content_type,
+        )
+        return self._put_one(spec, timeout)
+
+    def put_many(
+        self,
+        specs: Iterable[JobSpec],
+        *,
+        timeout: float | None = None,
+        on_confirmed: OnConfirmed | None = None,
+    ) -> int:
+        """Put many jobs, from a generator too, and return how many the broker has confirmed.
+
+        `timeout` is for each job. `on_confirmed` is called with each confirmed Job, on the I/O
+        thread.
+
+        Raises:
+            PutManyFailed: It stopped at the first job that failed, and says which are confirmed.
+        """
+        self._refuse_on_io_thread()
+        batch = Batch(on_confirmed)
+        for spec in self._guarded(specs, batch):
+            position = batch.take()
+            try:
+                self._send(spec, timeout, batch.resolved, position)
+            except RabbitDelayError as error:
+                batch.refuse(position, error)
+            if batch.failed:
+                break
+        return batch.wait()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Wait for what is on its way, at most `timeout` seconds, and close."""
+        self._closed = True
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None and self._process_id == os.getpid():
+            publisher.close(self._timeout if timeout is None else timeout)
+
+    # The way of a put
+
+    def _put_one(self, spec: JobSpec, timeout: float | None) -> Future[Job]:
+        future: Future[Job] = Future()
+        future.set_running_or_notify_cancel()
+
+        def resolved(pending: Pending, error: Exception | None) -> None:
+            if error is None:
+                future.set_result(pending.job)
+            else:
+                future.set_exception(error)
+
+        self._send(spec, timeout, resolved)
+        return future
+
+    def _send(
+        self,
+        spec: JobSpec,
+        timeout: float | None,
+        resolved: Callable[[Pending, Exception | None], None],
+        position: int = 0,
+    ) -> None:
+        publisher = self._running_publisher()
+        window = self._window
+        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+        if not window.enter(deadline):
+            raise OutcomeUnknown(
+                "put was never sent: too many puts are waiting for the broker", sent=False
+            )
+        try:
+            job = self._make_job(spec)
+        except BaseException:
+            window.leave(0)
+            raise
+        size = len(job.payload)
+        window.load(size)
+
+        def leave(pending: Pending, error: Exception | None) -> None:
+            window.leave(size)
+            resolved(pending, error)
+
+        publisher.submit(Pending(job, time.monotonic(), deadline, leave, position))
+
+    def _make_job(self, spec: JobSpec) -> Job:
+        return intake.make_job(
+            spec,
+            now_ms=time.time_ns() // 1_000_000,
+            random_hex=secrets.token_hex(intake.RANDOM_HEX_DIGITS // 2),
+            bounds=self._bounds,
+        )
+
+    # The publisher behind it
+
+    def _running_publisher(self) -> Publisher:
+        if self._process_id != os.getpid():
+            self._begin_anew()
+        publisher = self._publisher
+        return publisher if publisher is not None else self._start_publisher()
+
+    def _start_publisher(self) -> Publisher:
+        with self._lock:
+            if self._closed:
+                raise ClientClosed("the client is closed")
+            if self._publisher is None:
+                publisher = Publisher(
+                    self._addresses,
+                    self._topology,
+                    may_declare=self._declare,
+                    settle_seconds=self._settle_seconds,
+                )
+                try:
+                    publisher.start(self._connect_timeout)
+                except BaseException:
+                    publisher.close(0)
+                    raise
+                weakref.finalize(self, publisher.close_soon).atexit = False
+                self._publisher = publisher
+            return self._publisher
+
+    def _begin_anew(self) -> None:
+        """Start with nothing shared: at first, and in a forked child, where threads are gone."""
+        self._process_id = os.getpid()
+        self._lock = threading.Lock()
+        self._window = Window(self._window_puts, WINDOW_BYTES)
+        self._publisher: Publisher | None = None
+
+    def _refuse_on_io_thread(self) -> None:
+        if self._publisher is not None and self._publisher.on_own_thread:
+            raise RabbitDelayError(
+                "put waits for the broker and would wait for ever on the client's own I/O thread: "
+                "use put_nowait in callbacks"
+            )
+
+    @staticmethod
+    def _guarded(specs: Iterable[JobSpec], batch: Batch) -> Iterable[JobSpec]:
+        """The specs; an error of the iterable itself ends it like an error of a job."""
+        try:
+            yield from specs
+        except Exception as error:  # noqa: BLE001 - it comes from the caller's code
+            batch.refuse(batch.take(), error)

@@ -1,0 +1,177 @@
+"""The connection: one I/O thread, and a connection on it that comes back when it is lost."""
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import pika
+from pika.adapters.select_connection import IOLoop
+from pika.connection import Connection, ConnectionParameters, SSLOptions
+
+from rabbitdelay.address import Address
+from rabbitdelay.core import backoff
+from rabbitdelay.errors import ConnectionFailed
+from rabbitdelay.sync import driver_errors
+
+logger = logging.getLogger("rabbitdelay")
+# Without this, a program that set up no logging gets pika's tracebacks on its terminal whenever
+# a connection is refused. Handlers that the program did set up still get them.
+logging.getLogger("pika").addHandler(logging.NullHandler())
+
+
+class CorkedConnection(pika.SelectConnection):
+    """A SelectConnection that can hold back what it sends, and then send it as one piece.
+
+    pika hands each frame to the socket on its own: three `send` calls for one publish.
+    """
+
+    _held: list[bytes] | None = None
+
+    def _adapter_emit_data(self, data: bytes) -> None:
+        if self._held is None:
+            super()._adapter_emit_data(data)
+        else:
+            self._held.append(data)
+
+    @contextmanager
+    def corked(self) -> Any:  # noqa: ANN401 - a context manager
+        """Hold back what is sent inside the block, and send it at its end."""
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            if held and self.is_open:
+                super()._adapter_emit_data(b"".join(held))
+
+
+class Owner(Protocol):
+    """Who is told what happens to the connection, on the I/O thread."""
+
+    def connection_opened(self, connection: CorkedConnection) -> None:
+        """There is a connection, with nothing on it yet."""
+
+    def connection_failed(self, error: ConnectionFailed) -> None:
+        """An attempt failed or the connection was lost; another attempt will follow."""
+
+
+class Connector:
+    """Keeps a connection open: tries one address after the other, with backoff and jitter."""
+
+    def __init__(self, addresses: Sequence[Address], name: str, owner: Owner) -> None:
+        self.loop = IOLoop()
+        self.connection: CorkedConnection | None = None
+        self._addresses = addresses
+        self._owner = owner
+        self._attempts = 0
+        self._failures = 0
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def address(self) -> Address:
+        """The address of the current attempt."""
+        return self._addresses[self._attempts % len(self._addresses)]
+
+    # From any thread
+
+    def start(self) -> None:
+        """Start the thread and the first attempt."""
+        self._thread.start()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run a function on the I/O thread."""
+        self.loop.add_callback_threadsafe(function)
+
+    def join(self, timeout: float) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join(timeout)
+
+    def is_current_thread(self) -> bool:
+        """Whether the caller is on the I/O thread."""
+        return threading.current_thread() is self._thread
+
+    # On the I/O thread
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Run a function on the I/O thread after a while."""
+        self.loop.call_later(seconds, function)
+
+    def close(self) -> None:
+        """Close the connection and end the thread."""
+        self._closing = True
+        if self.connection is not None and self.connection.is_open:
+            self.connection.close()
+        else:
+            self.loop.stop()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's socket without a word on it."""
+        transport = getattr(self.connection, "_transport", None)
+        sock = getattr(transport, "_sock", None)
+        if sock is not None:
+            sock.close()
+
+    def _run(self) -> None:
+        self.loop.add_callback(self._connect)
+        self.loop.start()
+        self.loop.close()
+
+    def _connect(self) -> None:
+        if self._closing:
+            self.loop.stop()
+            return
+        try:
+            parameters = connection_parameters(self.address)
+        except Exception as error:  # noqa: BLE001 - reported to whoever waits for the connection
+            self._failed(error)
+            return
+        self.connection = CorkedConnection(
+            parameters,
+            on_open_callback=self._opened,
+            on_open_error_callback=lambda _, error: self._failed(_exception(error)),
+            on_close_callback=lambda _, error: self._failed(error),
+            custom_ioloop=self.loop,
+        )
+
+    def _opened(self, _connection: Connection) -> None:
+        self._failures = 0
+        assert self.connection is not None
+        self._owner.connection_opened(self.connection)
+
+    def _failed(self, error: BaseException) -> None:
+        address = self.address
+        self.connection = None
+        if self._closing:
+            self.loop.stop()
+            return
+        ours = driver_errors.connection_error(error, address)
+        pause = backoff.seconds(self._failures, random.random())  # noqa: S311 - jitter
+        self._attempts += 1
+        self._failures += 1
+        logger.warning("%s; next attempt in %.1f s", ours, pause)
+        self._owner.connection_failed(ours)
+        self.loop.call_later(pause, self._connect)
+
+
+def connection_parameters(address: Address) -> ConnectionParameters:
+    """Return pika's form of an address."""
+    context = address.tls_context()
+    return ConnectionParameters(
+        host=address.host,
+        port=address.port,
+        virtual_host=address.vhost,
+        credentials=pika.PlainCredentials(address.user, address.password),
+        heartbeat=address.heartbeat_seconds,
+        socket_timeout=address.connection_timeout_seconds,
+        stack_timeout=address.connection_timeout_seconds,
+        ssl_options=context and SSLOptions(context, address.server_name or address.host),
+        client_properties={"connection_name": "rabbitdelay", "product": "rabbitdelay"},
+    )
+
+
+def _exception(error: str | BaseException) -> BaseException:
+    return error if isinstance(error, BaseException) else ConnectionFailed(error)

@@ -1,0 +1,80 @@
+"""pika's errors as ours, in one table. A test fails when pika adds an error that is not in it."""
+
+import ssl
+from collections.abc import Iterator
+
+from pika import exceptions as pika_errors
+
+from rabbitdelay import errors
+from rabbitdelay.address import Address
+from rabbitdelay.core import replies
+
+CONNECTION_ERRORS: dict[type[Exception], tuple[type[errors.ConnectionFailed], str]] = {
+    pika_errors.ProbableAuthenticationError: (
+        errors.LoginRefused,
+        "the login was refused: check the user and the password",
+    ),
+    pika_errors.AuthenticationError: (
+        errors.LoginRefused,
+        "the broker offers no way to log in that this client knows",
+    ),
+    pika_errors.ProbableAccessDeniedError: (
+        errors.VhostRefused,
+        "the vhost was refused: check its name and the user's permissions in it",
+    ),
+    pika_errors.IncompatibleProtocolError: (
+        errors.BrokerUnreachable,
+        "what answers there does not speak AMQP 0-9-1: check the port and amqp:// or amqps://",
+    ),
+    pika_errors.ProtocolSyntaxError: (
+        errors.BrokerUnreachable,
+        "what answers there does not speak AMQP 0-9-1: check the port and amqp:// or amqps://",
+    ),
+    pika_errors.AMQPHeartbeatTimeout: (
+        errors.BrokerUnreachable,
+        "the broker has not been heard from for two heartbeats",
+    ),
+    pika_errors.StreamLostError: (errors.BrokerUnreachable, "the connection was lost"),
+    pika_errors.ConnectionOpenAborted: (errors.BrokerUnreachable, "the connection was aborted"),
+    pika_errors.AMQPConnectionError: (errors.BrokerUnreachable, "the connection failed"),
+}
+"""From the most to the least particular: the first that fits is taken."""
+
+
+def connection_error(error: BaseException, address: Address) -> errors.ConnectionFailed:
+    """Return our error for a connection that failed or was closed."""
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, pika_errors.ConnectionClosed):
+            return replies.connection_error(cause.reply_code, cause.reply_text, str(address))
+    for cause in causes:
+        if isinstance(cause, ssl.SSLError):
+            return errors.CertificateRefused(f"{address}: TLS failed: {cause}")
+    for kind, (ours, text) in CONNECTION_ERRORS.items():
+        if ours is not errors.BrokerUnreachable and any(isinstance(c, kind) for c in causes):
+            return ours(f"{address}: {text}")
+    for cause in causes:
+        if isinstance(cause, OSError):
+            return errors.BrokerUnreachable(f"nobody answers at {address}: {cause}")
+    for kind, (ours, text) in CONNECTION_ERRORS.items():
+        if any(isinstance(cause, kind) for cause in causes):
+            return ours(f"{address}: {text}")
+    return errors.BrokerUnreachable(f"{address}: {type(error).__name__}")
+
+
+def channel_error(error: BaseException) -> errors.RabbitDelayError:
+    """Return our error for a channel that was closed."""
+    if isinstance(error, pika_errors.ChannelClosedByBroker):
+        return replies.channel_error(error.reply_code, error.reply_text)
+    return errors.ConnectionFailed(f"the channel was closed: {type(error).__name__}")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it wraps: pika wraps in arguments and attributes, Python in causes."""
+    yield error
+    wrapped = [*error.args, getattr(error, "exception", None), error.__cause__]
+    for inner in wrapped:
+        items = inner if isinstance(inner, list | tuple) else [inner]
+        for item in items:
+            if isinstance(item, BaseException):
+                yield from _causes(item)
