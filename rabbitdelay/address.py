@@ -53,11 +53,7 @@ def parse(url: str) -> Address:
         port = parts.port
     except ValueError as error:
         raise InvalidConfiguration(f"the broker URL cannot be read: {error}") from None
-    scheme = parts.scheme
-    if scheme != "amqp" and scheme != "amqps":
-        raise InvalidConfiguration(
-            f"the broker URL must begin with amqp:// or amqps://, not {scheme or 'nothing'}://"
-        )
+    scheme = _scheme(parts.scheme)
     options = _options(parts.query)
     return Address(
         scheme,
@@ -73,6 +69,16 @@ def parse(url: str) -> Address:
         options.get("certfile"),
         options.get("keyfile"),
         options.get("server_name"),
+    )
+
+
+def _scheme(scheme: str) -> Literal["amqp", "amqps"]:
+    if scheme == "amqp":
+        return "amqp"
+    if scheme == "amqps":
+        return "amqps"
+    raise InvalidConfiguration(
+        f"the broker URL must begin with amqp:// or amqps://, not {scheme or 'nothing'}://"
     )
 
 

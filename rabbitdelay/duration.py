@@ -25,14 +25,14 @@ _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 
 def milliseconds(value: float | timedelta, *, what: str) -> int:
     """Return seconds or a timedelta as whole milliseconds; `what` names it in the error."""
+    if type(value) is int:
+        return value * 1000
     if isinstance(value, timedelta):
         return -(-value // timedelta(milliseconds=1))
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidJob(
             f"{what} must be a number of seconds or a timedelta, not {type(value).__name__}"
         )
-    if isinstance(value, int):
-        return value * 1000
     if not math.isfinite(value):
         raise InvalidJob(f"{what} must be a finite number of seconds, not {value}")
     # Through microseconds: 0.1 + 0.2 is 300 ms, and not 300.00000000000004 rounded up to 301.

@@ -10,7 +10,8 @@
     │   ├── BrokerUnreachable       nobody answers there
     │   ├── LoginRefused            wrong user or password
     │   ├── VhostRefused            the vhost is missing, or closed to this user
-    │   └── CertificateRefused      TLS was refused, by them or by us
+    │   ├── CertificateRefused      TLS was refused, by them or by us
+    │   └── ManagementUnreachable   its management API does not answer, or not to this user
     ├── TopologyError           the exchanges and queues are not as they must be
     │   ├── TopologyMissing         not there, and this client may not declare
     │   ├── TopologyConflict        there, with other arguments
@@ -62,6 +63,10 @@ class VhostRefused(ConnectionFailed):
 
 class CertificateRefused(ConnectionFailed):
     """The TLS handshake failed: a certificate was not accepted."""
+
+
+class ManagementUnreachable(ConnectionFailed):
+    """The broker's management API does not answer, or not to this user."""
 
 
 class TopologyError(RabbitDelayError):

@@ -14,7 +14,7 @@ JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 BYTES = "application/octet-stream"
 
-DEFAULT_TTR_MS = 60_000
+DEFAULT_TTR_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class JobSpec:
     """How long to wait, in seconds or as a timedelta; at most 9 years. Rounded up."""
     at: datetime | None = None
     """When it is due, instead of a delay. Aware. A time that has passed means now."""
-    ttr: float | timedelta = DEFAULT_TTR_MS / 1000
+    ttr: float | timedelta = DEFAULT_TTR_SECONDS
     """How long one consumer may hold it: 1 s to 24 h."""
     id: str | None = None
     """Its name, at most 200 bytes; generated when absent."""
@@ -102,7 +102,7 @@ def _duration(value: object) -> object:
 
 
 def _seconds(value: object) -> timedelta:
-    if isinstance(value, int | float):
+    if isinstance(value, (int, float)):
         return timedelta(milliseconds=duration.milliseconds(value, what="duration"))
     raise InvalidJob(f"a duration must be seconds or text like '30m', not {value!r}")
 
@@ -119,7 +119,7 @@ class JobLine(BaseModel):
     body: Any = None
     delay: Duration = timedelta(0)
     at: AwareDatetime | None = None
-    ttr: Duration = timedelta(milliseconds=DEFAULT_TTR_MS)
+    ttr: Duration = timedelta(seconds=DEFAULT_TTR_SECONDS)
     id: str | None = None
     max_attempts: int | None = None
     callback: str | None = None

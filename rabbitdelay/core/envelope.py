@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rabbitdelay.core import identity, intake
 from rabbitdelay.errors import InvalidJob, NotAJob
-from rabbitdelay.models import BYTES, DEFAULT_TTR_MS, Job
+from rabbitdelay.models import BYTES, DEFAULT_TTR_SECONDS, Job
 
 VERSION = 1
 
@@ -45,7 +45,7 @@ class _Headers(BaseModel):
     put_ms: int | None = Field(None, alias="rd-put", ge=0, lt=1 << 48)
     due_ms: int | None = Field(None, alias="rd-due", ge=0, lt=1 << 48)
     ttr_ms: int = Field(
-        DEFAULT_TTR_MS, alias="rd-ttr", ge=intake.MIN_TTR_MS, le=intake.MAX_TTR_MS
+        DEFAULT_TTR_SECONDS * 1000, alias="rd-ttr", ge=intake.MIN_TTR_MS, le=intake.MAX_TTR_MS
     )
     attempt: int = Field(1, alias="rd-attempt", ge=1)
     max_attempts: int | None = Field(None, alias="rd-max-attempts", ge=1)

@@ -16,6 +16,8 @@ MIN_TTR_MS = ladder.SECOND_MS
 MAX_TTR_MS = ladder.DAY_MS
 MAX_NAME_BYTES = 200
 MAX_CALLBACK_BYTES = 2_000
+MAX_ATTEMPTS = 1_000_000
+_SHORT = 255  # what AMQP calls a short string, in bytes
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
@@ -86,11 +88,15 @@ def encode_body(body: object, content_type: str | None, max_bytes: int) -> tuple
             f"body must be at most {max_bytes:,} bytes, got {len(payload):,}: "
             "put a reference to it instead, or raise max_body_bytes"
         )
-    return payload, content_type or natural_type
+    if content_type is None:
+        return payload, natural_type
+    if not isinstance(content_type, str) or not 0 < len(content_type.encode()) <= _SHORT:
+        raise InvalidJob(f"content_type must be text of 1 to {_SHORT} bytes")
+    return payload, content_type
 
 
 def _payload(body: object) -> tuple[bytes, str]:
-    if isinstance(body, bytes | bytearray | memoryview):
+    if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body), BYTES
     try:
         return (body.encode(), TEXT) if isinstance(body, str) else (_json(body), JSON)
@@ -114,7 +120,7 @@ def _refuse_not_a_number(body: object) -> None:
         raise ValueError(f"{body} is not a JSON number")
     if isinstance(body, dict):
         body = [*body.keys(), *body.values()]
-    if isinstance(body, list | tuple | set | frozenset):
+    if isinstance(body, (list, tuple, set, frozenset)):
         for item in body:
             _refuse_not_a_number(item)
 
@@ -156,8 +162,8 @@ def _ttr_ms(ttr: float | timedelta) -> int:
 def _max_attempts(value: int | None) -> int | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
-        raise InvalidJob(f"max_attempts must be a whole number from 1 to 1,000,000, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ATTEMPTS:
+        raise InvalidJob(f"max_attempts must be from 1 to {MAX_ATTEMPTS:,}, not {value!r}")
     return value
 
 

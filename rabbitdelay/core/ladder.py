@@ -122,9 +122,7 @@ def to_delay_ms(digits: Digits) -> int:
 
 def hops(digits: Digits) -> tuple[Hop, ...]:
     """The hold queues these digits lead through, in order."""
-    return tuple(
-        Hop(level, digit) for level, digit in zip(LEVELS, digits, strict=True) if digit
-    )
+    return tuple(Hop(level, digit) for level, digit in zip(LEVELS, digits, strict=True) if digit)
 
 
 def entry_index(digits: Digits) -> int:
@@ -134,7 +132,7 @@ def entry_index(digits: Digits) -> int:
 
 def routing_key(digits: Digits, topic: str) -> str:
     """All eight digits, then the topic."""
-    return "%d.%d.%d.%d.%d.%d.%d.%d." % digits + topic
+    return ".".join(map(str, digits)) + "." + topic
 
 
 def parse_routing_key(key: str) -> tuple[Digits, str] | None:

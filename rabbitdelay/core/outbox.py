@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from rabbitdelay.errors import BrokerBlocked, OutcomeUnknown
 from rabbitdelay.models import Job
 
 FRESH_SECONDS = 1.0
@@ -151,3 +152,20 @@ class Outbox:
         self._waiting = deque(item for item in self._waiting if id(item) not in identities)
         self._settling = [item for item in self._settling if id(item) not in identities]
         self._sent = {tag: item for tag, item in self._sent.items() if id(item) not in identities}
+
+
+def timeout_error(pending: Pending, blocked: str | None, cause: Exception | None) -> OutcomeUnknown:
+    """Return what the caller of a put is told that was not confirmed in time."""
+    may_arrive = "may or may not have arrived" if pending.sent else "was never sent"
+    text = (
+        f"put of {pending.job.id} ({pending.job.topic}) was not confirmed in time: it {may_arrive}"
+    )
+    error: OutcomeUnknown
+    if blocked is not None:
+        text += f"; the broker takes nothing while its alarm lasts ({blocked})"
+        error = BrokerBlocked(text, sent=pending.sent)
+    else:
+        text += f"; {cause}" if cause else ""
+        error = OutcomeUnknown(text, sent=pending.sent)
+    error.__cause__ = cause
+    return error

@@ -22,8 +22,7 @@ _CONNECTION: dict[int, tuple[type[errors.ConnectionFailed], str]] = {
 _CHANNEL: dict[int, tuple[type[errors.TopologyError], str]] = {
     ACCESS_REFUSED: (
         errors.PermissionRefused,
-        "grant configure, write and read on names that begin with the namespace, or use "
-        "declare=False",
+        "grant configure, write and read on the namespace's names, or use declare=False",
     ),
     NOT_FOUND: (
         errors.TopologyMissing,
@@ -31,8 +30,7 @@ _CHANNEL: dict[int, tuple[type[errors.TopologyError], str]] = {
     ),
     PRECONDITION_FAILED: (
         errors.TopologyConflict,
-        "the namespace was made with other arguments: use the queue type it was made with, or "
-        "another namespace",
+        "the namespace was made with another queue type: use that one, or another namespace",
     ),
 }
 _OVERSIZE = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")

@@ -83,7 +83,9 @@ def _look(
     missing: list[str] = []
     for declaration in declarations:
         if not isinstance(declaration, Binding) and (yield Inspect(declaration)) is None:
-            missing.append(f"{type(declaration).__name__.lower()} {declaration.name}")
+            missing.append(  # noqa: PERF401 - a comprehension cannot yield
+                f"{type(declaration).__name__.lower()} {declaration.name}"
+            )
     if missing:
         raise TopologyMissing(
             f"missing on the broker, and this client may not declare: {', '.join(missing)}. "

@@ -20,6 +20,7 @@ class Batch:
     def __init__(self, on_confirmed: OnConfirmed | None) -> None:
         self._on_confirmed = on_confirmed
         self._changed = threading.Condition(threading.Lock())
+        self._waiting = False
         self._taken = 0
         self._confirmed = 0
         self._failures: dict[int, Exception] = {}
@@ -36,26 +37,26 @@ class Batch:
 
     def refuse(self, position: int, error: Exception) -> None:
         """Note a job that never left."""
-        with self._changed:
-            self._failures[position] = error
+        self._failures[position] = error
 
     def resolved(self, pending: Pending, error: Exception | None) -> None:
-        """Note what became of a job that was sent."""
-        if error is None and self._on_confirmed is not None:
-            self._on_confirmed(pending.job)
-        with self._changed:
-            if error is None:
-                self._confirmed += 1
-            else:
-                self._failures[pending.position] = error
-            self._changed.notify()
+        """Note what became of a job that was sent; on the I/O thread."""
+        if error is not None:
+            self._failures[pending.position] = error
+        else:
+            self._confirmed += 1
+            if self._on_confirmed is not None:
+                self._on_confirmed(pending.job)
+        # Counted first and looked at after: whoever begins to wait meanwhile sees the count.
+        if self._waiting:
+            with self._changed:
+                self._changed.notify()
 
     def wait(self) -> int:
         """Wait until everything is resolved; return how many, or raise PutManyFailed."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._confirmed + len(self._failures) == self._taken
-            )
+            self._waiting = True
+            self._changed.wait_for(lambda: self._confirmed + len(self._failures) == self._taken)
         if not self._failures:
             return self._confirmed
         position = min(self._failures)

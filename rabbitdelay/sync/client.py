@@ -14,10 +14,11 @@ from typing import Any, Self
 from rabbitdelay import locate
 from rabbitdelay.core import intake
 from rabbitdelay.core.outbox import Pending
+from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType, Topology
 from rabbitdelay.errors import ClientClosed, OutcomeUnknown, RabbitDelayError
-from rabbitdelay.models import DEFAULT_TTR_MS, Job, JobSpec
+from rabbitdelay.models import DEFAULT_TTR_SECONDS, Job, JobSpec
 from rabbitdelay.sync.batch import Batch, OnConfirmed
 from rabbitdelay.sync.publisher import Publisher
 from rabbitdelay.sync.window import Window
@@ -65,6 +66,7 @@ class Client:
         self._bounds = intake.Bounds(max_body_bytes)
         self._settle_seconds = settle_seconds
         self._closed = False
+        self._publisher: Publisher | None = None
         self._begin_anew()
 
     def __enter__(self) -> Self:
@@ -99,7 +101,7 @@ class Client:
         *,
         delay: float | timedelta = 0,
         at: datetime | None = None,
-        ttr: float | timedelta = DEFAULT_TTR_MS / 1000,
+        ttr: float | timedelta = DEFAULT_TTR_SECONDS,
         id: str | None = None,
         max_attempts: int | None = None,
         callback: str | None = None,
@@ -138,7 +140,7 @@ class Client:
         *,
         delay: float | timedelta = 0,
         at: datetime | None = None,
-        ttr: float | timedelta = DEFAULT_TTR_MS / 1000,
+        ttr: float | timedelta = DEFAULT_TTR_SECONDS,
         id: str | None = None,
         max_attempts: int | None = None,
         callback: str | None = None,
@@ -220,25 +222,17 @@ class Client:
         position: int = 0,
     ) -> None:
         publisher = self._running_publisher()
-        window = self._window
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
-        if not window.enter(deadline):
+        if not self._window.enter(deadline):
             raise OutcomeUnknown(
                 "put was never sent: too many puts are waiting for the broker", sent=False
             )
         try:
-            job = self._make_job(spec)
+            pending = Pending(self._make_job(spec), time.monotonic(), deadline, resolved, position)
+            publisher.submit(pending)
         except BaseException:
-            window.leave(0)
+            self._window.leave_unsent()
             raise
-        size = len(job.payload)
-        window.load(size)
-
-        def leave(pending: Pending, error: Exception | None) -> None:
-            window.leave(size)
-            resolved(pending, error)
-
-        publisher.submit(Pending(job, time.monotonic(), deadline, leave, position))
 
     def _make_job(self, spec: JobSpec) -> Job:
         return intake.make_job(
@@ -261,12 +255,7 @@ class Client:
             if self._closed:
                 raise ClientClosed("the client is closed")
             if self._publisher is None:
-                publisher = Publisher(
-                    self._addresses,
-                    self._topology,
-                    may_declare=self._declare,
-                    settle_seconds=self._settle_seconds,
-                )
+                publisher = Publisher(self._addresses, self._new_routes(), self._window)
                 try:
                     publisher.start(self._connect_timeout)
                 except BaseException:
@@ -276,12 +265,17 @@ class Client:
                 self._publisher = publisher
             return self._publisher
 
+    def _new_routes(self) -> Routes:
+        return Routes(
+            self._topology, may_declare=self._declare, settle_seconds=self._settle_seconds
+        )
+
     def _begin_anew(self) -> None:
         """Start with nothing shared: at first, and in a forked child, where threads are gone."""
         self._process_id = os.getpid()
         self._lock = threading.Lock()
         self._window = Window(self._window_puts, WINDOW_BYTES)
-        self._publisher: Publisher | None = None
+        self._publisher = None
 
     def _refuse_on_io_thread(self) -> None:
         if self._publisher is not None and self._publisher.on_own_thread:

@@ -4,8 +4,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import pika
 from pika.adapters.select_connection import IOLoop
@@ -22,40 +21,31 @@ logger = logging.getLogger("rabbitdelay")
 logging.getLogger("pika").addHandler(logging.NullHandler())
 
 
-class CorkedConnection(pika.SelectConnection):
-    """A SelectConnection that can hold back what it sends, and then send it as one piece.
+class PublishingConnection(pika.SelectConnection):
+    """A SelectConnection that also sends frames that were encoded elsewhere."""
 
-    pika hands each frame to the socket on its own: three `send` calls for one publish.
-    """
+    @property
+    def frame_max(self) -> int:
+        """The largest frame, as agreed with the broker."""
+        assert self.params is not None
+        return self.params.frame_max
 
-    _held: list[bytes] | None = None
-
-    def _adapter_emit_data(self, data: bytes) -> None:
-        if self._held is None:
-            super()._adapter_emit_data(data)
-        else:
-            self._held.append(data)
-
-    @contextmanager
-    def corked(self) -> Any:  # noqa: ANN401 - a context manager
-        """Hold back what is sent inside the block, and send it at its end."""
-        self._held = []
-        try:
-            yield
-        finally:
-            held, self._held = self._held, None
-            if held and self.is_open:
-                super()._adapter_emit_data(b"".join(held))
+    def send_frames(self, data: bytes) -> None:
+        """Send whole frames. pika's channels keep no count of what is published on them."""
+        self._adapter_emit_data(data)  # type: ignore[attr-defined]  # of a base without types
 
 
 class Owner(Protocol):
     """Who is told what happens to the connection, on the I/O thread."""
 
-    def connection_opened(self, connection: CorkedConnection) -> None:
+    def connection_opened(self, connection: PublishingConnection) -> None:
         """There is a connection, with nothing on it yet."""
 
     def connection_failed(self, error: ConnectionFailed) -> None:
         """An attempt failed or the connection was lost; another attempt will follow."""
+
+    def connection_closed(self) -> None:
+        """It was closed on purpose, and the thread ends."""
 
 
 class Connector:
@@ -63,7 +53,7 @@ class Connector:
 
     def __init__(self, addresses: Sequence[Address], name: str, owner: Owner) -> None:
         self.loop = IOLoop()
-        self.connection: CorkedConnection | None = None
+        self.connection: PublishingConnection | None = None
         self._addresses = addresses
         self._owner = owner
         self._attempts = 0
@@ -117,8 +107,11 @@ class Connector:
 
     def _run(self) -> None:
         self.loop.add_callback(self._connect)
-        self.loop.start()
-        self.loop.close()
+        try:
+            self.loop.start()
+        finally:
+            self._owner.connection_closed()
+            self.loop.close()
 
     def _connect(self) -> None:
         if self._closing:
@@ -129,7 +122,7 @@ class Connector:
         except Exception as error:  # noqa: BLE001 - reported to whoever waits for the connection
             self._failed(error)
             return
-        self.connection = CorkedConnection(
+        self.connection = PublishingConnection(
             parameters,
             on_open_callback=self._opened,
             on_open_error_callback=lambda _, error: self._failed(_exception(error)),
@@ -168,7 +161,7 @@ def connection_parameters(address: Address) -> ConnectionParameters:
         heartbeat=address.heartbeat_seconds,
         socket_timeout=address.connection_timeout_seconds,
         stack_timeout=address.connection_timeout_seconds,
-        ssl_options=context and SSLOptions(context, address.server_name or address.host),
+        ssl_options=SSLOptions(context, address.server_name or address.host) if context else None,  # type: ignore[arg-type]  # None is its default
         client_properties={"connection_name": "rabbitdelay", "product": "rabbitdelay"},
     )
 

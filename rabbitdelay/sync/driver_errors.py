@@ -9,7 +9,9 @@ from rabbitdelay import errors
 from rabbitdelay.address import Address
 from rabbitdelay.core import replies
 
-CONNECTION_ERRORS: dict[type[Exception], tuple[type[errors.ConnectionFailed], str]] = {
+_NOT_AMQP = "what answers there does not speak AMQP 0-9-1: check the port, and amqp or amqps"
+
+CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed], str]] = {
     pika_errors.ProbableAuthenticationError: (
         errors.LoginRefused,
         "the login was refused: check the user and the password",
@@ -22,21 +24,16 @@ CONNECTION_ERRORS: dict[type[Exception], tuple[type[errors.ConnectionFailed], st
         errors.VhostRefused,
         "the vhost was refused: check its name and the user's permissions in it",
     ),
-    pika_errors.IncompatibleProtocolError: (
-        errors.BrokerUnreachable,
-        "what answers there does not speak AMQP 0-9-1: check the port and amqp:// or amqps://",
-    ),
-    pika_errors.ProtocolSyntaxError: (
-        errors.BrokerUnreachable,
-        "what answers there does not speak AMQP 0-9-1: check the port and amqp:// or amqps://",
-    ),
+    ssl.SSLError: (errors.CertificateRefused, "TLS failed: {cause}"),
+    OSError: (errors.BrokerUnreachable, "nobody answers there: {cause}"),
+    pika_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, _NOT_AMQP),
+    pika_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, _NOT_AMQP),
     pika_errors.AMQPHeartbeatTimeout: (
         errors.BrokerUnreachable,
         "the broker has not been heard from for two heartbeats",
     ),
     pika_errors.StreamLostError: (errors.BrokerUnreachable, "the connection was lost"),
-    pika_errors.ConnectionOpenAborted: (errors.BrokerUnreachable, "the connection was aborted"),
-    pika_errors.AMQPConnectionError: (errors.BrokerUnreachable, "the connection failed"),
+    pika_errors.AMQPError: (errors.BrokerUnreachable, "the connection failed"),
 }
 """From the most to the least particular: the first that fits is taken."""
 
@@ -47,18 +44,10 @@ def connection_error(error: BaseException, address: Address) -> errors.Connectio
     for cause in causes:
         if isinstance(cause, pika_errors.ConnectionClosed):
             return replies.connection_error(cause.reply_code, cause.reply_text, str(address))
-    for cause in causes:
-        if isinstance(cause, ssl.SSLError):
-            return errors.CertificateRefused(f"{address}: TLS failed: {cause}")
     for kind, (ours, text) in CONNECTION_ERRORS.items():
-        if ours is not errors.BrokerUnreachable and any(isinstance(c, kind) for c in causes):
-            return ours(f"{address}: {text}")
-    for cause in causes:
-        if isinstance(cause, OSError):
-            return errors.BrokerUnreachable(f"nobody answers at {address}: {cause}")
-    for kind, (ours, text) in CONNECTION_ERRORS.items():
-        if any(isinstance(cause, kind) for cause in causes):
-            return ours(f"{address}: {text}")
+        for cause in causes:
+            if isinstance(cause, kind):
+                return ours(f"{address}: {text.format(cause=cause)}")
     return errors.BrokerUnreachable(f"{address}: {type(error).__name__}")
 
 

@@ -8,70 +8,42 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from pika import exceptions as pika_errors
 from pika.channel import Channel
-from pika.compat import long
 from pika.spec import BasicProperties
 
 from rabbitdelay.address import Address
-from rabbitdelay.core import envelope, ladder, replies
-from rabbitdelay.core.outbox import Outbox, Pending
-from rabbitdelay.core.setup import setup
-from rabbitdelay.core.topology import Part, Topology
+from rabbitdelay.core import envelope, frames, replies
+from rabbitdelay.core.outbox import Outbox, Pending, timeout_error
+from rabbitdelay.core.routes import Route, Routes
 from rabbitdelay.errors import (
-    BrokerBlocked,
     BrokerUnreachable,
     ClientClosed,
     ConnectionFailed,
     InvalidJob,
     JobRefused,
-    OutcomeUnknown,
-    PermissionRefused,
-    RabbitDelayError,
 )
-from rabbitdelay.models import Job
-from rabbitdelay.sync import driver_errors, lifetime
-from rabbitdelay.sync.connection import Connector, CorkedConnection, logger
+from rabbitdelay.sync import lifetime
+from rabbitdelay.sync.connection import Connector, PublishingConnection, logger
 from rabbitdelay.sync.setup import SetupDriver
+from rabbitdelay.sync.window import Window
 
 TICK_SECONDS = 0.1
 """How often deadlines and settling queues are looked at while something is on its way."""
 PAUSE_SECONDS = 0.25
 """How long to hold back after the broker refused something, before it is sent again."""
-MOST_ROUTES = 10_000
-PERSISTENT = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where jobs with one delay go."""
-
-    digits: ladder.Digits
-    exchange: str
-    key_prefix: str
-    hold_queues: frozenset[str]
 
 
 class Publisher:
     """One publishing connection, with its thread and its outbox."""
 
-    def __init__(
-        self,
-        addresses: Sequence[Address],
-        topology: Topology,
-        *,
-        may_declare: bool,
-        settle_seconds: float,
-    ) -> None:
-        self._topology = topology
-        self._may_declare = may_declare
-        self._settle_seconds = settle_seconds
-        self._connector = Connector(addresses, f"rabbitdelay-{topology.namespace}", self)
+    def __init__(self, addresses: Sequence[Address], routes: Routes, window: Window) -> None:
+        self._connector = Connector(addresses, "rabbitdelay-publisher", self)
         # Shared with callers:
+        self._window = window
         self._inbox: deque[Pending] = deque()
         self._woken = False
         self._state = threading.Condition()
@@ -79,15 +51,13 @@ class Publisher:
         self._last_error: ConnectionFailed | None = None
         self._closed = False
         # Of the I/O thread alone:
+        self._routes = routes
         self._outbox = Outbox()
         self._channel: Channel | None = None
+        self._frame_max = 0
         self._blocked: str | None = None
-        self._paused_until = 0.0
+        self._paused = False
         self._setting_up: Pending | None = None
-        self._base_known = False
-        self._known: set[str] = set()
-        self._unsettled: dict[str, float] = {}
-        self._routes: dict[int, Route] = {}
         self._ticking = False
         self._closing_at: float | None = None
 
@@ -99,13 +69,14 @@ class Publisher:
         self._connector.start()
         deadline = time.monotonic() + connect_timeout
         with self._state:
+            # At least one attempt, which has a timeout of its own.
+            self._state.wait_for(lambda: self._connected_once or self._last_error is not None)
             while not self._connected_once:
-                error = self._last_error
                 rest = deadline - time.monotonic()
-                if error and (rest <= 0 or not isinstance(error, BrokerUnreachable)):
-                    raise error
-                if not self._state.wait(max(rest, 1.0)) and self._last_error is None:
-                    raise BrokerUnreachable(f"{self._connector.address}: no answer in time")
+                hopeless = not isinstance(self._last_error, BrokerUnreachable)
+                if self._last_error is not None and (hopeless or rest <= 0):
+                    raise self._last_error
+                self._state.wait(max(rest, 0))
 
     def submit(self, pending: Pending) -> None:
         """Take a put; its `resolve` will be called on the I/O thread."""
@@ -118,16 +89,15 @@ class Publisher:
 
     def close(self, flush_seconds: float) -> None:
         """Wait for what is on its way, then close. What is not confirmed by then is told so."""
-        self._closed = True
-        self._connector.call(partial(self._begin_close, flush_seconds))
+        self.close_soon(flush_seconds)
         if not self._connector.is_current_thread():
             self._connector.join(flush_seconds + 5)
-        lifetime.closed(self)
 
-    def close_soon(self) -> None:
-        """Close in the background: nobody holds the client any more."""
-        self._closed = True
-        self._connector.call(partial(self._begin_close, lifetime.EXIT_FLUSH_SECONDS))
+    def close_soon(self, flush_seconds: float = lifetime.EXIT_FLUSH_SECONDS) -> None:
+        """Close in the background."""
+        if not self._closed:
+            self._closed = True
+            self._connector.call(partial(self._begin_close, flush_seconds))
 
     def abandon(self) -> None:
         """In a forked child: forget the parent's connection without a word on it."""
@@ -141,12 +111,13 @@ class Publisher:
 
     # The connection comes and goes
 
-    def connection_opened(self, connection: CorkedConnection) -> None:
+    def connection_opened(self, connection: PublishingConnection) -> None:
         """Open a channel for publishing."""
         connection.add_on_connection_blocked_callback(
             lambda _, frame: self._set_blocked(frame.method.reason)
         )
         connection.add_on_connection_unblocked_callback(lambda *_: self._set_blocked(None))
+        self._frame_max = connection.frame_max
         self._open_channel()
 
     def connection_failed(self, error: ConnectionFailed) -> None:
@@ -156,8 +127,10 @@ class Publisher:
         with self._state:
             self._last_error = error
             self._state.notify_all()
-        if self._closing_at is not None:
-            self._close_when_done()
+
+    def connection_closed(self) -> None:
+        """The last thing on this thread."""
+        lifetime.closed(self)
 
     def _open_channel(self) -> None:
         connection = self._connector.connection
@@ -178,19 +151,16 @@ class Publisher:
         self._flush()
 
     def _forget_channel(self) -> None:
-        """Forget what was known: a broker that crashed may have lost what was just made."""
         self._channel = None
         self._setting_up = None
-        self._base_known = False
-        self._known.clear()
-        self._unsettled.clear()
+        self._routes.forget()
         self._outbox.connection_lost()
 
     def _channel_closed(self, channel: Channel, error: Exception) -> None:
-        if channel is not self._channel or self._closing_at is not None:
-            return
-        if isinstance(error, pika_errors.ChannelClosedByBroker):
-            self._fail_what_was_refused(error.reply_code, error.reply_text)
+        if channel is not self._channel or not isinstance(error, pika_errors.ChannelClosedByBroker):
+            return  # the whole connection goes, which is told elsewhere
+        logger.warning("the broker closed the channel: %s", error)
+        self._fail_what_was_refused(error.reply_code, error.reply_text)
         self._forget_channel()
         self._pause()
         self._open_channel()
@@ -203,9 +173,9 @@ class Publisher:
                 self._fail(pending, InvalidJob(f"the broker takes no body above {limit:,} bytes"))
             elif code == replies.ACCESS_REFUSED and pending.sent:
                 self._fail(pending, replies.channel_error(code, text))
-        logger.warning("the broker closed the channel: %s %s", code, text)
 
     def _set_blocked(self, reason: str | None) -> None:
+        logger.warning("the broker is %s", f"blocked: {reason}" if reason else "unblocked")
         self._blocked = reason
         self._flush()
 
@@ -214,148 +184,108 @@ class Publisher:
     def _on_submit(self) -> None:
         self._woken = False
         while self._inbox:
-            self._outbox.add(self._inbox.popleft())
+            pending = self._inbox.popleft()
+            self._window.load(len(pending.job.payload))
+            self._outbox.add(pending)
         self._flush()
         self._start_ticking()
 
     def _flush(self) -> None:
-        connection = self._connector.connection
-        if connection is None or not self._may_send():
+        """Send what can be sent, as one piece: a system call costs more than a put."""
+        connection, channel = self._connector.connection, self._channel
+        if connection is None or channel is None or not channel.is_open:
             return
         now = time.monotonic()
-        with connection.corked():
-            while self._may_send() and (pending := self._outbox.next()) is not None:
-                self._send(pending, now)
+        pieces: list[bytes] = []
+        while self._may_send() and (pending := self._outbox.next()) is not None:
+            pieces += self._send(pending, channel.channel_number, now)
+        if pieces:
+            connection.send_frames(b"".join(pieces))
 
     def _may_send(self) -> bool:
-        return (
-            self._channel is not None
-            and self._channel.is_open
-            and self._blocked is None
-            and self._setting_up is None
-            and time.monotonic() >= self._paused_until
-        )
+        return self._blocked is None and self._setting_up is None and not self._paused
 
-    def _send(self, pending: Pending, now: float) -> None:
-        route = self._route(pending.remaining_delay_ms(now))
-        ready = self._topology.ready_queue(pending.job.topic)
-        if not (self._base_known and ready in self._known and route.hold_queues <= self._known):
+    def _send(self, pending: Pending, channel_number: int, now: float) -> tuple[bytes, ...]:
+        """Return the frames of a put, or none when something must be made first."""
+        job = pending.job
+        route = self._routes.route(pending.remaining_delay_ms(now))
+        if not self._routes.is_known(route, job.topic):
             self._set_up(pending, route)
-            return
-        try:
-            self._publish(pending.job, route)
-        except pika_errors.AMQPError as error:
-            self._fail(pending, InvalidJob(f"pika cannot send this job: {error!r}"))
-        else:
-            self._outbox.sent(pending, self._safe_at(route, ready))
-
-    def _publish(self, job: Job, route: Route) -> None:
-        assert self._channel is not None
-        # Mandatory: if even `unrouted` is gone, the broker returns the job instead of dropping it.
-        self._channel.basic_publish(
-            route.exchange, route.key_prefix + job.topic, job.payload, properties(job), True
-        )
-
-    def _route(self, delay_ms: int) -> Route:
-        route = self._routes.get(delay_ms)
-        if route is None:
-            if len(self._routes) >= MOST_ROUTES:
-                self._routes.clear()
-            route = self._routes[delay_ms] = make_route(self._topology, delay_ms)
-        return route
-
-    def _safe_at(self, route: Route, ready: str) -> float:
-        if not self._unsettled:
-            return 0.0
-        return max(self._unsettled.get(name, 0.0) for name in (ready, *route.hold_queues))
-
-    # Making what is missing
+            return ()
+        self._outbox.sent(pending, self._routes.safe_at(route, job.topic))
+        key = route.key_prefix + job.topic
+        message = envelope.encode(job)
+        return (frames.publish(channel_number, route.exchange, key, message, self._frame_max),)
 
     def _set_up(self, pending: Pending, route: Route) -> None:
         """Make what this put needs. Nothing is sent meanwhile: it is rare, and takes a moment."""
-        connection = self._connector.connection
-        assert connection is not None
+        assert self._connector.connection is not None
         self._outbox.put_back(pending)
         self._setting_up = pending
-        parts = [
-            part
-            for part in self._topology.path(route.digits, pending.job.topic)
-            if part.queue.name not in self._known
-        ]
-        conversation = setup(
-            self._topology,
-            parts,
-            with_base=not self._base_known,
-            may_declare=self._may_declare,
-        )
-        SetupDriver(connection, conversation, partial(self._set_up_done, pending, parts)).start()
+        conversation = self._routes.set_up(route, pending.job.topic)
+        done = partial(self._set_up_done, pending, route)
+        SetupDriver(self._connector.connection, conversation, done).start()
 
-    def _set_up_done(
-        self, pending: Pending, parts: Sequence[Part], result: bool | Exception
-    ) -> None:
+    def _set_up_done(self, pending: Pending, route: Route, result: bool | Exception) -> None:  # noqa: FBT001 - what the conversation returned
         if self._setting_up is not pending:
             return  # the connection was lost meanwhile
         self._setting_up = None
         if isinstance(result, Exception):
             self._fail(pending, result)
         else:
-            self._remember(parts, unsettled=result)
+            now = time.monotonic()
+            self._routes.learn(route, pending.job.topic, unsettled=result, now=now)
         self._connector.call_later(0, self._flush)
 
-    def _remember(self, parts: Sequence[Part], *, unsettled: bool) -> None:
-        names = [part.queue.name for part in parts]
-        self._base_known = True
-        self._known.update(names)
-        if unsettled and self._settle_seconds:
-            safe_at = time.monotonic() + self._settle_seconds
-            self._unsettled.update(dict.fromkeys(names, safe_at))
+    def _pause(self) -> None:
+        self._paused = True
+        self._connector.call_later(PAUSE_SECONDS, self._go_on)
+
+    def _go_on(self) -> None:
+        self._paused = False
+        self._flush()
 
     # Resolving
 
     def _on_confirm(self, frame: Any) -> None:  # noqa: ANN401 - pika's method frame
-        method = frame.method
-        if method.NAME == "Basic.Ack":
-            done = self._outbox.confirmed(
-                method.delivery_tag, multiple=method.multiple, now=time.monotonic()
-            )
-            self._confirm(done)
+        tag, multiple = frame.method.delivery_tag, frame.method.multiple
+        if frame.method.NAME == "Basic.Ack":
+            self._resolve(self._outbox.confirmed(tag, multiple=multiple, now=time.monotonic()))
         else:
-            self._outbox.put_back(
-                *self._outbox.refused(method.delivery_tag, multiple=method.multiple)
-            )
+            self._outbox.put_back(*self._outbox.refused(tag, multiple=multiple))
             self._pause()
 
     def _on_return(
-        self, _channel: object, method: Any, returned: BasicProperties, _body: bytes  # noqa: ANN401
-    ) -> None:
-        token = (returned.headers or {}).get("rd-token", "")
+        self,
+        _channel: Channel,
+        method: Any,  # noqa: ANN401 - pika's method
+        properties: BasicProperties,
+        _body: bytes,
+    ) -> None:  # the confirm of a returned message follows, and means nothing
+        token = (properties.headers or {}).get("rd-token", "")
         if (pending := self._outbox.returned(token)) is not None:
-            self._forget_topology()
-            error = JobRefused(
-                f"the broker has nowhere to put this job ({method.reply_text}): "
-                f"queue {self._topology.unrouted} is missing; run `rabbitdelay topology apply`"
+            self._routes.forget()
+            self._fail(
+                pending,
+                JobRefused(
+                    f"the broker has nowhere to put this job ({method.reply_text}): even the "
+                    "queue of what cannot be routed is missing; run `rabbitdelay topology apply`"
+                ),
             )
-            self._fail(pending, error)
-
-    def _forget_topology(self) -> None:
-        self._base_known = False
-        self._known.clear()
-
-    def _confirm(self, done: Sequence[Pending]) -> None:
-        for pending in done:
-            pending.resolved = True
-            pending.resolve(pending, None)
-        self._close_when_done()
 
     def _fail(self, pending: Pending, error: Exception) -> None:
         if not pending.resolved:
             self._outbox.discard(pending)
+            self._resolve([pending], error)
+
+    def _resolve(self, done: Sequence[Pending], error: Exception | None = None) -> None:
+        if not done:
+            return
+        for pending in done:
             pending.resolved = True
             pending.resolve(pending, error)
-
-    def _pause(self) -> None:
-        self._paused_until = time.monotonic() + PAUSE_SECONDS
-        self._connector.call_later(PAUSE_SECONDS, self._flush)
+        self._window.leave(len(done), sum(len(pending.job.payload) for pending in done))
+        self._close_when_done()
 
     def _start_ticking(self) -> None:
         if not self._ticking and len(self._outbox):
@@ -365,73 +295,29 @@ class Publisher:
     def _tick(self) -> None:
         self._ticking = False
         now = time.monotonic()
-        self._confirm(self._outbox.settled(now))
+        self._resolve(self._outbox.settled(now))
         for pending in self._outbox.expire(now):
-            pending.resolved = True
-            pending.resolve(pending, self._timeout_error(pending))
-        self._unsettled = {name: at for name, at in self._unsettled.items() if at > now}
-        self._close_when_done()
+            self._fail(pending, timeout_error(pending, self._blocked, self._last_error))
+        self._routes.forget_settled(now)
         self._start_ticking()
-
-    def _timeout_error(self, pending: Pending) -> RabbitDelayError:
-        fate = (
-            "it may or may not have arrived"
-            if pending.sent
-            else "it was never sent and has not arrived"
-        )
-        text = f"put of {pending.job.id} ({pending.job.topic}) was not confirmed in time: {fate}"
-        error: OutcomeUnknown
-        if self._blocked is not None:
-            reason = f"the broker takes nothing while its alarm lasts ({self._blocked})"
-            error = BrokerBlocked(f"{text}; {reason}", sent=pending.sent)
-        else:
-            error = OutcomeUnknown(text, sent=pending.sent)
-        error.__cause__ = self._last_error
-        return error
 
     # Closing
 
     def _begin_close(self, flush_seconds: float) -> None:
         self._on_submit()
         self._closing_at = time.monotonic() + flush_seconds
-        self._close_when_done()
         self._connector.call_later(flush_seconds, self._close_when_done)
+        self._close_when_done()
 
     def _close_when_done(self) -> None:
         if self._closing_at is None:
             return
         if len(self._outbox) and time.monotonic() < self._closing_at:
             return
+        self._closing_at = None
         if unconfirmed := list(self._outbox):
             ids = ", ".join(pending.job.id for pending in unconfirmed[:10])
             logger.warning("closed with %d puts not confirmed: %s", len(unconfirmed), ids)
         for pending in unconfirmed:
-            self._fail(pending, self._timeout_error(pending))
+            self._fail(pending, timeout_error(pending, self._blocked, self._last_error))
         self._connector.close()
-
-
-def make_route(topology: Topology, delay_ms: int) -> Route:
-    """Return where jobs with this delay go."""
-    digits = ladder.to_digits(delay_ms)
-    return Route(
-        digits,
-        topology.level_exchange(ladder.entry_index(digits)),
-        ladder.routing_key(digits, ""),
-        frozenset(topology.hold_queue(hop) for hop in ladder.hops(digits)),
-    )
-
-
-def properties(job: Job) -> BasicProperties:
-    """Return pika's form of a job's headers and properties."""
-    message = envelope.encode(job)
-    return BasicProperties(
-        content_type=message.content_type,
-        # Without `long`, pika tries 32 bits for each number first and catches the overflow.
-        headers={
-            name: long(value) if isinstance(value, int) else value
-            for name, value in message.headers.items()
-        },
-        delivery_mode=PERSISTENT,
-        message_id=message.message_id,
-        timestamp=message.timestamp_s,
-    )

@@ -7,6 +7,7 @@ from typing import Any
 from pika import exceptions as pika_errors
 from pika.channel import Channel
 from pika.connection import Connection
+from pika.exchange_type import ExchangeType
 
 from rabbitdelay.core import replies
 from rabbitdelay.core.setup import Announce, Command, Conversation, Declare, Inspect
@@ -67,7 +68,11 @@ class SetupDriver:
         match declaration:
             case Exchange(name, type_, arguments):
                 channel.exchange_declare(
-                    name, type_, durable=True, arguments=dict(arguments), callback=answered
+                    name,
+                    ExchangeType(type_),
+                    durable=True,
+                    arguments=dict(arguments),
+                    callback=answered,
                 )
             case Queue(name, arguments):
                 channel.queue_declare(
@@ -100,7 +105,7 @@ class SetupDriver:
     def _answered(self, _frame: object) -> None:
         self._reply(None if isinstance(self._command, Declare) else 0)
 
-    def _closed(self, channel: Channel, error: Exception) -> None:
+    def _closed(self, _channel: Channel, error: Exception) -> None:
         if isinstance(error, pika_errors.ChannelClosedByClient):
             return
         if not isinstance(error, pika_errors.ChannelClosedByBroker):

@@ -12,26 +12,38 @@ class Window:
         self._max_bytes = max_bytes
         self._puts = 0
         self._bytes = 0
+        self._low_water = max_puts * 3 // 4
         self._changed = threading.Condition(threading.Lock())
 
     def enter(self, deadline: float) -> bool:
         """Wait for room until the deadline on the monotonic clock; say whether there was any."""
         with self._changed:
-            while self._puts >= self._max_puts or self._bytes >= self._max_bytes:
+            if self._puts >= self._max_puts or self._bytes >= self._max_bytes:
                 rest = deadline - time.monotonic()
-                if rest <= 0 or not self._changed.wait(rest):
+                if not self._changed.wait_for(self._has_room, max(0.0, rest)):
                     return False
             self._puts += 1
             return True
 
     def load(self, size_bytes: int) -> None:
-        """Count the bytes of a put that has entered; the last one in may go over the limit."""
-        with self._changed:
-            self._bytes += size_bytes
+        """Count the bytes of a put that has entered. On the I/O thread, like `leave`."""
+        self._bytes += size_bytes
 
-    def leave(self, size_bytes: int) -> None:
-        """Give the room back."""
+    def leave(self, puts: int, size_bytes: int) -> None:
+        """Give room back."""
+        with self._changed:
+            self._bytes -= size_bytes
+            self._puts -= puts
+            if self._has_room():
+                self._changed.notify_all()
+
+    def leave_unsent(self) -> None:
+        """Give the room of one back that was not used after all. On any thread."""
         with self._changed:
             self._puts -= 1
-            self._bytes -= size_bytes
-            self._changed.notify()
+            if self._has_room():
+                self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        """Whether to let in who found it full. Not one by one: that is a thread switch each."""
+        return self._puts <= self._low_water and self._bytes < self._max_bytes

@@ -1,0 +1,105 @@
+"""Routes: where a job goes, and which of the queues on its way are known to be there."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rabbitdelay.core import ladder
+from rabbitdelay.core.setup import SETTLE_SECONDS, Conversation, setup
+from rabbitdelay.core.topology import Topology
+
+MOST_ROUTES = 10_000
+"""How many delays are remembered; with more different ones, all are worked out anew."""
+
+
+@dataclass(slots=True)
+class Route:
+    """Where jobs with one delay go."""
+
+    digits: ladder.Digits
+    exchange: str
+    key_prefix: str
+    """The routing key, but for the topic."""
+    hold_queues: tuple[str, ...]
+    known: bool = False
+    """Whether all its hold queues are known to be there."""
+
+
+class Routes:
+    """The routes of one namespace, as far as one connection knows them."""
+
+    def __init__(
+        self, topology: Topology, *, may_declare: bool, settle_seconds: float = SETTLE_SECONDS
+    ) -> None:
+        self._topology = topology
+        self._may_declare = may_declare
+        self._settle_seconds = settle_seconds
+        self._routes: dict[int, Route] = {}
+        self._topics: set[str] = set()
+        self._queues: set[str] = set()
+        self._safe_at: dict[str, float] = {}
+
+    def route(self, delay_ms: int) -> Route:
+        """Return where jobs with this delay go."""
+        route = self._routes.get(delay_ms)
+        if route is None:
+            if len(self._routes) >= MOST_ROUTES:
+                self._routes.clear()
+            route = self._routes[delay_ms] = self._make(delay_ms)
+        return route
+
+    def is_known(self, route: Route, topic: str) -> bool:
+        """Whether everything that a job passes through is known to be there."""
+        return route.known and topic in self._topics
+
+    def set_up(self, route: Route, topic: str) -> Conversation:
+        """Make sure of what is not known yet: a conversation for the front to drive.
+
+        It returns whether one of the queues may not have settled, for `learn`.
+        """
+        path = self._topology.path(route.digits, topic)
+        parts = [part for part in path if part.queue.name not in self._queues]
+        with_base = not self._queues
+        return setup(self._topology, parts, with_base=with_base, may_declare=self._may_declare)
+
+    def learn(self, route: Route, topic: str, *, unsettled: bool, now: float) -> None:
+        """Note that everything on this way is there, some of it perhaps made just now."""
+        path = self._topology.path(route.digits, topic)
+        new = {part.queue.name for part in path} - self._queues
+        self._queues |= new
+        self._topics.add(topic)
+        route.known = True
+        if unsettled:
+            self._safe_at.update(dict.fromkeys(new, now + self._settle_seconds))
+
+    def safe_at(self, route: Route, topic: str) -> float:
+        """When the youngest queue on this way will have settled."""
+        if not self._safe_at:
+            return 0.0
+        return self._latest((self._topology.ready_queue(topic), *route.hold_queues))
+
+    def forget_settled(self, now: float) -> None:
+        """Stop counting what has settled by now."""
+        if self._safe_at:
+            self._safe_at = {name: at for name, at in self._safe_at.items() if at > now}
+
+    def forget(self) -> None:
+        """Know nothing: a broker that crashed may have lost what was made just before."""
+        self._routes.clear()
+        self._topics.clear()
+        self._queues.clear()
+        self._safe_at.clear()
+
+    def _latest(self, names: Iterable[str]) -> float:
+        return max(self._safe_at.get(name, 0.0) for name in names)
+
+    def _make(self, delay_ms: int) -> Route:
+        digits = ladder.to_digits(delay_ms)
+        hold_queues = tuple(self._topology.hold_queue(hop) for hop in ladder.hops(digits))
+        known = bool(self._queues) and self._queues.issuperset(hold_queues)
+        return Route(
+            digits,
+            self._topology.entrance(digits),
+            ladder.routing_key(digits, ""),
+            hold_queues,
+            known,
+        )

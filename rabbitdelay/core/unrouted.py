@@ -1,0 +1,118 @@
+"""Unrouted jobs: what the messages in `unrouted` are, why they are there, and where they go on.
+
+Two rules this file owns:
+
+1. A job goes on with the rest of its delay, never with less: it may be late and is never early.
+2. What cannot be understood has no way on. It stays where it is, for a person to look at.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rabbitdelay.core import intake, ladder
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.topology import Part, Topology
+from rabbitdelay.errors import InvalidJob
+
+
+@dataclass(frozen=True, slots=True)
+class Unrouted:
+    """A message in `unrouted`, understood as far as it can be."""
+
+    message: Message
+    exchange: str
+    """Where it could not be routed."""
+    routing_key: str
+    why: str
+    """What was missing, in words."""
+    topic: str | None = None
+    """None when it cannot be understood."""
+    was_buried: bool = False
+    """Whether it was on its way to its topic's buried queue, and not to its ready queue."""
+    hops_left: tuple[ladder.Hop, ...] = ()
+    """The hold queues it has not been through."""
+
+    @property
+    def id(self) -> str | None:
+        """Its id, when it has one."""
+        return self.message.message_id
+
+    @property
+    def due_ms(self) -> int | None:
+        """When it is due, in milliseconds since 1970, when its putter has said so."""
+        due_ms = self.message.headers.get("rd-due")
+        return due_ms if isinstance(due_ms, int) and due_ms >= 0 else None
+
+    def remaining_ms(self, now_ms: int) -> int:
+        """The delay to send it on with."""
+        if self.due_ms is not None:
+            return max(0, self.due_ms - now_ms)
+        # Put by somebody who gave it no due time: all that it has not waited yet.
+        return sum(hop.hold_ms for hop in self.hops_left)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which of them: all, or those of a topic, or with an id."""
+
+    topic: str | None = None
+    id: str | None = None
+
+    def takes(self, unrouted: Unrouted) -> bool:
+        """Whether it is one of them."""
+        return self.topic in (None, unrouted.topic) and self.id in (None, unrouted.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where a job is published to go on, and what must be there for it."""
+
+    exchange: str
+    routing_key: str
+    parts: tuple[Part, ...]
+
+
+def read(topology: Topology, exchange: str, routing_key: str, message: Message) -> Unrouted:
+    """Understand a message as it was found in `unrouted`."""
+    if exchange == topology.buried_exchange and _is_topic(routing_key):
+        why = f"topic {routing_key} has no buried queue"
+        return Unrouted(message, exchange, routing_key, why, routing_key, was_buried=True)
+    parsed = ladder.parse_routing_key(routing_key)
+    if parsed is None or not _is_topic(parsed[1]):
+        return Unrouted(message, exchange, routing_key, "its routing key is not one of ours")
+    digits, topic = parsed
+    passed = _passed_queues(message.headers)
+    left = tuple(hop for hop in ladder.hops(digits) if topology.hold_queue(hop) not in passed)
+    why = f"hold queue {left[0].label} was missing" if left else f"topic {topic} had no ready queue"
+    return Unrouted(message, exchange, routing_key, why, topic, hops_left=left)
+
+
+def way_on(topology: Topology, unrouted: Unrouted, now_ms: int) -> Way | None:
+    """Return where it goes on; None when it cannot be understood."""
+    topic = unrouted.topic
+    if topic is None:
+        return None
+    if unrouted.was_buried:
+        return Way(topology.buried_exchange, topic, topology.topic(topic))
+    try:
+        digits = ladder.to_digits(unrouted.remaining_ms(now_ms))
+    except InvalidJob:
+        return None  # it says it is due in more than nine years
+    key = ladder.routing_key(digits, topic)
+    return Way(topology.entrance(digits), key, topology.path(digits, topic))
+
+
+def _is_topic(text: str) -> bool:
+    try:
+        intake.check_topic(text)
+    except InvalidJob:
+        return False
+    return True
+
+
+def _passed_queues(headers: Mapping[str, Any]) -> set[str]:
+    """The queues it was dead-lettered from, by the broker's own record."""
+    deaths = headers.get("x-death")
+    entries = deaths if isinstance(deaths, list) else []
+    return {str(entry.get("queue")) for entry in entries if isinstance(entry, Mapping)}

@@ -1,0 +1,136 @@
+"""Verification: what should be on the broker, held against what is.
+
+Two ways to find out, with the same findings:
+
+    compare    against what the management API lists: arguments, types and bindings
+    ask        over AMQP, as a conversation. It can see neither bindings nor what is different,
+               only that something is
+"""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rabbitdelay.core import ladder
+from rabbitdelay.core.definitions import Definitions, definitions
+from rabbitdelay.core.setup import Command, Declare, Inspect
+from rabbitdelay.core.topology import Binding, Declaration, Exchange, Topology
+from rabbitdelay.errors import PermissionRefused, TopologyConflict
+
+State = Literal["ok", "missing", "different", "unchecked"]
+Kind = Literal["exchange", "queue", "binding"]
+
+_KINDS: dict[str, Kind] = {"exchanges": "exchange", "queues": "queue", "bindings": "binding"}
+_HOPS_BY_LABEL = {
+    level.hold_label(digit): ladder.Hop(level, digit)
+    for level in ladder.LEVELS
+    for digit in range(1, level.highest_digit + 1)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How one exchange, queue or binding is."""
+
+    kind: Kind
+    name: str
+    state: State
+    detail: str = ""
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether jobs may not flow because of it."""
+        return self.state in ("missing", "different")
+
+
+def compare(expected: Definitions, found: Definitions) -> list[Finding]:
+    """Hold definitions against those of the broker."""
+    return [
+        finding
+        for section, kind in _KINDS.items()
+        for finding in _compare_section(kind, expected[section], found[section])
+    ]
+
+
+def ask(
+    declarations: Iterable[Declaration],
+) -> Generator[Command, int | None, list[Finding]]:
+    """Ask over AMQP, without making anything: only what is there is declared again."""
+    findings: list[Finding] = []
+    for declaration in declarations:
+        findings.append((yield from _ask_one(declaration)))
+    return findings
+
+
+def existing(topology: Topology, queues: Iterable[str]) -> tuple[list[ladder.Hop], list[str]]:
+    """Return the hops and the topics that these queues belong to."""
+    names = sorted(queues)
+    hops = [_HOPS_BY_LABEL.get(label) for label in _rest(names, f"{topology.prefix}hold.")]
+    ready = _rest(names, f"{topology.ready_exchange}.")
+    buried = _rest(names, f"{topology.buried_exchange}.")
+    return [hop for hop in hops if hop is not None], sorted({*ready, *buried})
+
+
+def _compare_section(
+    kind: Kind, expected: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]
+) -> Iterable[Finding]:
+    by_name = {_identity(entry): entry for entry in found}
+    for entry in expected:
+        actual = by_name.get(_identity(entry))
+        if actual is None:
+            yield Finding(kind, _name(entry), "missing")
+        elif differences := list(_differences(entry, actual)):
+            yield Finding(kind, _name(entry), "different", "; ".join(differences))
+        else:
+            yield Finding(kind, _name(entry), "ok")
+
+
+def _identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    if "name" in entry:
+        return (entry["name"],)
+    fields = ("source", "destination", "destination_type", "routing_key")
+    return tuple(entry[field] for field in fields)
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    if "name" in entry:
+        return str(entry["name"])
+    return f"{entry['source']} → {entry['destination']} [{entry['routing_key']}]"
+
+
+def _differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> Iterable[str]:
+    for field, wanted in expected.items():
+        if isinstance(wanted, Mapping):
+            yield from _differences_of_arguments(wanted, actual.get(field) or {})
+        elif actual.get(field) != wanted:
+            yield f"{field} is {actual.get(field)}, should be {wanted}"
+
+
+def _differences_of_arguments(
+    expected: Mapping[str, Any], actual: Mapping[str, Any]
+) -> Iterable[str]:
+    for name in sorted({*expected, *actual}):
+        if actual.get(name) != expected.get(name):
+            yield f"{name} is {actual.get(name, 'not set')}, should be " + str(
+                expected.get(name, "not set")
+            )
+
+
+def _ask_one(declaration: Declaration) -> Generator[Command, int | None, Finding]:
+    if isinstance(declaration, Binding):
+        name = _name(definitions([declaration], vhost="")["bindings"][0])
+        return Finding("binding", name, "unchecked", "needs the management API")
+    kind: Kind = "exchange" if isinstance(declaration, Exchange) else "queue"
+    if (yield Inspect(declaration)) is None:
+        return Finding(kind, declaration.name, "missing")
+    try:
+        yield Declare(declaration)
+    except TopologyConflict:
+        return Finding(kind, declaration.name, "different", "made with other arguments")
+    except PermissionRefused:
+        return Finding(kind, declaration.name, "unchecked", "this user may not declare it")
+    return Finding(kind, declaration.name, "ok")
+
+
+def _rest(names: Iterable[str], prefix: str) -> list[str]:
+    return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]

@@ -1,0 +1,72 @@
+"""pika's errors as ours."""
+
+import inspect
+import socket
+import ssl
+
+import pytest
+from pika import exceptions as pika_errors
+
+from rabbitdelay import address, errors
+from rabbitdelay.sync import driver_errors
+
+ADDRESS = address.parse("amqp://bob:s3cr3t@mq.example")
+
+KNOWN = {
+    *("AMQPError", "AMQPConnectionError", "ConnectionOpenAborted", "StreamLostError"),
+    *("IncompatibleProtocolError", "AuthenticationError", "ProbableAuthenticationError"),
+    *("ProbableAccessDeniedError", "NoFreeChannels", "ConnectionWrongStateError"),
+    *("ConnectionClosed", "ConnectionClosedByBroker", "ConnectionClosedByClient"),
+    *("ConnectionBlockedTimeout", "AMQPHeartbeatTimeout", "AMQPChannelError"),
+    *("ChannelWrongStateError", "ChannelClosed", "ChannelClosedByBroker"),
+    *("ChannelClosedByClient", "DuplicateConsumerTag", "ConsumerCancelled", "UnroutableError"),
+    *("NackError", "InvalidChannelNumber", "ProtocolSyntaxError", "UnexpectedFrameError"),
+    *("ProtocolVersionMismatch", "BodyTooLongError", "InvalidFrameError"),
+    *("InvalidFieldTypeException", "UnsupportedAMQPFieldException", "MethodNotImplemented"),
+    *("ChannelError", "ReentrancyError", "ShortStringTooLong", "DuplicateGetOkCallback"),
+}
+
+
+def test_pika_has_no_error_that_nobody_thought_of() -> None:
+    """When this fails, look at what is new, map it in driver_errors.py, and add it here."""
+    there = {name for name, _ in inspect.getmembers(pika_errors, inspect.isclass)}
+    assert {name for name in there if issubclass(getattr(pika_errors, name), Exception)} == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (pika_errors.ConnectionClosedByBroker(403, "ACCESS_REFUSED"), errors.LoginRefused),
+        (pika_errors.ConnectionClosedByBroker(530, "NOT_ALLOWED"), errors.VhostRefused),
+        (pika_errors.ConnectionClosedByBroker(320, "CONNECTION_FORCED"), errors.ConnectionFailed),
+        (pika_errors.ProbableAuthenticationError(1, "x"), errors.LoginRefused),
+        (pika_errors.ProbableAccessDeniedError(1, "x"), errors.VhostRefused),
+        (pika_errors.AMQPConnectionError(ConnectionRefusedError(111)), errors.BrokerUnreachable),
+        (pika_errors.AMQPConnectionError(socket.gaierror(-2)), errors.BrokerUnreachable),
+        (pika_errors.AMQPConnectionError(ssl.SSLError(1, "bad")), errors.CertificateRefused),
+        (pika_errors.StreamLostError("x"), errors.BrokerUnreachable),
+        (pika_errors.AMQPHeartbeatTimeout("x"), errors.BrokerUnreachable),
+        (pika_errors.InvalidFrameError("x"), errors.BrokerUnreachable),
+        (RuntimeError("x"), errors.BrokerUnreachable),
+    ],
+)
+def test_each_has_an_error_of_ours(theirs: Exception, ours: type[errors.RabbitDelayError]) -> None:
+    error = driver_errors.connection_error(theirs, ADDRESS)
+    assert type(error) is ours
+    assert "s3cr3t" not in str(error)
+    assert "mq.example" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "ours"),
+    [
+        (403, errors.PermissionRefused),
+        (404, errors.TopologyMissing),
+        (406, errors.TopologyConflict),
+        (541, errors.TopologyError),
+    ],
+)
+def test_each_reply_to_a_channel_too(code: int, ours: type[errors.RabbitDelayError]) -> None:
+    error = driver_errors.channel_error(pika_errors.ChannelClosedByBroker(code, "why"))
+    assert type(error) is ours
+    assert "why" in str(error)

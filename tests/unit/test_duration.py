@@ -1,0 +1,39 @@
+"""Durations as people write them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbitdelay import duration
+from rabbitdelay.errors import InvalidJob
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("0", 0),
+        ("90", 90_000),
+        ("0.25", 250),
+        ("250ms", 250),
+        ("1h30m", 5_400_000),
+        ("1h 30m", 5_400_000),
+        ("1.5h", 5_400_000),
+        ("30M", 1_800_000),
+        ("1y2mo3d", (360 + 60 + 3) * 86_400_000),
+        ("2w", 14 * 86_400_000),
+        ("0.1ms", 1),
+    ],
+)
+def test_text_is_read(text: str, expected_ms: int) -> None:
+    assert duration.parse(text, what="delay") == expected_ms
+
+
+@pytest.mark.parametrize("text", ["", "x", "5 parsecs", "-1", "1h-30m", "nan", "1e3", "h"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(InvalidJob, match="is not a duration"):
+        duration.parse(text, what="delay")
+
+
+@given(st.integers(0, 10**12))
+def test_a_description_reads_back(duration_ms: int) -> None:
+    assert duration.parse(duration.describe(duration_ms), what="delay") == duration_ms

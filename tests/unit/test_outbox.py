@@ -1,0 +1,131 @@
+"""The outbox: every put is resolved once, and nothing is forgotten."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from rabbitdelay.core.outbox import Outbox, Pending, timeout_error
+from rabbitdelay.errors import BrokerBlocked, OutcomeUnknown
+from rabbitdelay.models import Job
+
+
+def pending(
+    number: int = 0, *, delay_ms: int = 0, put_at: float = 0, deadline: float = 30
+) -> Pending:
+    job = Job("t", f"job-{number}", f"token-{number}", 0, delay_ms, 60_000, b"")
+    return Pending(job, put_at, deadline, lambda *_: None, number)
+
+
+class Broker(RuleBasedStateMachine):
+    """A broker that confirms, refuses, returns and dies in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outbox = Outbox()
+        self.now = 0.0
+        self.made: list[Pending] = []
+        self.outcome: dict[int, str] = {}
+        self.on_channel: list[Pending] = []  # by tag - 1
+
+    def resolve(self, done: list[Pending], outcome: str) -> None:
+        for item in done:
+            assert item.position not in self.outcome, "resolved twice"
+            item.resolved = True
+            self.outcome[item.position] = outcome
+
+    @rule(lifetime=st.floats(0.5, 20))
+    def put(self, lifetime: float) -> None:
+        item = pending(len(self.made), put_at=self.now, deadline=self.now + lifetime)
+        self.made.append(item)
+        self.outbox.add(item)
+
+    @rule(settling=st.floats(0, 5))
+    def send(self, settling: float) -> None:
+        item = self.outbox.next()
+        if item is not None:
+            self.outbox.sent(item, self.now + settling if settling > 1 else 0.0)
+            self.on_channel.append(item)
+
+    @precondition(lambda self: self.on_channel)
+    @rule(data=st.data(), multiple=st.booleans())
+    def confirm(self, data: st.DataObject, multiple: bool) -> None:  # noqa: FBT001 - drawn
+        tag = data.draw(st.integers(1, len(self.on_channel)))
+        done = self.outbox.confirmed(tag, multiple=multiple, now=self.now)
+        assert all(item.safe_at <= self.now for item in done)
+        self.resolve(done, "confirmed")
+
+    @precondition(lambda self: self.on_channel)
+    @rule(data=st.data(), multiple=st.booleans())
+    def refuse(self, data: st.DataObject, multiple: bool) -> None:  # noqa: FBT001 - drawn
+        tag = data.draw(st.integers(1, len(self.on_channel)))
+        self.outbox.put_back(*self.outbox.refused(tag, multiple=multiple))
+
+    @precondition(lambda self: self.on_channel)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        item = self.outbox.returned(data.draw(st.sampled_from(self.on_channel)).job.token)
+        if item is not None:
+            self.resolve([item], "returned")
+
+    @rule()
+    def lose_connection(self) -> None:
+        self.outbox.connection_lost()
+        self.on_channel.clear()
+
+    @rule(seconds=st.floats(0.1, 4))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.resolve(self.outbox.settled(self.now), "confirmed")
+        self.resolve(self.outbox.expire(self.now), "expired")
+
+    @invariant()
+    def everything_is_somewhere(self) -> None:
+        inside = [item.position for item in self.outbox if not item.resolved]
+        assert sorted([*inside, *self.outcome]) == list(range(len(self.made)))
+        assert len(self.outbox) == len(inside)
+
+    def teardown(self) -> None:
+        """Whatever happened, a connection that stays up resolves all."""
+        self.outbox.connection_lost()
+        while (item := self.outbox.next()) is not None:
+            self.outbox.sent(item, 0.0)
+        self.resolve(
+            self.outbox.confirmed(len(self.made), multiple=True, now=self.now), "confirmed"
+        )
+        assert sorted(self.outcome) == list(range(len(self.made)))
+
+
+TestBroker = Broker.TestCase
+TestBroker.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+
+
+def test_a_lost_connection_sends_again_in_the_same_order() -> None:
+    outbox = Outbox()
+    items = [pending(number) for number in range(5)]
+    for item in items:
+        outbox.add(item)
+    for safe_at in (9.0, 0.0, 0.0):
+        outbox.sent(outbox.next() or items[0], safe_at)
+    assert outbox.confirmed(1, multiple=False, now=0) == []  # its queue has yet to settle
+    outbox.connection_lost()
+    assert [outbox.next() for _ in items] == items
+
+
+def test_a_put_that_waited_goes_with_the_rest_of_its_delay() -> None:
+    item = pending(delay_ms=60_000, put_at=100.0)
+    assert item.remaining_delay_ms(100.5) == 60_000  # one hop and not three
+    assert item.remaining_delay_ms(120.0) == 40_000
+    assert item.remaining_delay_ms(400.0) == 0
+
+
+def test_the_error_says_whether_it_may_arrive_and_why() -> None:
+    item = pending()
+    error = timeout_error(item, None, None)
+    assert type(error) is OutcomeUnknown
+    assert not error.sent
+    assert "was never sent" in str(error)
+    item.sent = True
+    blocked = timeout_error(item, "low on disk", None)
+    assert isinstance(blocked, BrokerBlocked)
+    assert blocked.sent
+    assert "low on disk" in str(blocked)

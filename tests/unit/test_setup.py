@@ -1,0 +1,130 @@
+"""Setup: which questions are asked of the broker, and in which order."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from rabbitdelay.core import ladder
+from rabbitdelay.core.routes import Routes
+from rabbitdelay.core.setup import Announce, Command, Conversation, Declare, Inspect
+from rabbitdelay.core.topology import Binding, Topology
+from rabbitdelay.errors import TopologyMissing
+
+TOPOLOGY = Topology("ns")
+HALF_HOUR_MS = 30 * ladder.MINUTE_MS
+
+
+@dataclass
+class Broker:
+    """What is there, as far as a conversation can see it."""
+
+    there: set[str] = field(default_factory=set)
+    announced: int = 0
+    asked: list[Command] = field(default_factory=list)
+
+    def talk(self, conversation: Conversation) -> bool:
+        answer: int | None = None
+        while True:
+            try:
+                command = conversation.send(answer)
+            except StopIteration as stop:
+                return bool(stop.value)
+            self.asked.append(command)
+            answer = self.answer(command)
+
+    def answer(self, command: Command) -> int | None:
+        match command:
+            case Inspect(declaration):
+                found = declaration.name in self.there
+                settling = declaration.name == TOPOLOGY.settling
+                return (self.announced if settling else 0) if found else None
+            case Declare(declaration):
+                if not isinstance(declaration, Binding):
+                    self.there.add(declaration.name)
+            case Announce():
+                self.announced += 1
+        return None
+
+
+def put_through(routes: Routes, broker: Broker, delay_ms: int, topic: str, now: float) -> float:
+    """Do what a front does for a put; return when it may be trusted."""
+    route = routes.route(delay_ms)
+    if not routes.is_known(route, topic):
+        unsettled = broker.talk(routes.set_up(route, topic))
+        routes.learn(route, topic, unsettled=unsettled, now=now)
+    return routes.safe_at(route, topic)
+
+
+def new_routes(*, may_declare: bool = True) -> Routes:
+    return Routes(TOPOLOGY, may_declare=may_declare, settle_seconds=3.0)
+
+
+def test_a_queue_is_announced_before_it_is_made() -> None:
+    broker = Broker()
+    put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=100.0)
+    hold = TOPOLOGY.hold_queue(ladder.hops(ladder.to_digits(HALF_HOUR_MS))[0])
+    made = next(
+        index
+        for index, command in enumerate(broker.asked)
+        if isinstance(command, Declare) and getattr(command.declaration, "name", "") == hold
+    )
+    assert isinstance(broker.asked[made - 1], Announce)
+    assert isinstance(broker.asked[made - 2], Inspect)
+
+
+def test_a_put_through_a_new_queue_is_trusted_after_it_settled() -> None:
+    broker, routes = Broker(), new_routes()
+    assert put_through(routes, broker, HALF_HOUR_MS, "a", now=100.0) == 103.0
+    routes.forget_settled(104.0)
+    assert put_through(routes, broker, HALF_HOUR_MS, "a", now=104.0) == 0.0
+
+
+def test_another_client_learns_that_a_queue_is_new() -> None:
+    """The one that finds the queue made just now by somebody else waits as well."""
+    broker = Broker()
+    put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=100.0)
+    assert put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=100.5) == 103.5
+    broker.announced = 0  # the announcements have expired
+    assert put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=120.0) == 0.0
+
+
+def test_what_is_known_is_not_asked_again() -> None:
+    broker, routes = Broker(), new_routes()
+    put_through(routes, broker, HALF_HOUR_MS, "a", now=0)
+    broker.asked.clear()
+    put_through(routes, broker, HALF_HOUR_MS, "a", now=1)
+    assert broker.asked == []
+    put_through(routes, broker, 2 * HALF_HOUR_MS, "a", now=2)
+    declared = [c.declaration for c in broker.asked if isinstance(c, Declare)]
+    assert {getattr(d, "name", "ns.v1.hold.1h") for d in declared} == {"ns.v1.hold.1h"}
+
+
+def test_after_a_lost_connection_everything_is_asked_again() -> None:
+    broker, routes = Broker(), new_routes()
+    put_through(routes, broker, 0, "a", now=0)
+    first = len(broker.asked)
+    routes.forget()
+    broker.asked.clear()
+    put_through(routes, broker, 0, "a", now=1)
+    assert len(broker.asked) >= first - 2  # all but the announcements
+
+
+def test_a_client_that_may_not_declare_says_all_that_is_missing() -> None:
+    broker = Broker()
+    with pytest.raises(TopologyMissing) as caught:
+        put_through(new_routes(may_declare=False), broker, HALF_HOUR_MS, "a", now=0)
+    for name in ("ns.v1.hold.30m", "ns.v1.ready.a", "ns.v1.level.m", "ns.v1.unrouted"):
+        assert name in str(caught.value)
+    assert all(isinstance(command, Inspect) for command in broker.asked)
+
+
+def test_classic_queues_need_not_settle() -> None:
+    routes = Routes(Topology("ns", "classic"), may_declare=True)
+    assert put_through(routes, Broker(), HALF_HOUR_MS, "a", now=100.0) == 0.0
+
+
+def test_many_different_delays_do_not_pile_up() -> None:
+    routes = new_routes()
+    for delay_ms in range(0, 250_000, 10):
+        routes.route(delay_ms)
+    assert len(routes._routes) <= 10_000
