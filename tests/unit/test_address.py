@@ -5,7 +5,7 @@ import pytest
 from rabbitdelay import Client, address, locate
 from rabbitdelay.errors import InvalidConfiguration
 
-SECRET = "s3cr3t-p@ss"
+SECRET = "s3cr3t-p@ss"  # noqa: S105 - made up
 URL = "amqps://bob:s3cr3t-p%40ss@mq.example:5999/shop%2Fone?heartbeat=7&server_name=mq"
 
 

@@ -1,0 +1,44 @@
+# The commands a person runs are the ones CI runs. Each installs what is missing, once.
+#
+#   make test RABBITMQ=4.3            on another RabbitMQ than the machine's (4.0, 4.3; as root)
+#   make test PYTEST_ARGS='-k ladder'
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint bench clean
+
+PYTHON := .venv/bin/python
+PYTEST_ARGS ?=
+
+ifdef RABBITMQ
+RABBITDELAY_RABBITMQ_ROOT ?= $(CURDIR)/.cache/rabbitmq-$(RABBITMQ)
+export RABBITDELAY_RABBITMQ_ROOT
+endif
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## watch delayed jobs arrive on time, on a private RabbitMQ
+	@scripts/bootstrap --with-broker
+	@.venv/bin/rabbitdelay demo
+
+test: ## run every test that takes less than a minute
+	@scripts/bootstrap --with-test-broker
+	@$(PYTHON) -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-slow: ## run the cluster and soak tests
+	@scripts/bootstrap --with-test-broker
+	@$(PYTHON) -m pytest -m slow $(PYTEST_ARGS)
+
+lint: ## check style and types
+	@scripts/bootstrap
+	@$(PYTHON) -m ruff check
+	@$(PYTHON) -m ruff format --check
+	@$(PYTHON) -m mypy
+
+bench: ## run every benchmark: one JSON line and a sentence each
+	@scripts/bootstrap --with-broker
+	@set -e; for benchmark in benchmarks/bench_*.py; do $(PYTHON) "$$benchmark"; done
+
+clean: ## remove what these commands have made
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

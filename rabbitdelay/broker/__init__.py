@@ -1,0 +1,14 @@
+"""A private RabbitMQ on this machine, for trying, testing and breaking things."""
+
+from rabbitdelay.broker.node import Node
+from rabbitdelay.broker.private import BrokerStatus, NodeStatus, PrivateBroker, find_running
+from rabbitdelay.broker.state import default_directory
+
+__all__ = [
+    "BrokerStatus",
+    "Node",
+    "NodeStatus",
+    "PrivateBroker",
+    "default_directory",
+    "find_running",
+]

@@ -1,0 +1,123 @@
+"""A node in a Docker container, for machines that have Docker and no rabbitmq-server.
+
+The container is kept when the node stops, and with it its data and its ports.
+"""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rabbitdelay.broker.node import STOP_SECONDS, Node
+from rabbitdelay.broker.ports import LOOPBACK, accepts_connections
+from rabbitdelay.broker.state import NodeLayout
+from rabbitdelay.errors import BrokerProcessError
+
+IMAGE = "rabbitmq:4-management"
+
+_CONFIGURATION_IN_CONTAINER = "/etc/rabbitmq/conf.d/90-rabbitdelay.conf"
+_ENGINE_SECONDS = 5.0
+_COMMAND_SECONDS = 600.0  # the first start downloads the image
+
+
+def engine_answers() -> bool:
+    """Whether there is a Docker engine that can be used."""
+    command = ["docker", "version", "--format", "{{.Server.Version}}"]
+    try:
+        answer = subprocess.run(command, capture_output=True, timeout=_ENGINE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return answer.returncode == 0
+
+
+def run_command(container: str, layout: NodeLayout, configuration: Path) -> list[str]:
+    """The command that makes the container and starts it."""
+    return [
+        *("docker", "run", "--detach", "--name", container),
+        *("--hostname", container),  # a part of the node's name, and so of its data's place
+        *("--publish", f"{LOOPBACK}:{layout.amqp_port}:5672"),
+        *("--publish", f"{LOOPBACK}:{layout.management_port}:15672"),
+        *("--volume", f"{configuration}:{_CONFIGURATION_IN_CONTAINER}:ro"),
+        IMAGE,
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class DockerNode(Node):
+    """A node as a container; there is one per broker."""
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the container's first process, as the engine's machine numbers it."""
+        state = self._inspect()
+        return state["Pid"] if state is not None and state["Running"] else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it listens for clients. Quick: it does not ask the engine."""
+        return accepts_connections(self.layout.amqp_port)
+
+    def launch(self) -> None:
+        """Start its container, with the data it had, and do not wait."""
+        state = self._inspect()
+        if state is not None:
+            _docker("start", self._container)
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        configuration = self.directory / "rabbitmq.conf"
+        configuration.write_text(self._configuration_text())
+        _run(run_command(self._container, self.layout, configuration))
+
+    def stop(self) -> None:
+        """Stop it in good order, and by force if it has not ended after 20 s."""
+        if self.pid is not None:
+            _docker("stop", "--time", f"{STOP_SECONDS:.0f}", self._container)
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL and wait until nothing of it runs."""
+        if self.pid is not None:
+            _docker("kill", self._container)
+            _docker("wait", self._container)
+
+    def discard(self) -> None:
+        """Remove the container with its data."""
+        if self._inspect() is not None:
+            _docker("rm", "--force", "--volumes", self._container)
+
+    def read_log(self) -> str:
+        """What it has printed since its last start."""
+        return _docker("logs", self._container)
+
+    @property
+    def _container(self) -> str:
+        return self.broker.container or ""
+
+    def _configuration_text(self) -> str:
+        # From inside the container our connections come from the engine's bridge, not loopback.
+        settings = {"loopback_users": "none", **self.broker.extra_config}
+        return "".join(f"{name} = {value}\n" for name, value in settings.items())
+
+    def _inspect(self) -> dict[str, int] | None:
+        command = ["docker", "inspect", "--format", "{{json .State}}", self._container]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        state: dict[str, int] = json.loads(answer.stdout) if answer.returncode == 0 else {}
+        return state or None
+
+
+def _docker(*arguments: str) -> str:
+    return _run(["docker", *arguments])
+
+
+def _run(command: Sequence[str]) -> str:
+    answer = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=_COMMAND_SECONDS,
+    )
+    if answer.returncode != 0:
+        raise BrokerProcessError(f"`{' '.join(command[:2])}` failed: {answer.stdout.strip()}")
+    return answer.stdout

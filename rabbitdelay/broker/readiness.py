@@ -1,0 +1,51 @@
+"""Whether a node really serves: it speaks AMQP, its management UI answers, its cluster is whole."""
+
+import http.client
+import json
+import socket
+from base64 import b64encode
+from typing import Any
+
+from rabbitdelay.broker.ports import LOOPBACK
+
+_PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+_FRAME_HEADER_BYTES = 7
+_CONNECTION_START = b"\x00\x0a\x00\x0a"  # class 10, method 10
+_TIMEOUT_SECONDS = 5.0
+
+
+def speaks_amqp(port: int) -> bool:
+    """Whether the node opens an AMQP 0-9-1 conversation."""
+    try:
+        with socket.create_connection((LOOPBACK, port), _TIMEOUT_SECONDS) as connection:
+            connection.sendall(_PROTOCOL_HEADER)
+            with connection.makefile("rb") as answer:
+                frame = answer.read(_FRAME_HEADER_BYTES + len(_CONNECTION_START))
+    except OSError:
+        return False
+    return frame[_FRAME_HEADER_BYTES:] == _CONNECTION_START
+
+
+def management_answers(port: int) -> bool:
+    """Whether the management API can be used."""
+    return management_get(port, "/api/overview") is not None
+
+
+def running_nodes(port: int) -> int:
+    """How many nodes the cluster of this node counts as running."""
+    nodes = management_get(port, "/api/nodes?columns=running") or []
+    return sum(bool(node.get("running")) for node in nodes)
+
+
+def management_get(port: int, path: str) -> Any | None:  # noqa: ANN401 - JSON is anything
+    """The JSON that the management API answers; None when it does not."""
+    credentials = b64encode(b"guest:guest").decode()
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Basic {credentials}"})
+        response = connection.getresponse()
+        return json.load(response) if response.status == http.HTTPStatus.OK else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()

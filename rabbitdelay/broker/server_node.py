@@ -1,0 +1,93 @@
+"""A node that runs the machine's own rabbitmq-server."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from rabbitdelay.broker import configuration, plugins, processes
+from rabbitdelay.broker.configuration import NodeFiles
+from rabbitdelay.broker.epmd import Epmd
+from rabbitdelay.broker.installation import Installation, require_installation
+from rabbitdelay.broker.node import STOP_SECONDS, Node
+from rabbitdelay.broker.ports import is_free
+from rabbitdelay.broker.processes import ProcessRecord
+from rabbitdelay.broker.state import load_process, save_process
+from rabbitdelay.errors import BrokerProcessError
+
+
+@dataclass(frozen=True, slots=True)
+class ServerNode(Node):
+    """A node as a process of this machine."""
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the Erlang VM while it runs."""
+        record = self._record
+        return record.pid if record is not None and processes.is_running(record) else None
+
+    def launch(self) -> None:
+        """Start its process, with the data it had, and do not wait."""
+        if self.pid is not None:
+            return
+        self.kill()  # what outlived a node that somebody else has killed
+        self._refuse_taken_ports()
+        installation = require_installation(self._root)
+        Epmd(self.broker_directory, self.broker.epmd_port).start(installation)
+        configuration.write_files(self._files, self.layout, self.broker)
+        save_process(self.directory, self._spawn(installation))
+
+    def stop(self) -> None:
+        """Stop it in good order, and by force if it has not ended after 20 s."""
+        processes.end(self._record, mark=self._mark, grace_seconds=STOP_SECONDS)
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL and wait until nothing of it runs."""
+        processes.kill(self._record, mark=self._mark)
+
+    def read_log(self) -> str:
+        """What it has printed since its last start."""
+        return self._files.console.read_text(errors="replace")
+
+    @property
+    def _record(self) -> ProcessRecord | None:
+        return load_process(self.directory)
+
+    @property
+    def _mark(self) -> str:
+        return str(self.directory)
+
+    @property
+    def _files(self) -> NodeFiles:
+        return NodeFiles(self.directory)
+
+    @property
+    def _root(self) -> Path | None:
+        return Path(self.broker.root) if self.broker.root else None
+
+    def _refuse_taken_ports(self) -> None:
+        layout = self.layout
+        for port in (layout.amqp_port, layout.management_port, layout.distribution_port):
+            if not is_free(port):
+                raise BrokerProcessError(
+                    f"Port {port} of {self.name} is taken by another process: end that one, or "
+                    "use another folder for this broker."
+                )
+
+    def _spawn(self, installation: Installation) -> ProcessRecord:
+        program = [str(installation.server)]
+        return processes.spawn(
+            installation.command(
+                program, broker=self.broker_directory, scratch=self._files.scratch
+            ),
+            environment=self._environment(installation),
+            mark=self._mark,
+            log=self._files.console,
+        )
+
+    def _environment(self, installation: Installation) -> dict[str, str]:
+        files = self._files
+        variables = configuration.environment_variables(files, self.layout, self.broker, os.environ)
+        variables["PATH"] = installation.search_path(os.environ)
+        if plugins.write_view(installation, files.view):
+            variables.update(configuration.view_variables(files.view))
+        return variables

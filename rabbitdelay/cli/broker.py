@@ -1,0 +1,190 @@
+"""`rabbitdelay broker`: a private RabbitMQ on this machine."""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from rabbitdelay.broker import BrokerStatus, PrivateBroker, default_directory
+from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
+
+EXIT_NOT_RUNNING = 3
+
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LOOK_SECONDS = 0.5
+
+_directory_option = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Its folder.  [default: $RABBITDELAY_BROKER_DIR, or one in the user's state folder]",
+)
+_nodes_option = click.option(
+    "--nodes",
+    type=click.IntRange(1, 9),
+    help="How many nodes, joined into a cluster.  [default: as many as the folder has, or 1]",
+)
+_port_option = click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help="The AMQP port of the first node.  [default: the one it had, or a free one]",
+)
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+
+@click.group()
+def broker() -> None:
+    """Run a private RabbitMQ: its own folder, free loopback ports, management UI on.
+
+    It takes rabbitmq-server from this machine, or else Docker. Its data and its URL stay the same
+    from one start to the next. The other commands find a started broker without being told a URL.
+    """
+
+
+@broker.command()
+@_directory_option
+@_nodes_option
+@_port_option
+@_json_option
+def run(directory: Path | None, nodes: int | None, port: int | None, *, as_json: bool) -> None:
+    """Run it until Ctrl-C or SIGTERM, then stop it."""
+    private = _private_broker(directory, nodes, port)
+    with _handling(_interrupt):
+        if not _start(private):
+            _print_running(private, as_json=as_json, note="It already runs.")
+            return
+        try:
+            _print_running(private, as_json=as_json, note="Ctrl-C stops it.")
+            _wait_while_running(private)
+        except KeyboardInterrupt:
+            click.echo("Stopping.", err=True)
+        finally:
+            with _handling(signal.SIG_IGN):
+                private.stop()
+
+
+@broker.command()
+@_directory_option
+@_nodes_option
+@_port_option
+@_json_option
+def start(directory: Path | None, nodes: int | None, port: int | None, *, as_json: bool) -> None:
+    """Start it in the background."""
+    private = _private_broker(directory, nodes, port)
+    with _handling(_interrupt):
+        started = _start(private)
+    note = f"To stop it: {_stop_command(directory)}"
+    _print_running(private, as_json=as_json, note=note if started else f"It already runs. {note}")
+
+
+@broker.command()
+@_directory_option
+@_json_option
+def stop(directory: Path | None, *, as_json: bool) -> None:
+    """Stop it; its data stay."""
+    private = _private_broker(directory)
+    with _progress() as report:
+        stopped = private.stop(report)
+    if as_json:
+        click.echo(json.dumps({"stopped": stopped, "directory": str(private.directory)}))
+    else:
+        click.echo("Stopped." if stopped else f"No broker runs in {private.directory}.")
+
+
+@broker.command()
+@_directory_option
+@_json_option
+def status(directory: Path | None, *, as_json: bool) -> None:
+    """Say whether it runs, and where. Exits with 3 when it does not."""
+    private = _private_broker(directory)
+    now = private.status()
+    if now.running:
+        _print_running(private, as_json=as_json, note=f"To stop it: {_stop_command(directory)}")
+        return
+    click.echo(_as_json(now) if as_json else f"No broker runs in {now.directory}.")
+    sys.exit(EXIT_NOT_RUNNING)
+
+
+def _private_broker(
+    directory: Path | None, nodes: int | None = None, port: int | None = None
+) -> PrivateBroker:
+    return PrivateBroker(directory or default_directory(), nodes=nodes, port=port)
+
+
+def _start(private: PrivateBroker) -> bool:
+    try:
+        with _progress() as report:
+            return private.start(report)
+    except InvalidConfiguration as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _stop_command(directory: Path | None) -> str:
+    return "rabbitdelay broker stop" + (f" --dir {directory}" if directory else "")
+
+
+def _wait_while_running(private: PrivateBroker) -> None:
+    while private.status().running:
+        time.sleep(_LOOK_SECONDS)
+    raise BrokerProcessError(f"The broker in {private.directory} has ended by itself.")
+
+
+def _print_running(private: PrivateBroker, *, as_json: bool, note: str) -> None:
+    now = private.status()
+    if as_json:
+        click.echo(_as_json(now))
+        return
+    for node in now.nodes:
+        click.echo(f"{node.name}{'' if node.running else ' (down)'}")
+        click.echo(f"  AMQP           {node.url}")
+        click.echo(f"  management UI  {node.management_url}  (guest, guest)")
+    click.echo(note)
+
+
+def _as_json(now: BrokerStatus) -> str:
+    running = [node for node in now.nodes if node.running]
+    return json.dumps(
+        {
+            "running": now.running,
+            "directory": str(now.directory),
+            "url": running[0].url if running else None,
+            "management_url": running[0].management_url if running else None,
+            "nodes": [asdict(node) for node in now.nodes],
+        }
+    )
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A line that moves on a terminal; elsewhere one line for each step. On stderr."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda step: click.echo(step, err=True)
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("")
+        yield lambda step: progress.update(task, description=step)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
+    previous = {number: signal.signal(number, handler) for number in _ENDING_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, old_handler in previous.items():
+            signal.signal(number, old_handler)

@@ -1,0 +1,134 @@
+"""`rabbitdelay broker`, as a person or a script runs it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from rabbitdelay.broker import PrivateBroker, find_running, processes
+from tests.support.waiting import wait_until
+
+RABBITDELAY = [sys.executable, "-m", "rabbitdelay"]
+
+
+@dataclass(frozen=True)
+class BrokerCommand:
+    """`rabbitdelay broker`, with its default folder in a temporary place."""
+
+    directory: Path
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run it to its end."""
+        return subprocess.run(
+            [*RABBITDELAY, "broker", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    def background(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start it and go on."""
+        command = [*RABBITDELAY, "broker", *arguments]
+        return subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True)
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        """Run it to its end and read its answer."""
+        answer: dict[str, Any] = json.loads(self(*arguments, "--json").stdout)
+        return answer
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "RABBITDELAY_BROKER_DIR": str(self.directory)}
+
+    @property
+    def processes(self) -> list[int]:
+        """All that runs in the folder's name: the node, its helpers, epmd."""
+        marks = [str(self.directory / "rabbitdelay1"), str(self.directory / "epmd")]
+        return [pid for mark in marks for pid in processes.marked(mark)]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerCommand]:
+    command = BrokerCommand(tmp_path / "broker")
+    yield command
+    PrivateBroker(command.directory).discard()
+
+
+def test_started_twice_it_is_one_broker(broker: BrokerCommand) -> None:
+    with ThreadPoolExecutor() as pool:  # two at once: the second waits for the first
+        first, second = pool.map(broker, ["start", "start"])
+    assert first.returncode == second.returncode == 0
+    assert ("It already runs." in first.stdout) != ("It already runs." in second.stdout)
+
+    status = broker.json("status")
+    assert status["running"]
+    assert status["url"] in first.stdout
+    assert status["url"] in second.stdout
+    assert status["management_url"] in first.stdout
+    found = find_running(broker.directory)
+    assert found is not None
+    assert found.url == status["url"]
+
+    assert broker("start", "--nodes", "3").returncode == 2
+    assert broker("start", "--port", "5672").returncode == 2
+
+
+def test_the_data_and_the_url_are_kept_from_one_start_to_the_next(broker: BrokerCommand) -> None:
+    url = broker.json("start")["url"]
+    publish_persistent(url)
+    assert "Stopped." in broker("stop").stdout
+    assert broker.processes == []
+    assert find_running(broker.directory) is None
+
+    running = broker.background("run", "--json")
+    assert running.stdout is not None
+    assert json.loads(running.stdout.readline())["url"] == url
+    assert holds_a_message(url)
+
+    running.send_signal(signal.SIGTERM)
+    assert running.communicate(timeout=30)
+    assert running.returncode == 0
+    assert broker.processes == []
+
+
+def test_an_interrupted_start_leaves_nothing(broker: BrokerCommand) -> None:
+    starting = broker.background("start")
+    wait_until(lambda: len(broker.processes) > 1, what="a node is being started")
+    starting.send_signal(signal.SIGINT)
+    starting.communicate(timeout=30)
+    assert starting.returncode != 0
+    assert broker.processes == []
+
+
+def test_without_a_broker_status_exits_with_3_and_stop_says_so(broker: BrokerCommand) -> None:
+    status = broker("status")
+    assert status.returncode == 3
+    assert "No broker runs in" in status.stdout
+    assert broker.json("status")["url"] is None
+    stop = broker("stop")
+    assert stop.returncode == 0
+    assert "No broker runs in" in stop.stdout
+
+
+def publish_persistent(url: str) -> None:
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("kept", durable=True)
+        channel.basic_publish("", "kept", b"body", pika.BasicProperties(delivery_mode=2))
+
+
+def holds_a_message(url: str) -> bool:
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        return connection.channel().basic_get("kept")[0] is not None

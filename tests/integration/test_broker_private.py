@@ -1,0 +1,118 @@
+"""A private broker, as the tests and the demo use it."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+
+from rabbitdelay.broker import PrivateBroker, find_running, processes
+from rabbitdelay.broker.planning import Wishes, new_layout
+from rabbitdelay.broker.processes import ProcessRecord
+from rabbitdelay.broker.state import save_layout, save_process
+from rabbitdelay.errors import BrokerProcessError
+from tests.conftest import PrivateBrokerFactory
+from tests.support.management import Management
+
+
+def all_processes(broker: PrivateBroker) -> list[int]:
+    marks = [str(node.directory) for node in broker.nodes] + [str(broker.directory / "epmd")]
+    return [pid for mark in marks for pid in processes.marked(mark)]
+
+
+@pytest.fixture
+def idle_broker(tmp_path: Path) -> PrivateBroker:
+    """A broker that has a layout and was not started."""
+    save_layout(tmp_path, new_layout(tmp_path, Wishes()))
+    return PrivateBroker(tmp_path)
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has nothing to do with any broker."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_killed_node_returns_with_its_url_its_data_and_its_configuration(
+    start_private_broker: PrivateBrokerFactory,
+) -> None:
+    broker = start_private_broker(extra_config={"cluster_name": "kept"})
+    (node,) = broker.nodes
+    url, first_pid = broker.url, node.pid
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("kept", durable=True)
+        channel.basic_publish("", "kept", b"body", pika.BasicProperties(delivery_mode=2))
+    time.sleep(3)  # 3.10 may forget a queue that is younger than this when it is killed
+
+    node.kill()
+    assert processes.marked(str(node.directory)) == []
+    assert find_running(broker.directory) is None
+
+    node.start()
+    assert node.pid not in {None, first_pid}
+    assert broker.url == url
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        assert connection.channel().basic_get("kept")[0] is not None
+    assert Management(broker.management_url).get("cluster-name") == {"name": "kept"}
+
+
+def test_a_temporary_broker_leaves_nothing_behind_and_another_broker_alone(
+    broker_url: str,
+) -> None:
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as to_another:
+        with PrivateBroker.temporary() as broker:
+            marks = [str(broker.nodes[0].directory), str(broker.directory / "epmd")]
+            assert all(processes.marked(mark) for mark in marks)
+            assert broker.url != broker_url
+        assert not any(processes.marked(mark) for mark in marks)
+        assert not broker.directory.exists()
+        assert to_another.channel().is_open
+
+
+def test_a_node_that_cannot_start_says_why(start_private_broker: PrivateBrokerFactory) -> None:
+    with pytest.raises(BrokerProcessError, match="stopped while it was starting") as refused:
+        start_private_broker(extra_config={"no.such.setting": "1"})
+    assert "unknown variable: no.such.setting" in str(refused.value)
+
+
+def test_a_pid_that_the_system_gave_to_another_process_is_left_alone(
+    idle_broker: PrivateBroker, stranger: subprocess.Popen[bytes]
+) -> None:
+    (node,) = idle_broker.nodes
+    node.directory.mkdir()
+    save_process(node.directory, ProcessRecord(stranger.pid, "an earlier start"))
+    assert node.pid is None
+    assert not idle_broker.stop()
+    node.kill()
+    assert stranger.poll() is None
+
+
+def test_a_port_that_another_process_has_is_named(idle_broker: PrivateBroker) -> None:
+    port = idle_broker.nodes[0].layout.amqp_port
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(BrokerProcessError, match=f"Port {port} .* is taken"),
+    ):
+        idle_broker.start()
+    assert all_processes(idle_broker) == []
+
+
+def test_without_rabbitmq_and_docker_it_says_how_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rabbitdelay.broker.installation._SERVER_PATTERNS", ())
+    monkeypatch.delenv("RABBITDELAY_RABBITMQ_ROOT", raising=False)
+    monkeypatch.delenv("RABBITDELAY_RABBITMQ_SERVER", raising=False)
+    monkeypatch.setitem(os.environ, "PATH", "/nowhere")
+    with pytest.raises(BrokerProcessError) as refused:
+        PrivateBroker(tmp_path / "broker").start()
+    assert "apt-get install rabbitmq-server" in str(refused.value)
+    assert "\n" not in str(refused.value)

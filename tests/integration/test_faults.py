@@ -1,0 +1,231 @@
+"""Faults: a broker that is killed, and what a put that returned is worth then."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pika
+import pytest
+
+from rabbitdelay import Client, OutcomeUnknown, PutManyFailed
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.models import Job, JobSpec
+from tests.support.receiver import Receiver
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[PrivateBroker]:
+    """A broker that these tests kill."""
+    with PrivateBroker.temporary() as broker:
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def _running(broker: PrivateBroker) -> Iterator[None]:
+    yield
+    broker.start()
+
+
+def kill(broker: PrivateBroker) -> None:
+    broker.nodes[0].kill()
+
+
+def ready(broker: PrivateBroker, namespace: str, topic: str = "t") -> Receiver:
+    return Receiver(broker.url, Topology(namespace).ready_queue(topic))
+
+
+def test_the_first_put_of_a_namespace_survives_the_brokers_death(
+    broker: PrivateBroker, namespace: str
+) -> None:
+    """And again the first put on a hold queue and a topic that were never used before."""
+    with Client(broker.url, namespace=namespace, timeout=60) as client:
+        first = client.put("t", delay=4)
+        kill(broker)
+        broker.start()
+        second = client.put("t", delay=5)
+        kill(broker)
+        broker.start()
+        third = client.put("another", delay=5)
+        kill(broker)
+        broker.start()
+        with ready(broker, namespace) as receiver, ready(broker, namespace, "another") as other:
+            receiver.wait_for(first.id, second.id, seconds=30)
+            other.wait_for(third.id, seconds=30)
+            assert min(m.lateness_ms for m in receiver.messages + other.messages) >= 0
+
+
+def test_another_clients_put_through_a_queue_made_just_now_survives_too(
+    broker: PrivateBroker, namespace: str
+) -> None:
+    """The one that did not make the queue cannot know its age, but for the announcement."""
+    with (
+        Client(broker.url, namespace=namespace, timeout=60) as maker,
+        Client(broker.url, namespace=namespace, timeout=60) as follower,
+    ):
+        made = maker.put_nowait("t", delay=20)
+        topology = Topology(namespace)
+        wait_until(lambda: exists(broker, topology.ready_queue("t")), seconds=10)
+        job = follower.put("t", delay=20)
+        kill(broker)
+        broker.start()
+        with ready(broker, namespace) as receiver:
+            receiver.wait_for(job.id, made.result(60).id, seconds=60)
+
+
+def exists(broker: PrivateBroker, queue: str) -> bool:
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        try:
+            connection.channel().queue_declare(queue, passive=True)
+        except pika.exceptions.ChannelClosedByBroker:
+            return False
+        return True
+
+
+def test_killed_while_eight_threads_put(broker: PrivateBroker, namespace: str) -> None:
+    """Every put that returned arrives, none early; the others say that they do not know."""
+    returned: list[Job] = []
+    unknown: list[OutcomeUnknown] = []
+    stop = threading.Event()
+
+    def put_until_stopped(client: Client) -> None:
+        while not stop.is_set():
+            try:
+                returned.append(client.put("t", delay=1.5))
+            except OutcomeUnknown as error:
+                unknown.append(error)
+
+    with Client(broker.url, namespace=namespace, timeout=4) as client:
+        client.put("t", delay=1.5)
+        threads = [threading.Thread(target=put_until_stopped, args=(client,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(returned) > 500, seconds=20)
+        kill(broker)
+        before = len(returned)
+        wait_until(lambda: unknown, seconds=10, what="a put during the outage gives up")
+        broker.start()
+        wait_until(lambda: len(returned) > before + 500, seconds=30, what="puts go on")
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+    with ready(broker, namespace) as receiver:
+        receiver.wait_for(*(job.id for job in returned), seconds=30)
+        assert min(message.lateness_ms for message in receiver.messages) >= 0
+    assert all(isinstance(error, OutcomeUnknown) for error in unknown)
+
+
+def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
+    broker: PrivateBroker, namespace: str
+) -> None:
+    """The time that it waited for the broker is taken off its delay."""
+    with Client(broker.url, namespace=namespace, timeout=60) as client:
+        client.put("t", delay=0.5)
+        kill(broker)
+        future = client.put_nowait("t", delay=20, id="during")
+        broker.start()
+        job = future.result(60)
+        with ready(broker, namespace) as receiver:
+            receiver.wait_for("during", seconds=40)
+        (message,) = [m for m in receiver.messages if m.id == "during"]
+        assert 0 <= message.lateness_ms < 3_000
+        assert message.headers["rd-token"] == job.token
+
+
+def test_the_broker_is_down_over_a_jobs_due_time(broker: PrivateBroker, namespace: str) -> None:
+    with Client(broker.url, namespace=namespace) as client:
+        job = client.put("t", delay=4)  # returns after 3 s: the queue is new
+    kill(broker)
+    wait_until(lambda: time.time() * 1000 > job.due_ms, seconds=5)
+    broker.start()
+    started_ms = time.time() * 1000
+    with ready(broker, namespace) as receiver:
+        receiver.wait_for(job.id, seconds=10)
+    assert receiver.messages[0].received_ms - started_ms < 5_000
+
+
+def test_put_many_through_a_broker_restart_loses_nothing(
+    broker: PrivateBroker, namespace: str
+) -> None:
+    confirmed: list[Job] = []
+
+    def specs() -> Iterator[JobSpec]:
+        for number in range(20_000):
+            if number == 8_000:
+                threading.Thread(target=restart).start()
+            yield JobSpec("t", number, delay=0.5)
+
+    def restart() -> None:
+        kill(broker)
+        broker.start()
+
+    with Client(broker.url, namespace=namespace, timeout=60) as client:
+        assert client.put_many(specs(), on_confirmed=confirmed.append) == 20_000
+    with ready(broker, namespace) as receiver:
+        receiver.wait_for(*(job.id for job in confirmed), seconds=60)
+
+
+def test_put_many_that_fails_says_which_are_there(broker: PrivateBroker, namespace: str) -> None:
+    confirmed: list[Job] = []
+
+    def specs() -> Iterator[JobSpec]:
+        for number in range(20_000):
+            if number == 8_000:
+                kill(broker)
+            yield JobSpec("t", number, delay=0.5, id=str(number))
+
+    with Client(broker.url, namespace=namespace, timeout=1) as client:
+        client.put("t", delay=0.5, timeout=20)
+        with pytest.raises(PutManyFailed) as caught:
+            client.put_many(specs(), on_confirmed=confirmed.append)
+    error = caught.value
+    assert error.confirmed == len(confirmed)
+    assert error.confirmed + len(error.unconfirmed) == error.taken
+    claimed = {str(n) for n in range(error.taken)} - {str(n) for n in error.unconfirmed}
+    assert claimed == {job.id for job in confirmed}
+    broker.start()
+    with ready(broker, namespace) as receiver:
+        receiver.wait_for(*claimed, seconds=60)
+
+
+def test_a_cut_connection_in_the_middle_of_puts(broker: PrivateBroker, namespace: str) -> None:
+    """The broker closes every connection again and again: everything arrives."""
+    with Client(broker.url, namespace=namespace, timeout=60) as client:
+        client.put("t", delay=0.1)
+        futures = []
+        for number in range(3_000):
+            futures.append(client.put_nowait("t", number, delay=0.1))
+            if number % 1_000 == 500:
+                connector = client._publisher._connector  # type: ignore[union-attr]  # on purpose
+                transport = connector.connection._transport  # type: ignore[union-attr]
+                transport._sock.shutdown(2)
+        jobs = [future.result(60) for future in futures]
+    with ready(broker, namespace) as receiver:
+        receiver.wait_for(*(job.id for job in jobs), seconds=30)
+
+
+def test_one_vanished_topic_does_not_delay_the_others(
+    broker: PrivateBroker, namespace: str
+) -> None:
+    """Its jobs are parked in `unrouted`, every header kept, and the hold queue goes on."""
+    topology = Topology(namespace)
+    with Client(broker.url, namespace=namespace, settle_seconds=0) as client:
+        gone = [
+            client.put_nowait("gone", n, delay=2, callback="https://x.example") for n in range(200)
+        ]
+        kept = [client.put_nowait("kept", n, delay=2) for n in range(200)]
+        gone_ids = {future.result(20).id for future in gone}
+        kept_ids = {future.result(20).id for future in kept}
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            connection.channel().queue_delete(topology.ready_queue("gone"))
+        with (
+            Receiver(broker.url, topology.ready_queue("kept")) as receiver,
+            Receiver(broker.url, topology.unrouted) as unrouted,
+        ):
+            receiver.wait_for(*kept_ids)
+            unrouted.wait_for(*gone_ids)
+            assert max(message.lateness_ms for message in receiver.messages) < 3_000
+            assert unrouted.messages[0].headers["rd-callback"] == "https://x.example"

@@ -1,0 +1,221 @@
+"""Put: a delayed job waits in RabbitMQ and arrives on time."""
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+
+import pika
+import pytest
+
+from rabbitdelay import Client, ClientClosed, InvalidJob, Job, JobSpec, PutManyFailed
+from rabbitdelay.core import identity
+from rabbitdelay.errors import RabbitDelayError
+from tests.integration.conftest import ClientFactory, ReceiverFactory
+
+
+def test_a_job_arrives_once_after_its_delay_as_it_was_put(
+    client: Client, receive: ReceiverFactory
+) -> None:
+    job = client.put("orderclose", {"order": 42}, delay=0.35, ttr=5, id="orderclose-42")
+    (message,) = receive("orderclose").wait_for_count(1)
+    assert (message.id, json.loads(message.body)) == ("orderclose-42", {"order": 42})
+    assert message.lateness_ms >= 0
+    assert message.headers["rd-due"] == job.due_ms == job.put_ms + 350
+    assert message.headers["rd-ttr"] == 5000
+    assert message.headers["rd-token"] == job.token
+    assert message.properties.delivery_mode == 2
+    assert message.properties.content_type == "application/json"
+
+
+@pytest.mark.parametrize("delay", [0, 0.01, 0.09, 0.1, 0.99, 1, 1.11, timedelta(seconds=2)])
+def test_no_delay_is_early_and_none_is_lost(
+    client: Client, receive: ReceiverFactory, delay: float | timedelta
+) -> None:
+    job = client.put("t", b"raw bytes", delay=delay)
+    receiver = receive("t")
+    receiver.wait_for(job.id)
+    (message,) = receiver.messages
+    assert message.lateness_ms >= 0
+    assert message.body == b"raw bytes"
+
+
+def test_at_is_a_time_and_a_past_one_is_now(client: Client, receive: ReceiverFactory) -> None:
+    soon = client.put("t", at=datetime.now(UTC) + timedelta(seconds=0.5), id="soon")
+    past = client.put("t", at=datetime(2020, 1, 1, tzinfo=UTC), id="past")
+    receiver = receive("t")
+    receiver.wait_for("soon", "past")
+    assert [message.id for message in receiver.messages] == ["past", "soon"]
+    assert all(message.lateness_ms >= 0 for message in receiver.messages)
+    assert past.due_ms == past.put_ms
+    assert soon.due > past.due
+
+
+def test_topics_do_not_get_each_others_jobs(client: Client, receive: ReceiverFactory) -> None:
+    """Also those whose names end alike, have empty words, or look like digits."""
+    topics = ["b", "a.b", "x", "x.x", ".", "..", "a.", ".a", "0.0", "0"]
+    for topic in topics:
+        client.put(topic, topic, delay=0.02)
+        client.put(topic, topic)
+    for topic in topics:
+        messages = receive(topic).wait_for_count(2)
+        assert {message.body.decode() for message in messages} == {topic}
+        assert len(messages) == 2
+
+
+def test_put_many_takes_a_generator(client: Client, receive: ReceiverFactory) -> None:
+    taken: list[int] = []
+    confirmed: list[Job] = []
+
+    def specs() -> Iterator[JobSpec]:
+        for number in range(5_000):
+            taken.append(number)
+            yield JobSpec("mail", {"n": number}, delay=0.2)
+
+    assert client.put_many(specs(), on_confirmed=confirmed.append) == 5_000
+    assert len(taken) == len({job.id for job in confirmed}) == 5_000
+    receiver = receive("mail")
+    receiver.wait_for(*(job.id for job in confirmed), seconds=30)
+    assert set(receiver.ids.values()) == {1}
+    assert min(message.lateness_ms for message in receiver.messages) >= 0
+
+
+def test_put_many_keeps_a_bounded_window(make_client: ClientFactory) -> None:
+    """A generator is not read ahead of what the broker has confirmed by more than the window."""
+    client = make_client(window=50)
+    confirmed = 0
+    furthest = 0
+
+    def note(_job: Job) -> None:
+        nonlocal confirmed
+        confirmed += 1
+
+    def specs() -> Iterator[JobSpec]:
+        nonlocal furthest
+        for number in range(1_000):
+            furthest = max(furthest, number - confirmed)
+            yield JobSpec("t", number, delay=60)
+
+    assert client.put_many(specs(), on_confirmed=note) == 1_000
+    assert furthest <= 50
+
+
+def test_put_many_says_which_were_confirmed(client: Client) -> None:
+    specs = [JobSpec("t", delay=60) for _ in range(10)]
+    specs[7] = JobSpec("not a topic", delay=60)
+    with pytest.raises(PutManyFailed, match=r"position 7.*may only have") as caught:
+        client.put_many(specs)
+    assert (caught.value.confirmed, caught.value.unconfirmed, caught.value.taken) == (7, (7,), 8)
+    assert isinstance(caught.value.__cause__, InvalidJob)
+
+
+def test_put_many_reports_an_error_of_the_generator(client: Client) -> None:
+    def specs() -> Iterator[JobSpec]:
+        yield JobSpec("t", delay=60)
+        raise ZeroDivisionError
+
+    with pytest.raises(PutManyFailed) as caught:
+        client.put_many(specs())
+    assert (caught.value.confirmed, caught.value.taken) == (1, 2)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_put_many_of_nothing_is_nothing(client: Client) -> None:
+    assert client.put_many([]) == 0
+
+
+def test_put_nowait_returns_a_future(client: Client, receive: ReceiverFactory) -> None:
+    futures: list[Future[Job]] = [client.put_nowait("t", n, delay=0.05) for n in range(100)]
+    jobs = [future.result(10) for future in futures]
+    assert not futures[0].cancel()
+    receive("t").wait_for(*(job.id for job in jobs))
+
+
+def test_put_in_a_futures_callback_is_refused_and_not_a_deadlock(client: Client) -> None:
+    outcome: Future[str] = Future()
+
+    def callback(_future: Future[Job]) -> None:
+        try:
+            client.put("t")
+        except RabbitDelayError as error:
+            outcome.set_result(str(error))
+
+    client.put_nowait("t").add_done_callback(callback)
+    assert "use put_nowait" in outcome.result(10)
+
+
+def test_many_threads_share_one_client(client: Client, receive: ReceiverFactory) -> None:
+    ids: list[str] = []
+
+    def put_some(thread: int) -> None:
+        ids.extend(client.put("t", delay=0.1, id=f"{thread}-{n}").id for n in range(25))
+
+    threads = [threading.Thread(target=put_some, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(set(ids)) == 400
+    receive("t").wait_for(*ids)
+
+
+def test_a_generated_id_carries_the_due_time(client: Client) -> None:
+    job = client.put("t", delay=3600)
+    assert identity.due_ms(job.id) == job.due_ms
+
+
+def test_the_same_id_may_be_put_twice(client: Client, receive: ReceiverFactory) -> None:
+    first, second = client.put("t", id="same"), client.put("t", id="same")
+    assert first.token != second.token
+    assert receive("t").wait_for_count(2)[0].id == "same"
+
+
+def test_a_large_body_travels_in_many_frames(
+    make_client: ClientFactory, receive: ReceiverFactory
+) -> None:
+    body = bytes(range(256)) * 8 * 1024  # 2 MiB, sixteen frames
+    make_client(max_body_bytes=4 * 1024 * 1024).put("t", body, delay=0.01)
+    assert receive("t").wait_for_count(1)[0].body == body
+
+
+def test_a_classic_namespace_works_alike(
+    make_client: ClientFactory, receive: ReceiverFactory
+) -> None:
+    job = make_client(queue_type="classic").put("t", delay=0.25)
+    assert receive("t").wait_for_count(1)[0].id == job.id
+
+
+def test_years_are_accepted_and_wait(client: Client, broker_url: str, namespace: str) -> None:
+    client.put("t", delay=timedelta(days=9 * 365))
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        declared = connection.channel().queue_declare(f"{namespace}.v1.hold.3240d", passive=True)
+    assert declared.method.queue == f"{namespace}.v1.hold.3240d"
+
+
+def test_a_closed_client_says_so(make_client: ClientFactory) -> None:
+    client = make_client()
+    client.close()
+    client.close()
+    with pytest.raises(ClientClosed):
+        client.put("t")
+
+
+def test_closing_flushes_what_is_on_its_way(
+    make_client: ClientFactory, receive: ReceiverFactory
+) -> None:
+    client = make_client()
+    futures = [client.put_nowait("t", n) for n in range(2_000)]
+    client.close()
+    assert all(future.done() and not future.exception() for future in futures)
+    receive("t").wait_for_count(2_000)
+
+
+def test_a_client_that_nobody_holds_still_flushes(
+    broker_url: str, namespace: str, receive: ReceiverFactory
+) -> None:
+    def put_and_forget() -> Future[Job]:
+        return Client(broker_url, namespace=namespace, settle_seconds=0).put_nowait("t")
+
+    job = put_and_forget().result(10)
+    receive("t").wait_for(job.id)

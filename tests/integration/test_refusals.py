@@ -1,0 +1,343 @@
+"""What stands in the way of a put, each with its own clear error, and no password in any."""
+
+import base64
+import json
+import logging
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pika
+import pytest
+import trustme
+
+from rabbitdelay import (
+    BrokerBlocked,
+    BrokerUnreachable,
+    CertificateRefused,
+    Client,
+    InvalidConfiguration,
+    InvalidJob,
+    JobRefused,
+    LoginRefused,
+    OutcomeUnknown,
+    PermissionRefused,
+    TopologyConflict,
+    TopologyMissing,
+    VhostRefused,
+)
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.core.topology import Topology
+from tests.integration.conftest import ReceiverFactory
+from tests.support.receiver import Receiver
+from tests.support.waiting import wait_until
+
+SECRET = "s3cr3t"  # noqa: S105 - made up
+Management = Callable[..., None]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def tls_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, tls_port: int, authority: trustme.CA
+) -> Iterator[PrivateBroker]:
+    """A broker of its own: with TLS, and whose users and alarms can be changed."""
+    folder = tmp_path_factory.mktemp("broker")
+    certificate = authority.issue_cert("localhost")
+    certificate.cert_chain_pems[0].write_to_path(folder / "server.pem")
+    certificate.private_key_pem.write_to_path(folder / "server.key")
+    authority.cert_pem.write_to_path(folder / "authority.pem")
+    broker = PrivateBroker(
+        folder,
+        extra_config={
+            "listeners.ssl.1": f"127.0.0.1:{tls_port}",
+            "ssl_options.certfile": str(folder / "server.pem"),
+            "ssl_options.keyfile": str(folder / "server.key"),
+            "ssl_options.cacertfile": str(folder / "authority.pem"),
+            "max_message_size": "4194304",
+        },
+    )
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+@pytest.fixture(scope="module")
+def management(broker: PrivateBroker) -> Management:
+    """Call the management API."""
+
+    def call(method: str, path: str, **body: object) -> None:
+        request = urllib.request.Request(  # noqa: S310 - our own broker
+            f"{broker.management_url.rstrip('/')}/api/{path}",
+            data=json.dumps(body).encode(),
+            method=method,
+            headers={
+                "Authorization": "Basic " + base64.b64encode(b"guest:guest").decode(),
+                "Content-Type": "application/json",
+            },
+        )
+        urllib.request.urlopen(request, timeout=10).close()  # noqa: S310 - our own broker
+
+    return call
+
+
+@pytest.fixture
+def user_url(broker: PrivateBroker, management: Management, namespace: str) -> Callable[..., str]:
+    """The URL of a new user with these permissions."""
+
+    def make(configure: str = "", write: str = "", read: str = "") -> str:
+        management("PUT", f"users/{namespace}", password=SECRET, tags="")
+        permissions = {"configure": configure, "write": write, "read": read}
+        management("PUT", f"permissions/%2F/{namespace}", **permissions)
+        return f"amqp://{namespace}:{SECRET}@127.0.0.1:{urlsplit(broker.url).port}"
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _no_password_anywhere(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever happens in these tests, at any log level, the password is not logged."""
+    caplog.set_level(logging.DEBUG)
+    yield
+    assert SECRET not in caplog.text
+
+
+def connect(url: str, **options: object) -> None:
+    settings = {"connect_timeout": 0, "settle_seconds": 0} | options
+    with Client(url, **settings):  # type: ignore[arg-type]  # passed on
+        pass
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(BrokerUnreachable, match=r"guest:\*\*\*@127.0.0.1.*refused"):
+        connect(f"amqp://127.0.0.1:{free_port()}")
+
+
+def test_no_such_host() -> None:
+    with pytest.raises(BrokerUnreachable):
+        connect("amqp://no-such-host.invalid")
+
+
+def test_the_first_connection_is_waited_for(broker: PrivateBroker) -> None:
+    """A service that starts a moment before its broker finds it, within connect_timeout."""
+    port = free_port()
+    upstream = urlsplit(broker.url).port or 0
+    client = Client(f"amqp://127.0.0.1:{port}", connect_timeout=15)
+    thread = threading.Thread(target=client.connect)
+    thread.start()
+    with _Relay(port, upstream):
+        thread.join(15)
+        assert not thread.is_alive()
+        client.close()
+
+
+def test_something_else_answers_there(broker: PrivateBroker) -> None:
+    with pytest.raises(BrokerUnreachable, match="does not speak AMQP"):
+        connect(f"amqp://127.0.0.1:{urlsplit(broker.management_url).port}")
+
+
+def test_a_wrong_scheme() -> None:
+    with pytest.raises(InvalidConfiguration, match="amqp:// or amqps://"):
+        Client("redis://localhost")
+
+
+def test_a_refused_login(broker: PrivateBroker) -> None:
+    with pytest.raises(LoginRefused, match="check the user and the password") as caught:
+        connect(f"amqp://guest:{SECRET}@127.0.0.1:{urlsplit(broker.url).port}")
+    assert SECRET not in str(caught.value)
+
+
+def test_a_missing_vhost(broker: PrivateBroker) -> None:
+    with pytest.raises(VhostRefused, match="nowhere"):
+        connect(f"{broker.url}nowhere")
+
+
+def test_a_closed_vhost(broker: PrivateBroker, management: Management, namespace: str) -> None:
+    management("PUT", f"users/{namespace}", password=SECRET, tags="")
+    with pytest.raises(VhostRefused, match="permissions"):
+        connect(f"amqp://{namespace}:{SECRET}@127.0.0.1:{urlsplit(broker.url).port}")
+
+
+def test_no_permission_to_declare(user_url: Callable[..., str], namespace: str) -> None:
+    with (
+        Client(user_url(write=".*", read=".*"), namespace=namespace) as client,
+        pytest.raises(PermissionRefused, match="configure"),
+    ):
+        client.put("t")
+
+
+def test_no_permission_to_publish(
+    user_url: Callable[..., str], broker: PrivateBroker, namespace: str
+) -> None:
+    with Client(broker.url, namespace=namespace, settle_seconds=0) as owner:
+        owner.put("t", delay=60)
+    with (
+        Client(user_url(read=".*"), namespace=namespace, declare=False, timeout=10) as client,
+        pytest.raises(PermissionRefused, match="ACCESS_REFUSED"),
+    ):
+        client.put("t", delay=60)
+
+
+def test_a_putter_needs_write_alone_where_all_is_made(
+    user_url: Callable[..., str], broker: PrivateBroker, namespace: str
+) -> None:
+    with Client(broker.url, namespace=namespace, settle_seconds=0) as owner:
+        owner.put("t", delay=0.01)
+    url = user_url(write=rf"^{namespace}\.")
+    with Client(url, namespace=namespace, declare=False) as putter:
+        job = putter.put("t", delay=0.01)
+    with Receiver(broker.url, Topology(namespace).ready_queue("t")) as receiver:
+        receiver.wait_for(job.id)
+
+
+def test_the_namespace_is_permission_enough_to_declare(
+    user_url: Callable[..., str], namespace: str
+) -> None:
+    own = rf"^{namespace}\."
+    with Client(user_url(own, own, own), namespace=namespace, settle_seconds=0) as client:
+        assert client.put("t", delay=1.5).topic == "t"
+
+
+def test_a_locked_down_client_says_what_is_missing(broker: PrivateBroker, namespace: str) -> None:
+    with (
+        Client(broker.url, namespace=namespace, declare=False) as client,
+        pytest.raises(TopologyMissing) as caught,
+    ):
+        client.put("orderclose", delay=1800)
+    for name in ("hold.30m", "ready.orderclose", "unrouted"):
+        assert f"{namespace}.v1.{name}" in str(caught.value)
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        channel = connection.channel()
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker):
+            channel.queue_declare(f"{namespace}.v1.unrouted", passive=True)
+
+
+def test_a_namespace_with_other_arguments(broker: PrivateBroker, namespace: str) -> None:
+    with Client(broker.url, namespace=namespace, settle_seconds=0) as first:
+        first.put("t")
+    with (
+        Client(broker.url, namespace=namespace, queue_type="classic") as second,
+        pytest.raises(TopologyConflict, match=r"PRECONDITION_FAILED.*queue type"),
+    ):
+        second.put("t")
+
+
+def test_one_refused_put_does_not_hurt_the_next(broker: PrivateBroker, namespace: str) -> None:
+    other = Topology(namespace).ready_queue("taken")
+    with Client(broker.url, namespace=namespace, settle_seconds=0) as client:
+        client.put("t")
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            connection.channel().queue_declare(other, durable=True)
+        with pytest.raises(TopologyConflict, match="taken"):
+            client.put("taken")
+        assert client.put("t").topic == "t"
+
+
+def test_a_body_above_the_brokers_limit(broker: PrivateBroker, namespace: str) -> None:
+    """The broker closes the channel; the put that caused it fails, those beside it do not."""
+    with Client(
+        broker.url, namespace=namespace, settle_seconds=0, max_body_bytes=10_000_000, timeout=20
+    ) as client:
+        beside = [client.put_nowait("t", n, delay=0.01) for n in range(50)]
+        large = client.put_nowait("t", b"x" * 5_000_000)
+        after = [client.put_nowait("t", n, delay=0.01) for n in range(50)]
+        with pytest.raises(InvalidJob, match="above 4,194,304 bytes"):
+            large.result(20)
+        assert all(future.result(20) for future in beside + after)
+
+
+def test_nowhere_to_put_a_job(broker: PrivateBroker, namespace: str) -> None:
+    """Its hold queue and even `unrouted` are gone: the broker returns it, and put says so."""
+    topology = Topology(namespace)
+    with Client(broker.url, namespace=namespace, settle_seconds=0) as client:
+        client.put("t", delay=60)
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            channel = connection.channel()
+            channel.queue_delete(f"{topology.prefix}hold.1m")
+            channel.queue_delete(topology.unrouted)
+        with pytest.raises(JobRefused, match="nowhere to put"):
+            client.put("t", delay=60)
+        assert client.put("t", delay=60).topic == "t"  # it has been made again
+
+
+def test_a_deleted_exchange_is_made_again(broker: PrivateBroker, namespace: str) -> None:
+    topology = Topology(namespace)
+    with Client(broker.url, namespace=namespace, settle_seconds=0) as client:
+        client.put("t", delay=0.02)
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            connection.channel().exchange_delete(f"{topology.prefix}hold.20ms")
+        job = client.put("t", delay=0.02)
+    with Receiver(broker.url, topology.ready_queue("t")) as receiver:
+        receiver.wait_for(job.id)
+
+
+def test_tls_with_a_known_authority(broker: PrivateBroker, tls_port: int, namespace: str) -> None:
+    url = f"amqps://guest:guest@localhost:{tls_port}?cacertfile={broker.directory}/authority.pem"
+    with Client(url, namespace=namespace, settle_seconds=0) as client:
+        job = client.put("t", b"x" * 500_000, delay=0.05)
+    with Receiver(broker.url, Topology(namespace).ready_queue("t")) as receiver:
+        receiver.wait_for(job.id)
+
+
+def test_tls_with_an_unknown_authority(tls_port: int) -> None:
+    with pytest.raises(CertificateRefused, match="certificate verify failed"):
+        connect(f"amqps://localhost:{tls_port}")
+
+
+def test_tls_with_another_host_name(broker: PrivateBroker, tls_port: int) -> None:
+    authority = f"cacertfile={broker.directory}/authority.pem"
+    with pytest.raises(CertificateRefused, match=r"127\.0\.0\.1"):
+        connect(f"amqps://127.0.0.1:{tls_port}?{authority}")
+
+
+def test_tls_files_that_are_not_there(tls_port: int) -> None:
+    with pytest.raises(InvalidConfiguration, match="cannot read the TLS files"):
+        connect(f"amqps://localhost:{tls_port}?cacertfile=nothing.pem")
+
+
+def test_a_broker_alarm(
+    broker: PrivateBroker, namespace: str, alarm: Callable[[bool], None]
+) -> None:
+    """While the alarm lasts a put says so; when it ends, puts go on over the same connection."""
+    with Client(broker.url, namespace=namespace, settle_seconds=0) as client:
+        client.put("t", delay=0.01)
+        alarm(True)  # noqa: FBT003 - on
+        with pytest.raises(BrokerBlocked, match="alarm") as caught:
+            client.put("t", delay=0.01, id="during", timeout=2)
+        assert isinstance(caught.value, OutcomeUnknown)
+        with pytest.raises(BrokerBlocked) as second:
+            client.put("t", delay=0.01, timeout=0.5)
+        assert not second.value.sent  # nothing is sent while the broker is known to be blocked
+        waiting = client.put_nowait("t", delay=0.01, timeout=20)
+        alarm(False)  # noqa: FBT003 - off
+        assert waiting.result(20).topic == "t"
+
+
+@pytest.fixture
+def alarm(broker: PrivateBroker) -> Iterator[Callable[[bool], None]]:
+    """Set the broker's memory alarm."""
+
+    def set_alarm(on: bool) -> None:  # noqa: FBT001 - on or off
+        broker.nodes[0].control("set_vm_memory_high_watermark", "0.00001" if on else "0.8")
+
+    yield set_alarm
+    set_alarm(False)  # noqa: FBT003 - off

@@ -1,0 +1,82 @@
+"""The broker that the suite shares: one that is named, one in Docker, or a private node."""
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.error import URLError
+
+import pytest
+
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.broker.docker import IMAGE, engine_answers
+from rabbitdelay.broker.installation import (
+    HOW_TO_GET_RABBITMQ,
+    ROOT_VARIABLE,
+    find_installation,
+)
+from tests.support.management import Management
+
+URL_VARIABLE = "RABBITDELAY_TEST_URL"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBroker:
+    """A broker that many tests use at once."""
+
+    url: str
+    management: Management
+
+
+def describe() -> str:
+    """The broker and its version, in a line for the head of the report."""
+    if url := os.environ.get(URL_VARIABLE):
+        return f"RabbitMQ {_version_at(url)}, named by {URL_VARIABLE}"
+    if _prefers_docker():
+        return f"{IMAGE} in Docker"
+    installation = find_installation()
+    if installation is None:
+        return "none"
+    place = f"from {installation.root}" if installation.root else "of this machine"
+    return f"RabbitMQ {installation.version} {place}, as a private node"
+
+
+@contextmanager
+def shared_broker() -> Iterator[SharedBroker]:
+    """The broker, started if need be; without one the whole run ends."""
+    if url := os.environ.get(URL_VARIABLE):
+        yield SharedBroker(url, Management.beside(url))
+    elif _prefers_docker():
+        yield from _in_docker()
+    elif find_installation() is not None:
+        yield from _private()
+    else:
+        pytest.exit(HOW_TO_GET_RABBITMQ, returncode=1)
+
+
+def _prefers_docker() -> bool:
+    return not os.environ.get(ROOT_VARIABLE) and engine_answers()
+
+
+def _private() -> Iterator[SharedBroker]:
+    with PrivateBroker.temporary() as broker:
+        yield SharedBroker(broker.url, Management(broker.management_url))
+
+
+def _in_docker() -> Iterator[SharedBroker]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from testcontainers.rabbitmq import RabbitMqContainer  # noqa: PLC0415 - slow, and warns
+    with RabbitMqContainer(IMAGE).with_exposed_ports(5672, 15672) as container:
+        host = container.get_container_host_ip()
+        url = f"amqp://guest:guest@{host}:{container.get_exposed_port(5672)}/"
+        management = Management(f"http://{host}:{container.get_exposed_port(15672)}/")
+        yield SharedBroker(url, management)
+
+
+def _version_at(url: str) -> str:
+    try:
+        return str(Management.beside(url).get("overview")["rabbitmq_version"])
+    except URLError:
+        return "(version unknown: no management API)"

@@ -1,0 +1,72 @@
+"""A small client of RabbitMQ's management API."""
+
+import json
+from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import Request, urlopen
+
+_TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Management:
+    """The management API at an address, for one virtual host."""
+
+    url: str
+    user: str = "guest"
+    password: str = "guest"  # noqa: S105 - RabbitMQ's own default
+    vhost: str = "/"
+
+    @classmethod
+    def beside(cls, amqp_url: str) -> Self:
+        """The one that a broker at this AMQP URL has on the default port, if any."""
+        parts = urlsplit(amqp_url)
+        return cls(
+            f"http://{parts.hostname}:15672/",
+            unquote(parts.username or "guest"),
+            unquote(parts.password or "guest"),
+            unquote(parts.path.removeprefix("/")) or "/",
+        )
+
+    def get(self, path: str) -> Any:  # noqa: ANN401 - JSON is anything
+        """What the API answers at this path below /api/."""
+        return json.loads(self._call("GET", path))
+
+    def names(self, kind: str, prefix: str) -> list[str]:
+        """The names of all `queues` or `exchanges` that begin so."""
+        found = self.get(f"{kind}/{quote(self.vhost, safe='')}?columns=name")
+        return [item["name"] for item in found if item["name"].startswith(prefix)]
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete one; it may be gone already."""
+        try:
+            self._call("DELETE", f"{kind}/{quote(self.vhost, safe='')}/{quote(name, safe='')}")
+        except HTTPError as error:
+            error.close()
+            if error.code != 404:
+                raise
+
+    def delete_namespace(self, namespace: str) -> None:
+        """Delete every queue and exchange of a namespace; nothing when the API is not there."""
+        try:
+            found = [
+                (kind, name)
+                for kind in ("queues", "exchanges")
+                for name in self.names(kind, f"{namespace}.")
+            ]
+        except URLError:
+            return
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda item: self.delete(*item), found))
+
+    def _call(self, method: str, path: str) -> bytes:
+        credentials = b64encode(f"{self.user}:{self.password}".encode()).decode()
+        headers = {"Authorization": f"Basic {credentials}"}
+        request = Request(f"{self.url}api/{path}", method=method, headers=headers)  # noqa: S310
+        with urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310 - always http
+            body: bytes = response.read()
+        return body

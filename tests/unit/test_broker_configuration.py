@@ -1,0 +1,65 @@
+from pathlib import Path
+
+from rabbitdelay.broker.configuration import NodeFiles, configuration_text, environment_variables
+from rabbitdelay.broker.node import telling_lines
+from rabbitdelay.broker.state import Layout, NodeLayout
+
+FIRST = NodeLayout("rabbitdelay1@localhost", 20001, 20002, 20003)
+SECOND = NodeLayout("rabbitdelay2@localhost", 20011, 20012, 20013)
+ALONE = Layout(nodes=(FIRST,), epmd_port=20000, cookie="KEY")
+FILES = NodeFiles(Path("/folder/rabbitdelay1"))
+
+
+def test_a_node_listens_on_loopback_only() -> None:
+    lines = configuration_text(FIRST, ALONE).splitlines()
+    assert "listeners.tcp.default = 127.0.0.1:20001" in lines
+    assert "management.tcp.ip = 127.0.0.1" in lines
+    variables = environment_variables(FILES, FIRST, ALONE, {})
+    assert variables["ERL_EPMD_ADDRESS"] == "127.0.0.1"
+    assert "{127,0,0,1}" in variables["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"]
+
+
+def test_one_node_looks_for_no_others() -> None:
+    assert "cluster_formation" not in configuration_text(FIRST, ALONE)
+
+
+def test_the_nodes_of_a_cluster_know_each_other() -> None:
+    both = Layout(nodes=(FIRST, SECOND), epmd_port=20000, cookie="KEY")
+    text = configuration_text(SECOND, both)
+    assert "cluster_formation.classic_config.nodes.1 = rabbitdelay1@localhost\n" in text
+    assert "cluster_formation.classic_config.nodes.2 = rabbitdelay2@localhost\n" in text
+
+
+def test_extra_lines_have_the_last_word() -> None:
+    extra = {"disk_free_limit.absolute": "1GB", "channel_max": "10"}
+    layout = Layout(nodes=(FIRST,), epmd_port=20000, cookie="KEY", extra_config=extra)
+    lines = configuration_text(FIRST, layout).splitlines()
+    assert "channel_max = 10" in lines
+    assert [line for line in lines if "disk_free" in line] == ["disk_free_limit.absolute = 1GB"]
+
+
+def test_a_users_own_rabbitmq_settings_do_not_get_through() -> None:
+    users = {"RABBITMQ_NODE_PORT": "5672", "ERL_FLAGS": "-x", "NOTIFY_SOCKET": "/x", "TZ": "UTC"}
+    variables = environment_variables(FILES, FIRST, ALONE, users)
+    assert users.keys() & variables.keys() == {"TZ"}
+
+
+def test_the_cookie_is_in_no_repr() -> None:
+    assert "KEY" not in repr(ALONE)
+
+
+def test_a_failed_start_is_told_without_erlangs_echo() -> None:
+    log = """\
+2026-11-16 06:17:09.106540+00:00 [error] <0.132.0> There is no setting with that name.
+
+2026-11-16 06:17:09.160280+00:00 [error] <0.132.0> Error during startup: {error,failed}
+2026-11-16 06:17:10.164853+00:00 [error] <0.132.0>     supervisor: {local,rabbit_prelaunch_sup}
+"""
+    assert telling_lines(log) == [
+        "There is no setting with that name.",
+        "Error during startup: {error,failed}",
+    ]
+
+
+def test_a_start_that_hangs_is_told_by_the_last_lines() -> None:
+    assert telling_lines("".join(f"line {number}\n" for number in range(100)))[-1] == "line 99"

@@ -1,0 +1,130 @@
+"""docker-compose.yml and Dockerfile, as far as they can be checked without a Docker engine."""
+
+import re
+import shlex
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rabbitdelay import address
+from rabbitdelay.broker import docker
+from tests.support import command_line
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+RABBITMQ = SERVICES["rabbitmq"]
+PUTTER = SERVICES["putter"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+
+
+def _script() -> str:
+    """The putter's shell script, as compose passes it on: `$$` is its way to write `$`."""
+    assert PUTTER["entrypoint"] == ["sh", "-euc"]
+    (script,) = PUTTER["command"]
+    assert isinstance(script, str)
+    return script.replace("$$", "$")
+
+
+def _commands() -> list[list[str]]:
+    """The arguments of every `rabbitdelay` in the script."""
+    lines = [shlex.split(line, comments=True) for line in _script().splitlines()]
+    return [words[1:] for words in lines if words and words[0] == "rabbitdelay"]
+
+
+def _instructions(name: str) -> list[str]:
+    """What the Dockerfile says after each instruction of this name."""
+    return re.findall(rf"^{name} (.+)$", DOCKERFILE, re.MULTILINE)
+
+
+# The commands
+
+
+def test_the_script_is_a_shell_script() -> None:
+    subprocess.run(["sh", "-nc", _script()], check=True)
+
+
+def test_every_command_in_the_script_is_found() -> None:
+    assert len(_commands()) == len(re.findall(r"\brabbitdelay\b", _script())) > 0
+
+
+@pytest.mark.parametrize("arguments", _commands(), ids=" ".join)
+def test_the_command_line_takes_each_command(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command_line.check(arguments, monkeypatch)
+
+
+def test_the_image_runs_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert _instructions("ENTRYPOINT") == ['["rabbitdelay"]']
+    assert "rabbitdelay" in scripts
+    (arguments,) = _instructions("CMD")
+    command_line.check(yaml.safe_load(arguments), monkeypatch)
+
+
+def test_a_command_that_does_not_exist_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(pytest.fail.Exception, match="No such option"):
+        command_line.check(["put", "orderclose", "--wait", "10s"], monkeypatch)
+
+
+# The broker
+
+
+def test_the_broker_is_the_one_that_the_command_line_starts() -> None:
+    assert RABBITMQ["image"] == docker.IMAGE
+
+
+def test_the_putter_waits_for_a_healthy_broker() -> None:
+    assert PUTTER["depends_on"] == {"rabbitmq": {"condition": "service_healthy"}}
+    assert RABBITMQ["healthcheck"]["test"][:2] == ["CMD", "rabbitmq-diagnostics"]
+
+
+def test_the_putter_logs_in_to_that_broker() -> None:
+    (broker,) = address.parse_all(PUTTER["environment"]["RABBITDELAY_URL"])
+    assert broker.host in SERVICES
+    login = RABBITMQ["environment"]
+    assert (login["RABBITMQ_DEFAULT_USER"], login["RABBITMQ_DEFAULT_PASS"]) == (
+        broker.user,
+        broker.password,
+    )
+
+
+def test_the_broker_is_open_to_this_machine_only() -> None:
+    assert RABBITMQ["ports"] == ["127.0.0.1:5672:5672", "127.0.0.1:15672:15672"]
+    assert "ports" not in PUTTER
+
+
+def test_the_data_outlives_the_container() -> None:
+    """A node finds its data by its name, which has the name of the host in it."""
+    volumes = dict(volume.split(":") for volume in RABBITMQ["volumes"])
+    assert set(volumes) == set(COMPOSE["volumes"])
+    assert list(volumes.values()) == ["/var/lib/rabbitmq"]
+    assert RABBITMQ["hostname"] == "rabbitmq"
+
+
+# The image
+
+
+def test_the_build_has_what_the_package_is_made_of() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = settings["project"]
+    packages = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    needed = {"pyproject.toml", project["readme"], *project["license-files"], *packages}
+    copied = {source for line in _instructions("COPY") for source in line.split()[:-1]}
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert PUTTER["build"] == "."
+    assert copied == needed
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    assert ignored[0] == "*"
+    assert {line[1:] for line in ignored if line.startswith("!")} == copied
+
+
+def test_the_image_does_not_run_as_root() -> None:
+    (user,) = _instructions("USER")
+    assert user != "root"
+    assert f"useradd --create-home {user}" in _instructions("RUN")

@@ -1,0 +1,106 @@
+"""docs/wire-format.md says what the code does: its programs, tables, numbers and commands."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rabbitdelay import duration
+from rabbitdelay.core import envelope, intake, ladder
+from rabbitdelay.core.topology import Topology
+from tests.support import command_line
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "wire-format.md").read_text()
+PROGRAMS = {"putter.py": "python", "consumer.py": "python", "putter.js": "js", "consumer.js": "js"}
+
+
+def _table(first_column: str) -> list[list[str]]:
+    """The rows of the table whose first column is named so, without the marks of code."""
+    lines = PAGE.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"| {first_column} |")) + 2
+    rows = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip().replace("`", "") for cell in line.strip("|").split("|")])
+    return rows
+
+
+def _commands() -> list[list[str]]:
+    lines = re.findall(r"`(rabbitdelay [a-z][^`]*)`|^(rabbitdelay .+)$", PAGE, re.MULTILINE)
+    return [shlex.split(inline or line, comments=True)[1:] for inline, line in lines]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_programs_are_the_files_that_the_tests_run(name: str) -> None:
+    program = (ROOT / "examples" / "plain_amqp" / name).read_text()
+    assert f"`{name}`:\n\n```{PROGRAMS[name]}\n{program}```\n" in PAGE
+    assert len(program.splitlines()) < 80
+
+
+@pytest.mark.parametrize("arguments", _commands(), ids=" ".join)
+def test_the_command_line_takes_each_command(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command_line.check(arguments, monkeypatch)
+
+
+def test_it_has_every_header_and_default() -> None:
+    fields = envelope._Headers.model_fields.values()
+    defaults = {field.alias: field.default for field in fields}
+    rows = {row[0]: row[-1] for row in _table("header")}
+    assert rows.keys() == defaults.keys()
+    for name in ("rd-version", "rd-ttr", "rd-attempt"):
+        assert rows[name] == str(defaults[name])
+
+
+def test_it_has_the_bounds_of_the_ttr() -> None:
+    (bounds,) = [row[3] for row in _table("header") if row[0] == "rd-ttr"]
+    assert bounds == f"{intake.MIN_TTR_MS} … {intake.MAX_TTR_MS}"
+
+
+def test_it_has_every_level() -> None:
+    topology = Topology()
+    for row, level in zip(_table("level"), ladder.LEVELS, strict=True):
+        first, last = (
+            topology.hold_queue(ladder.Hop(level, digit)).removeprefix(topology.prefix)
+            for digit in (1, level.highest_digit)
+        )
+        assert row[0] == level.name
+        assert f"{level.unit_ms} ms" in row[1]
+        assert row[2:] == [f"0 … {level.highest_digit}", f"{first} … {last}"]
+        assert f"{level.unit_ms}," in PAGE or f"{level.unit_ms}:" in PAGE  # the pseudo code
+
+
+def test_it_has_the_longest_delay() -> None:
+    assert f"{ladder.MAX_DELAY_MS // ladder.DAY_MS} days ({ladder.MAX_DELAY_MS} ms)" in PAGE
+
+
+@pytest.mark.parametrize("row", _table("delay"), ids=lambda row: row[0])
+def test_its_examples_of_delays_are_right(row: list[str]) -> None:
+    delay, rounded, key, exchange = row
+    digits = ladder.to_digits(_milliseconds(delay))
+    topology = Topology()
+    assert _milliseconds(rounded) == ladder.to_delay_ms(digits)
+    assert key == ladder.routing_key(digits, "orderclose")
+    assert topology.prefix + exchange == topology.level_exchange(ladder.entry_index(digits))
+
+
+def test_every_name_on_it_is_one_that_is_made() -> None:
+    topology = Topology()
+    planned = {
+        item.name
+        for item in topology.plan(ladder.EVERY_HOP, ["orderclose"])
+        if hasattr(item, "name")
+    }
+    named = set(re.findall(r"rabbitdelay\.v1\.[a-z0-9.]*[a-z0-9]", PAGE))
+    assert named <= planned
+    assert len(named) >= 3
+
+
+def _milliseconds(text: str) -> int:
+    """Read a delay of the table, such as `1 h + 1 ms`."""
+    parts = text.replace("min", "m").replace(" ", "").split("+")
+    return sum(duration.parse(part, what="delay") for part in parts)
