@@ -80,6 +80,11 @@ class Hop:
         return self.level.hold_label(self.digit)
 
 
+EVERY_HOP = tuple(
+    Hop(level, digit) for level in LEVELS for digit in range(1, level.highest_digit + 1)
+)
+
+
 def grain_ms(delay_ms: int) -> int:
     """How finely a delay of this length is kept: coarser when longer, which saves hops."""
     if delay_ms < MINUTE_MS:

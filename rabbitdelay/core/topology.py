@@ -210,9 +210,7 @@ class Topology:
 
     def all_holds(self) -> Iterator[Part]:
         """Every hold queue of the ladder."""
-        for level in ladder.LEVELS:
-            for digit in range(1, level.highest_digit + 1):
-                yield self.hold(ladder.Hop(level, digit))
+        yield from map(self.hold, ladder.EVERY_HOP)
 
     def plan(
         self, hops: Iterable[ladder.Hop] = (), topics: Iterable[str] = ()

@@ -8,7 +8,7 @@ Two rules this file owns:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rabbitdelay.core import intake, ladder
 from rabbitdelay.core.envelope import Message
@@ -28,8 +28,8 @@ class Unrouted:
     """What was missing, in words."""
     topic: str | None = None
     """None when it cannot be understood."""
-    was_buried: bool = False
-    """Whether it was on its way to its topic's buried queue, and not to its ready queue."""
+    to_bury: bool = False
+    """Whether it was on its way to its topic's buried queue, not to its ready queue."""
     hops_left: tuple[ladder.Hop, ...] = ()
     """The hold queues it has not been through."""
 
@@ -64,6 +64,13 @@ class Choice:
         return self.topic in (None, unrouted.topic) and self.id in (None, unrouted.id)
 
 
+class Chooser(Protocol):
+    """Which of them."""
+
+    def takes(self, unrouted: Unrouted) -> bool:
+        """Whether it is one of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """Where a job is published to go on, and what must be there for it."""
@@ -77,7 +84,7 @@ def read(topology: Topology, exchange: str, routing_key: str, message: Message) 
     """Understand a message as it was found in `unrouted`."""
     if exchange == topology.buried_exchange and _is_topic(routing_key):
         why = f"topic {routing_key} has no buried queue"
-        return Unrouted(message, exchange, routing_key, why, routing_key, was_buried=True)
+        return Unrouted(message, exchange, routing_key, why, routing_key, to_bury=True)
     parsed = ladder.parse_routing_key(routing_key)
     if parsed is None or not _is_topic(parsed[1]):
         return Unrouted(message, exchange, routing_key, "its routing key is not one of ours")
@@ -93,7 +100,7 @@ def way_on(topology: Topology, unrouted: Unrouted, now_ms: int) -> Way | None:
     topic = unrouted.topic
     if topic is None:
         return None
-    if unrouted.was_buried:
+    if unrouted.to_bury:
         return Way(topology.buried_exchange, topic, topology.topic(topic))
     try:
         digits = ladder.to_digits(unrouted.remaining_ms(now_ms))

@@ -3,8 +3,7 @@
 Two ways to find out, with the same findings:
 
     compare    against what the management API lists: arguments, types and bindings
-    ask        over AMQP, as a conversation. It can see neither bindings nor what is different,
-               only that something is
+    ask        over AMQP, as a conversation; it cannot see bindings
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -21,11 +20,7 @@ State = Literal["ok", "missing", "different", "unchecked"]
 Kind = Literal["exchange", "queue", "binding"]
 
 _KINDS: dict[str, Kind] = {"exchanges": "exchange", "queues": "queue", "bindings": "binding"}
-_HOPS_BY_LABEL = {
-    level.hold_label(digit): ladder.Hop(level, digit)
-    for level in ladder.LEVELS
-    for digit in range(1, level.highest_digit + 1)
-}
+_HOPS_BY_LABEL = {hop.label: hop for hop in ladder.EVERY_HOP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,8 @@ def ask(
     """Ask over AMQP, without making anything: only what is there is declared again."""
     findings: list[Finding] = []
     for declaration in declarations:
-        findings.append((yield from _ask_one(declaration)))
+        finding = yield from _ask_one(declaration)
+        findings.append(finding)
     return findings
 
 
@@ -125,8 +121,8 @@ def _ask_one(declaration: Declaration) -> Generator[Command, int | None, Finding
         return Finding(kind, declaration.name, "missing")
     try:
         yield Declare(declaration)
-    except TopologyConflict:
-        return Finding(kind, declaration.name, "different", "made with other arguments")
+    except TopologyConflict as conflict:
+        return Finding(kind, declaration.name, "different", str(conflict))
     except PermissionRefused:
         return Finding(kind, declaration.name, "unchecked", "this user may not declare it")
     return Finding(kind, declaration.name, "ok")

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from rabbitdelay.errors import ClientClosed, OutcomeUnknown, RabbitDelayError
 from rabbitdelay.models import DEFAULT_TTR_SECONDS, Job, JobSpec
 from rabbitdelay.sync.batch import Batch, OnConfirmed
 from rabbitdelay.sync.publisher import Publisher
+from rabbitdelay.sync.rescue import rescue_in_background
 from rabbitdelay.sync.window import Window
 
 WINDOW_BYTES = 64 * 1024 * 1024
@@ -255,7 +257,9 @@ class Client:
             if self._closed:
                 raise ClientClosed("the client is closed")
             if self._publisher is None:
-                publisher = Publisher(self._addresses, self._new_routes(), self._window)
+                publisher = Publisher(
+                    self._addresses, self._new_routes(), self._window, self._rescuer()
+                )
                 try:
                     publisher.start(self._connect_timeout)
                 except BaseException:
@@ -269,6 +273,12 @@ class Client:
         return Routes(
             self._topology, may_declare=self._declare, settle_seconds=self._settle_seconds
         )
+
+    def _rescuer(self) -> Callable[[], None]:
+        """What is done after a reconnect; it must not hold the client itself."""
+        if not self._declare:
+            return lambda: None
+        return partial(rescue_in_background, self._addresses, self._topology)
 
     def _begin_anew(self) -> None:
         """Start with nothing shared: at first, and in a forked child, where threads are gone."""

@@ -52,12 +52,15 @@ class Connector:
     """Keeps a connection open: tries one address after the other, with backoff and jitter."""
 
     def __init__(self, addresses: Sequence[Address], name: str, owner: Owner) -> None:
+        for address in addresses:
+            address.tls_context()  # a bad one is an error of the caller, at once
         self.loop = IOLoop()
         self.connection: PublishingConnection | None = None
         self._addresses = addresses
         self._owner = owner
         self._attempts = 0
         self._failures = 0
+        self._opened_once = False
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -131,7 +134,10 @@ class Connector:
         )
 
     def _opened(self, _connection: Connection) -> None:
+        if self._failures:
+            logger.info("%s: connected after %d failures", self.address, self._failures)
         self._failures = 0
+        self._opened_once = True
         assert self.connection is not None
         self._owner.connection_opened(self.connection)
 
@@ -145,7 +151,8 @@ class Connector:
         pause = backoff.seconds(self._failures, random.random())  # noqa: S311 - jitter
         self._attempts += 1
         self._failures += 1
-        logger.warning("%s; next attempt in %.1f s", ours, pause)
+        level = logging.WARNING if self._failures == 1 and self._opened_once else logging.INFO
+        logger.log(level, "%s; next attempt in %.1f s", ours, pause)
         self._owner.connection_failed(ours)
         self.loop.call_later(pause, self._connect)
 

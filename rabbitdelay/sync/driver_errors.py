@@ -61,7 +61,8 @@ def channel_error(error: BaseException) -> errors.RabbitDelayError:
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """The error and what it wraps: pika wraps in arguments and attributes, Python in causes."""
     yield error
-    wrapped = [*error.args, getattr(error, "exception", None), error.__cause__]
+    attributes = [getattr(error, name, None) for name in ("exception", "exceptions")]
+    wrapped = [*error.args, *attributes, error.__cause__]
     for inner in wrapped:
         items = inner if isinstance(inner, list | tuple) else [inner]
         for item in items:

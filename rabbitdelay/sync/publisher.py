@@ -7,7 +7,7 @@ is made, what can be sent is sent, and what is confirmed, refused or late is res
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,7 +40,13 @@ PAUSE_SECONDS = 0.25
 class Publisher:
     """One publishing connection, with its thread and its outbox."""
 
-    def __init__(self, addresses: Sequence[Address], routes: Routes, window: Window) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        routes: Routes,
+        window: Window,
+        on_reconnected: Callable[[], None],
+    ) -> None:
         self._connector = Connector(addresses, "rabbitdelay-publisher", self)
         # Shared with callers:
         self._window = window
@@ -51,6 +57,7 @@ class Publisher:
         self._last_error: ConnectionFailed | None = None
         self._closed = False
         # Of the I/O thread alone:
+        self._on_reconnected = on_reconnected
         self._routes = routes
         self._outbox = Outbox()
         self._channel: Channel | None = None
@@ -144,6 +151,8 @@ class Publisher:
 
     def _begin(self, channel: Channel) -> None:
         self._channel = channel
+        if self._last_error is not None and self._connected_once:
+            self._on_reconnected()
         with self._state:
             self._connected_once = True
             self._last_error = None

@@ -22,7 +22,11 @@ def make_client(broker_url: str, namespace: str) -> Iterator[ClientFactory]:
     with ExitStack() as stack:
 
         def make(url: str = broker_url, **options: Any) -> Client:  # noqa: ANN401 - passed on
-            settings = {"namespace": namespace, "settle_seconds": 0, "timeout": 20.0} | options
+            settings: dict[str, Any] = {
+                "namespace": namespace,
+                "settle_seconds": 0,
+                "timeout": 20.0,
+            } | options
             return stack.enter_context(Client(url, **settings))
 
         yield make

@@ -135,16 +135,61 @@ def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
         assert message.headers["rd-token"] == job.token
 
 
+@pytest.mark.timeout(300)
 def test_the_broker_is_down_over_a_jobs_due_time(broker: PrivateBroker, namespace: str) -> None:
+    """It arrives right after the restart.
+
+    But for brokers on Mnesia, which may dead-letter before their bindings are back: then the
+    broker itself tries again after 180 s (1 of 60 restarts of 3.10.8; docs/measurements.md).
+    """
     with Client(broker.url, namespace=namespace) as client:
         job = client.put("t", delay=4)  # returns after 3 s: the queue is new
-    kill(broker)
-    wait_until(lambda: time.time() * 1000 > job.due_ms, seconds=5)
-    broker.start()
-    started_ms = time.time() * 1000
-    with ready(broker, namespace) as receiver:
-        receiver.wait_for(job.id, seconds=10)
-    assert receiver.messages[0].received_ms - started_ms < 5_000
+        kill(broker)
+        wait_until(lambda: time.time() * 1000 > job.due_ms, seconds=5)
+        broker.start()
+        started_ms = time.time() * 1000
+        with ready(broker, namespace) as receiver:
+            receiver.wait_for(job.id, seconds=20 if version(broker) >= (4, 2) else 220)
+    waited_ms = receiver.messages[0].received_ms - started_ms
+    assert waited_ms < 10_000 or version(broker) < (4, 2)
+
+
+def version(broker: PrivateBroker) -> tuple[int, ...]:
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        properties = connection._impl.server_properties
+    return tuple(int(part) for part in str(properties["version"]).split(".")[:2])
+
+
+def test_jobs_parked_while_the_broker_started_are_sent_on(
+    broker: PrivateBroker, namespace: str
+) -> None:
+    """A broker on Mnesia may dead-letter before its bindings are back: made here by hand.
+
+    Jobs of a topic that is really gone stay parked, for a person.
+    """
+    topology = Topology(namespace)
+    with Client(broker.url, namespace=namespace, settle_seconds=0, timeout=60) as client:
+        parked = client.put("t", delay=0)
+        client.put("gone", delay=0)
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            channel = connection.channel()
+            for topic in ("t", "gone"):
+                method, properties, body = channel.basic_get(topology.ready_queue(topic))
+                assert method is not None
+                channel.basic_publish(topology.unrouted, method.routing_key, body, properties)
+                channel.basic_ack(method.delivery_tag)
+            channel.queue_delete(topology.ready_queue("gone"))
+        kill(broker)
+        broker.start()
+        with ready(broker, namespace) as receiver:
+            receiver.wait_for(parked.id, seconds=30)
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            channel = connection.channel()
+            wait_until(
+                lambda: (
+                    channel.queue_declare(topology.unrouted, passive=True).method.message_count == 1
+                )
+            )
 
 
 def test_put_many_through_a_broker_restart_loses_nothing(

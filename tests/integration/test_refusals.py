@@ -4,11 +4,9 @@ import base64
 import json
 import logging
 import socket
-import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pika
@@ -31,10 +29,10 @@ from rabbitdelay import (
     VhostRefused,
 )
 from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.core.topology import Topology
-from tests.integration.conftest import ReceiverFactory
+from tests.conftest import PrivateBrokerFactory
 from tests.support.receiver import Receiver
-from tests.support.waiting import wait_until
 
 SECRET = "s3cr3t"  # noqa: S105 - made up
 Management = Callable[..., None]
@@ -137,17 +135,17 @@ def test_no_such_host() -> None:
         connect("amqp://no-such-host.invalid")
 
 
-def test_the_first_connection_is_waited_for(broker: PrivateBroker) -> None:
+def test_the_first_connection_is_waited_for(
+    start_private_broker: PrivateBrokerFactory, namespace: str
+) -> None:
     """A service that starts a moment before its broker finds it, within connect_timeout."""
-    port = free_port()
-    upstream = urlsplit(broker.url).port or 0
-    client = Client(f"amqp://127.0.0.1:{port}", connect_timeout=15)
-    thread = threading.Thread(target=client.connect)
-    thread.start()
-    with _Relay(port, upstream):
-        thread.join(15)
-        assert not thread.is_alive()
-        client.close()
+    broker = start_private_broker()
+    broker.nodes[0].kill()
+    client = Client(broker.url, namespace=namespace, settle_seconds=0, connect_timeout=30)
+    putting = ThreadPoolExecutor().submit(client.put, "t")
+    broker.start()
+    assert putting.result(30).topic == "t"
+    client.close()
 
 
 def test_something_else_answers_there(broker: PrivateBroker) -> None:
@@ -337,7 +335,9 @@ def alarm(broker: PrivateBroker) -> Iterator[Callable[[bool], None]]:
     """Set the broker's memory alarm."""
 
     def set_alarm(on: bool) -> None:  # noqa: FBT001 - on or off
-        broker.nodes[0].control("set_vm_memory_high_watermark", "0.00001" if on else "0.8")
+        node = broker.nodes[0]
+        assert isinstance(node, ServerNode)
+        node.control("set_vm_memory_high_watermark", "0.00001" if on else "0.8")
 
     yield set_alarm
-    set_alarm(False)  # noqa: FBT003 - off
+    set_alarm(False)

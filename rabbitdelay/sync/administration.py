@@ -1,0 +1,129 @@
+"""Administration: making, looking at and counting exchanges and queues, one after the other."""
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from pika import BlockingConnection
+from pika import exceptions as pika_errors
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exchange_type import ExchangeType
+
+from rabbitdelay.core import replies
+from rabbitdelay.core.setup import SETTLE_SECONDS, Announce, Command, Declare, Inspect
+from rabbitdelay.core.topology import Binding, Exchange, Queue
+from rabbitdelay.errors import RabbitDelayError
+from rabbitdelay.sync import driver_errors
+
+Result = TypeVar("Result")
+OnCommand = Callable[[Command], None]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCount:
+    """How many messages wait in a queue, and how many consumers take from it."""
+
+    ready: int
+    consumers: int
+
+
+class Administrator:
+    """Asks the broker what a conversation yields; a channel that it closes is replaced."""
+
+    def __init__(self, connection: BlockingConnection, on_command: OnCommand | None = None) -> None:
+        self._connection = connection
+        self._on_command = on_command or (lambda _: None)
+        self._current: BlockingChannel | None = None
+
+    def run(self, conversation: Generator[Command, int | None, Result]) -> Result:
+        """Hold the conversation to its end, and return what it returns."""
+        step: Callable[[], Command] = partial(next, conversation)
+        while True:
+            try:
+                command = step()
+            except StopIteration as stop:
+                result: Result = stop.value
+                return result
+            step = self._answer(conversation, command)
+            self._on_command(command)
+
+    def count(self, queue: str) -> QueueCount | None:
+        """Count what is in a queue, or None when there is no such queue."""
+        try:
+            answer: Any = self._channel.queue_declare(queue, passive=True).method
+        except pika_errors.ChannelClosedByBroker as error:
+            return self._none_when_missing(error)
+        return QueueCount(answer.message_count, answer.consumer_count)
+
+    def settle(self, on_second: Callable[[float], None] | None = None) -> None:
+        """Wait until queues that were made just now are safe; tell how long is left."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            if on_second is not None:
+                on_second(left)
+            self._connection.sleep(min(left, 0.25))
+
+    @property
+    def _channel(self) -> BlockingChannel:
+        if self._current is None or not self._current.is_open:
+            self._current = self._connection.channel()
+        return self._current
+
+    def _answer(
+        self, conversation: Generator[Command, int | None, Result], command: Command
+    ) -> Callable[[], Command]:
+        try:
+            return partial(conversation.send, self._ask(command))
+        except RabbitDelayError as error:
+            return partial(conversation.throw, error)
+
+    def _ask(self, command: Command) -> int | None:
+        match command:
+            case Inspect(Queue(name)):
+                counted = self.count(name)
+                return None if counted is None else counted.ready
+            case Inspect(Exchange(name)):
+                return self._look(name)
+            case Declare(declaration):
+                self._declare(declaration)
+            case Announce(exchange):
+                self._announce(exchange)
+        return None
+
+    def _look(self, exchange: str) -> int | None:
+        try:
+            self._channel.exchange_declare(exchange, passive=True)
+        except pika_errors.ChannelClosedByBroker as error:
+            return self._none_when_missing(error)
+        return 0
+
+    def _declare(self, declaration: Exchange | Queue | Binding) -> None:
+        channel = self._channel
+        try:
+            match declaration:
+                case Exchange(name, kind, arguments):
+                    channel.exchange_declare(
+                        name, ExchangeType(kind), durable=True, arguments=dict(arguments)
+                    )
+                case Queue(name, arguments):
+                    channel.queue_declare(name, durable=True, arguments=dict(arguments))
+                case Binding(source, destination, "queue", key):
+                    channel.queue_bind(destination, source, key)
+                case Binding(source, destination, _, key):
+                    channel.exchange_bind(destination, source, key)
+        except pika_errors.ChannelClosedByBroker as error:
+            raise driver_errors.channel_error(error) from None
+
+    def _announce(self, exchange: str) -> None:
+        """Publish on a channel of its own, which is closed again: confirm mode cannot be left."""
+        channel = self._connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish(exchange, "", b"")
+        channel.close()
+
+    @staticmethod
+    def _none_when_missing(error: pika_errors.ChannelClosedByBroker) -> None:
+        if error.reply_code != replies.NOT_FOUND:
+            raise driver_errors.channel_error(error) from None

@@ -1,0 +1,137 @@
+"""The management API: what exists on the broker, with arguments and bindings, over HTTP."""
+
+import json
+import ssl
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+
+from rabbitdelay.address import Address
+from rabbitdelay.broker import find_running
+from rabbitdelay.core.definitions import Definitions
+from rabbitdelay.errors import InvalidConfiguration, ManagementUnreachable
+
+TIMEOUT_SECONDS = 5.0
+PAGE_SIZE = 500
+_DEFAULT_PORTS = {"amqp": ("http", 15672), "amqps": ("https", 15671)}
+
+
+@dataclass(frozen=True, slots=True)
+class ManagementAddress:
+    """Where the management API is and how to get in."""
+
+    url: str
+    """Without user and password, with a slash at its end."""
+    user: str
+    password: str = field(repr=False)
+    tls_context: ssl.SSLContext | None = field(default=None, repr=False)
+
+
+def locate(given: str | None, addresses: Sequence[Address]) -> ManagementAddress:
+    """Find the API: as given, else the private node's, else on its usual port on that host."""
+    address = addresses[0]
+    if given:
+        return _parse(given, address)
+    return _private(addresses) or _usual(address)
+
+
+class Management:
+    """Reads from the management API of one vhost."""
+
+    def __init__(self, address: ManagementAddress, vhost: str) -> None:
+        self._address = address
+        self._vhost = quote(vhost, safe="")
+        # A broker is not behind the web proxy that the environment names.
+        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=address.tls_context))
+
+    def queues(self, prefix: str) -> list[dict[str, Any]]:
+        """Every queue whose name begins so: arguments, and counts that are some seconds old."""
+        columns = "name,vhost,durable,auto_delete,arguments,messages_unacknowledged"
+        return self._pages("queues", prefix, columns)
+
+    def definitions(self, prefix: str) -> Definitions:
+        """Every exchange, queue and binding whose name or source begins so."""
+        columns = "name,vhost,type,durable,auto_delete,internal,arguments"
+        bindings: list[dict[str, Any]] = self._get(f"bindings/{self._vhost}")
+        return {
+            "exchanges": self._pages("exchanges", prefix, columns),
+            "queues": self.queues(prefix),
+            "bindings": [item for item in bindings if item["source"].startswith(prefix)],
+        }
+
+    def _pages(self, what: str, prefix: str, columns: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = []
+        page, last_page = 0, 1
+        while page < last_page:
+            page += 1
+            question = {"page": page, "page_size": PAGE_SIZE, "name": prefix, "columns": columns}
+            answer = self._get(f"{what}/{self._vhost}?{urlencode(question)}")
+            last_page = answer["page_count"]
+            items += (item for item in answer["items"] if item["name"].startswith(prefix))
+        return items
+
+    def _get(self, path: str) -> Any:  # noqa: ANN401 - JSON is anything
+        try:
+            with self._opener.open(self._request(path), timeout=TIMEOUT_SECONDS) as response:
+                return json.load(response)
+        except HTTPError as error:
+            raise self._refusal(error) from None
+        except (URLError, OSError, HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise ManagementUnreachable(
+                f"no management API answers at {self._address.url} ({reason}): enable it with "
+                "`rabbitmq-plugins enable rabbitmq_management`, or say where with --management-url"
+            ) from None
+
+    def _request(self, path: str) -> Request:
+        credentials = f"{self._address.user}:{self._address.password}".encode()
+        headers = {"Authorization": f"Basic {b64encode(credentials).decode()}"}
+        return Request(f"{self._address.url}api/{path}", headers=headers)  # noqa: S310 - checked
+
+    def _refusal(self, error: HTTPError) -> ManagementUnreachable:
+        error.close()
+        user = self._address.user
+        return ManagementUnreachable(
+            f"the management API at {self._address.url} says {error.code} {error.reason} to user "
+            f"{user}: `rabbitmqctl set_user_tags {user} management` lets it in"
+        )
+
+
+def _parse(url: str, address: Address) -> ManagementAddress:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidConfiguration("the management URL must begin with http:// or https://")
+    host = parts.netloc.rpartition("@")[2]
+    path = parts.path.removesuffix("/").removesuffix("/api")
+    return ManagementAddress(
+        urlunsplit((parts.scheme, host, f"{path}/", "", "")),
+        unquote(parts.username or address.user),
+        unquote(parts.password or address.password),
+        address.tls_context(),
+    )
+
+
+def _private(addresses: Sequence[Address]) -> ManagementAddress | None:
+    """The private node's, when it is a private node that these addresses mean."""
+    private = find_running()
+    ports = {node.layout.amqp_port for node in private.nodes} if private is not None else set()
+    for address in addresses:
+        if private is not None and _is_loopback(address.host) and address.port in ports:
+            return ManagementAddress(private.management_url, address.user, address.password)
+    return None
+
+
+def _usual(address: Address) -> ManagementAddress:
+    scheme, port = _DEFAULT_PORTS[address.scheme]
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    url = f"{scheme}://{host}:{port}/"
+    return ManagementAddress(url, address.user, address.password, address.tls_context())
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "127.0.0.1", "::1")

@@ -1,0 +1,153 @@
+"""Fork and the end of the interpreter: no hang, and nothing that is not said."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rabbitdelay import Client
+from rabbitdelay.broker import PrivateBroker
+from tests.integration.conftest import ClientFactory, ReceiverFactory
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_script(
+    script: str, *arguments: str, seconds: float = 30
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12: fork, threads
+def test_parent_and_forked_child_both_put(client: Client, receive: ReceiverFactory) -> None:
+    client.put("t", id="before")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            client.put("t", id="child")
+            client.close()
+            code = 0
+        finally:
+            os._exit(code)
+    client.put("t", id="parent")
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    client.put("t", id="after")
+    receive("t").wait_for("before", "child", "parent", "after")
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_lets_go_of_the_parents_socket(make_client: ClientFactory) -> None:
+    """Else a parent that dies would leave its connection open as long as the child lives."""
+    client = make_client()
+    client.put("t")
+    connection = client._publisher._connector.connection  # type: ignore[union-attr]  # on purpose
+    number = connection._transport._sock.fileno()  # type: ignore[union-attr]  # on purpose
+    child = os.fork()
+    if child == 0:
+        try:
+            os.fstat(number)
+        except OSError:
+            os._exit(0)
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+LEFT_OPEN = """
+import sys
+from rabbitdelay import Client
+client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+for number in range(3000):
+    client.put_nowait("t", number)
+"""
+
+
+def test_a_client_left_open_at_exit_flushes(
+    broker_url: str, namespace: str, receive: ReceiverFactory
+) -> None:
+    done = run_script(LEFT_OPEN, broker_url, namespace)
+    assert (done.returncode, done.stderr) == (0, "")
+    receive("t").wait_for_count(3_000)
+
+
+def test_an_idle_client_left_open_does_not_hold_up_the_exit(broker_url: str) -> None:
+    script = "import sys; from rabbitdelay import Client; c = Client(sys.argv[1]); c.connect()"
+    started = time.monotonic()
+    done = run_script(script, broker_url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert time.monotonic() - started < 10
+
+
+CANNOT_FLUSH = """
+import sys
+from rabbitdelay import Client
+client = Client(sys.argv[1], namespace="exit", settle_seconds=0)
+client.put("t", id="confirmed")
+print("ready", flush=True)
+sys.stdin.readline()
+client.put_nowait("t", id="not-confirmed")
+"""
+
+
+def test_what_cannot_be_flushed_at_exit_is_said(private_broker: PrivateBroker) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", CANNOT_FLUSH, private_broker.url],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    private_broker.nodes[0].kill()
+    _, errors = process.communicate("go\n", timeout=30)
+    assert process.returncode == 0
+    assert "1 puts not confirmed: not-confirmed" in errors
+    assert "Traceback" not in errors
+
+
+WAITING = """
+import sys
+from rabbitdelay import Client
+client = Client(sys.argv[1], namespace="interrupt", settle_seconds=0)
+client.put("t")
+print("ready", flush=True)
+sys.stdin.readline()
+client.put("t", timeout=60)
+"""
+
+
+def test_control_c_ends_a_put_that_waits(private_broker: PrivateBroker) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITING, private_broker.url],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline() == "ready\n"
+    private_broker.nodes[0].kill()
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    time.sleep(0.5)  # let it get into the put; too early it ends all the same
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors
+    assert process.returncode != 0

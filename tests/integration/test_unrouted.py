@@ -1,0 +1,258 @@
+"""The `unrouted` queue on a real broker: nothing stalls, nothing is lost, all can be sent on."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from rabbitdelay import Client, address
+from rabbitdelay.core.unrouted import Choice
+from rabbitdelay.errors import TopologyMissing
+from rabbitdelay.sync.blocking import connected
+from rabbitdelay.sync.unrouted import UnroutedQueue
+from tests.integration.conftest import ClientFactory, ReceiverFactory
+from tests.support.waiting import wait_until
+
+QUORUM = pytest.mark.parametrize("client", ["quorum"], indirect=True)
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, make_client: ClientFactory) -> Client:
+    """A client with classic queues, which need no settling, unless a test is marked QUORUM."""
+    return make_client(queue_type=getattr(request, "param", "classic"))
+
+
+@pytest.fixture
+def channel(broker_url: str) -> Iterator[BlockingChannel]:
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        yield connection.channel()
+
+
+@pytest.fixture
+def unrouted(broker_url: str, client: Client) -> Iterator[UnroutedQueue]:
+    with connected(address.parse_all(broker_url)) as connection:
+        yield UnroutedQueue(connection, client.topology)
+
+
+@pytest.fixture
+def park(client: Client, channel: BlockingChannel) -> Callable[..., None]:
+    """Put jobs and take their topic away before they are due."""
+
+    def run(topic: str, *ids: str, **options: Any) -> None:  # noqa: ANN401 - passed on
+        for name in ids:
+            client.put(topic, {"id": name}, id=name, delay=0.3, **options)
+        channel.queue_delete(client.topology.ready_queue(topic))
+
+    return run
+
+
+def ids(unrouted: UnroutedQueue, choice: Choice | None = None) -> set[str | None]:
+    return {one.id for one in unrouted.look(choice or Choice(), limit=100)}
+
+
+@QUORUM
+def test_a_vanished_topic_delays_nobody_and_its_jobs_are_sent_on(
+    client: Client,
+    channel: BlockingChannel,
+    unrouted: UnroutedQueue,
+    receive: ReceiverFactory,
+) -> None:
+    """100 jobs, three times the window of the broker's dead-letter worker."""
+    gone = [f"gone-{number}" for number in range(100)]
+    for name in gone:
+        client.put("gone", {"id": name}, id=name, delay=1)
+    client.put("alive", id="alive-1", delay=1)
+    channel.queue_delete(client.topology.ready_queue("gone"))
+    alive = receive("alive")
+    alive.wait_for("alive-1")
+    assert alive.messages[0].lateness_ms < 1_000
+    wait_until(lambda: unrouted.count() == 100, what="all are parked")
+    result = unrouted.retry(Choice())
+    assert (result.sent, result.stayed) == (100, 0)
+    received = receive("gone")
+    received.wait_for(*gone)
+    for message in received.messages:
+        assert json.loads(message.body) == {"id": message.id}
+        assert message.lateness_ms >= 0
+        assert message.headers["rd-attempt"] == 1
+    assert unrouted.count() == 0
+    assert max(received.ids.values()) == 1
+
+
+@QUORUM
+def test_looking_removes_nothing_however_often(
+    unrouted: UnroutedQueue, park: Callable[..., None]
+) -> None:
+    """More often than the 20 deliveries after which RabbitMQ 4 drops a message by default."""
+    park("gone", "a", "b")
+    wait_until(lambda: unrouted.count() == 2)
+    for _ in range(25):
+        assert ids(unrouted) == {"a", "b"}
+    assert unrouted.count() == 2
+
+
+def test_what_is_found_is_explained(
+    client: Client, unrouted: UnroutedQueue, park: Callable[..., None]
+) -> None:
+    park("gone", "a")
+    wait_until(lambda: unrouted.count() == 1)
+    (one,) = unrouted.look(Choice(), limit=10)
+    assert (one.topic, one.id) == ("gone", "a")
+    assert one.why == "topic gone had no ready queue"
+    assert one.hops_left == ()
+    assert one.message.headers["x-death"][0]["queue"] == f"{client.topology.prefix}hold.300ms"
+
+
+def test_a_job_whose_hold_queue_was_gone_still_comes_at_its_time(
+    client: Client, channel: BlockingChannel, unrouted: UnroutedQueue, receive: ReceiverFactory
+) -> None:
+    client.put("mail", id="a", delay=2.1)
+    channel.queue_delete(f"{client.topology.prefix}hold.2s")
+    client.put("mail", id="b", delay=2.1)
+    receiver = receive("mail")
+    wait_until(lambda: unrouted.count() == 1, what="b is parked")
+    (one,) = unrouted.look(Choice(), limit=5)
+    assert (one.id, one.why) == ("b", "hold queue 2s was missing")
+    assert unrouted.retry(Choice()).sent == 1
+    (received,) = receiver.wait_for_count(1)
+    assert received.id == "b"
+    assert 0 <= received.lateness_ms < 1_000
+
+
+def test_only_what_is_chosen_is_sent_on(
+    unrouted: UnroutedQueue, park: Callable[..., None], receive: ReceiverFactory
+) -> None:
+    park("gone", "a", "b")
+    park("lost", "c")
+    wait_until(lambda: unrouted.count() == 3)
+    assert unrouted.retry(Choice(topic="gone", id="a")).sent == 1
+    receive("gone").wait_for("a")
+    wait_until(lambda: unrouted.count() == 2)
+    assert ids(unrouted) == {"b", "c"}
+
+
+def test_what_cannot_be_understood_stays(
+    client: Client, channel: BlockingChannel, unrouted: UnroutedQueue
+) -> None:
+    client.put("mail")
+    channel.basic_publish(client.topology.ready_exchange, "what.is.this", b"?")
+    wait_until(lambda: unrouted.count() == 1)
+    for _ in range(2):
+        result = unrouted.retry(Choice())
+        assert (result.sent, result.stayed) == (0, 1)
+        assert unrouted.count() == 1
+
+
+def test_a_message_of_somebody_else_keeps_all_it_has(
+    client: Client, channel: BlockingChannel, unrouted: UnroutedQueue, receive: ReceiverFactory
+) -> None:
+    """Its own headers and properties; what the broker added on the way is gone."""
+    client.put("mail", delay=0.3)
+    properties = pika.BasicProperties(
+        message_id="theirs",
+        correlation_id="c-1",
+        reply_to="replies",
+        headers={"traceparent": "00-abc", "n": 1},
+        content_type="text/csv",
+    )
+    hold = f"{client.topology.prefix}hold.300ms"
+    channel.basic_publish(hold, "0.0.0.0.0.0.3.0.theirs", b"a,b", properties)
+    wait_until(lambda: unrouted.count() == 1)
+    assert unrouted.retry(Choice()).sent == 1
+    (received,) = receive("theirs").wait_for_count(1)
+    assert (received.body, received.id) == (b"a,b", "theirs")
+    assert received.headers == {"traceparent": "00-abc", "n": 1}
+    assert received.properties.correlation_id == "c-1"
+    assert received.properties.reply_to == "replies"
+    assert received.properties.content_type == "text/csv"
+    assert received.properties.delivery_mode == 2
+
+
+def test_a_pass_ends_though_the_jobs_come_back(
+    client: Client, unrouted: UnroutedQueue, park: Callable[..., None], channel: BlockingChannel
+) -> None:
+    """The topic vanishes again while its jobs are sent on: each is tried once."""
+    park("gone", "a", "b")
+    wait_until(lambda: unrouted.count() == 2)
+    tried: list[str | None] = []
+
+    def take_the_topic_away(one: Any, _sent: bool) -> None:  # noqa: ANN401, FBT001
+        tried.append(one.id)
+        channel.queue_unbind(
+            client.topology.ready_queue("gone"),
+            client.topology.ready_exchange,
+            "*.*.*.*.*.*.*.*.gone",
+        )
+
+    unrouted.retry(Choice(), on_tried=take_the_topic_away)
+    assert sorted(map(str, tried)) == ["a", "b"]
+    wait_until(lambda: ids(unrouted) == {"b"}, what="the second one came back")
+
+
+@QUORUM
+def test_killed_before_the_new_queues_have_settled_nothing_is_lost(
+    broker_url: str,
+    client: Client,
+    unrouted: UnroutedQueue,
+    park: Callable[..., None],
+    receive: ReceiverFactory,
+) -> None:
+    """The copy arrives, and the original is still there: twice, and never not at all."""
+    park("gone", "a")
+    wait_until(lambda: unrouted.count() == 1)
+
+    def interrupt(_one: object, _sent: bool) -> None:  # noqa: FBT001 - as it is called
+        raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        connected(address.parse_all(broker_url)) as connection,
+    ):
+        UnroutedQueue(connection, client.topology).retry(Choice(), on_tried=interrupt)
+    receive("gone").wait_for("a")
+    wait_until(lambda: ids(unrouted) == {"a"})
+
+
+def test_a_job_whose_buried_queue_is_gone_is_buried_by_a_retry(
+    client: Client, channel: BlockingChannel, unrouted: UnroutedQueue
+) -> None:
+    client.put("mail", id="a")
+    buried = client.topology.buried_queue("mail")
+    channel.queue_delete(buried)
+    ready = client.topology.ready_queue("mail")
+
+    def refused() -> bool:
+        method, _, _ = channel.basic_get(ready)
+        if method is not None:
+            channel.basic_nack(method.delivery_tag or 0, requeue=False)
+        return method is not None
+
+    wait_until(refused)
+    wait_until(lambda: unrouted.count() == 1)
+    assert unrouted.retry(Choice()).sent == 1
+    wait_until(lambda: channel.queue_declare(buried, passive=True).method.message_count == 1)
+
+
+def test_dropping_removes_what_is_chosen_and_no_more(
+    unrouted: UnroutedQueue, park: Callable[..., None]
+) -> None:
+    park("gone", "a", "b")
+    park("lost", "c")
+    wait_until(lambda: unrouted.count() == 3)
+    assert unrouted.count_chosen(Choice(topic="gone")) == 2
+    assert unrouted.count() == 3
+    assert unrouted.drop(Choice(topic="gone"), limit=1) == 1
+    assert unrouted.drop(Choice()) == 2
+    assert unrouted.count() == 0
+
+
+def test_without_a_namespace_it_says_so(broker_url: str, make_client: ClientFactory) -> None:
+    topology = make_client().topology
+    with (
+        connected(address.parse_all(broker_url)) as connection,
+        pytest.raises(TopologyMissing, match="nothing was ever put"),
+    ):
+        UnroutedQueue(connection, topology).count()
