@@ -32,7 +32,7 @@ class PublishingConnection(pika.SelectConnection):
 
     def send_frames(self, data: bytes) -> None:
         """Send whole frames. pika's channels keep no count of what is published on them."""
-        self._adapter_emit_data(data)  # type: ignore[attr-defined]  # of a base without types
+        self._adapter_emit_data(data)
 
 
 class Owner(Protocol):
@@ -168,7 +168,7 @@ def connection_parameters(address: Address) -> ConnectionParameters:
         heartbeat=address.heartbeat_seconds,
         socket_timeout=address.connection_timeout_seconds,
         stack_timeout=address.connection_timeout_seconds,
-        ssl_options=SSLOptions(context, address.server_name or address.host) if context else None,  # type: ignore[arg-type]  # None is its default
+        ssl_options=SSLOptions(context, address.server_name or address.host) if context else None,
         client_properties={"connection_name": "rabbitdelay", "product": "rabbitdelay"},
     )
 

@@ -156,7 +156,7 @@ def test_the_broker_is_down_over_a_jobs_due_time(broker: PrivateBroker, namespac
 
 def version(broker: PrivateBroker) -> tuple[int, ...]:
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
-        properties = connection._impl.server_properties
+        properties = connection._impl.server_properties or {}
     return tuple(int(part) for part in str(properties["version"]).split(".")[:2])
 
 
@@ -176,8 +176,10 @@ def test_jobs_parked_while_the_broker_started_are_sent_on(
             for topic in ("t", "gone"):
                 method, properties, body = channel.basic_get(topology.ready_queue(topic))
                 assert method is not None
-                channel.basic_publish(topology.unrouted, method.routing_key, body, properties)
-                channel.basic_ack(method.delivery_tag)
+                channel.basic_publish(
+                    topology.unrouted, method.routing_key or "", body or b"", properties
+                )
+                channel.basic_ack(method.delivery_tag or 0)
             channel.queue_delete(topology.ready_queue("gone"))
         kill(broker)
         broker.start()
@@ -246,7 +248,7 @@ def test_a_cut_connection_in_the_middle_of_puts(broker: PrivateBroker, namespace
             if number % 1_000 == 500:
                 connector = client._publisher._connector  # type: ignore[union-attr]  # on purpose
                 transport = connector.connection._transport  # type: ignore[union-attr]
-                transport._sock.shutdown(2)
+                transport._sock.shutdown(2)  # type: ignore[union-attr]
         jobs = [future.result(60) for future in futures]
     with ready(broker, namespace) as receiver:
         receiver.wait_for(*(job.id for job in jobs), seconds=30)

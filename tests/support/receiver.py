@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import AMQPError
 
 from tests.support.waiting import wait_until
 
@@ -74,7 +75,7 @@ class Receiver:
         while not self._stop.is_set():
             try:
                 self._consume()
-            except (pika.exceptions.AMQPError, OSError):
+            except (AMQPError, OSError):
                 self._stop.wait(0.1)
 
     def _consume(self) -> None:

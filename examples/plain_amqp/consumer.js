@@ -1,0 +1,74 @@
+// Take jobs with plain amqplib: nothing here comes from rabbitdelay.
+//
+//   node consumer.js TOPIC COUNT
+
+const amqp = require("amqplib");
+
+const URL = process.env.RABBITDELAY_URL ?? "amqp://localhost";
+const PREFIX = `${process.env.RABBITDELAY_NAMESPACE ?? "rabbitdelay"}.v1.`;
+const MAX_ATTEMPTS = 5;
+
+// Return the job in a message, or throw. What its putter left out has a default.
+function read(topic, { properties, content }) {
+  const integer = (name, fallback) => {
+    const value = properties.headers?.[name] ?? fallback;
+    if (!Number.isInteger(value)) throw new TypeError(`${name} is not an integer`);
+    return value;
+  };
+  if (integer("rd-version", 1) !== 1) throw new Error("this consumer is too old for the message");
+  const isJson = properties.contentType === "application/json";
+  return {
+    id: properties.messageId,
+    topic,
+    attempt: integer("rd-attempt", 1),
+    max_attempts: integer("rd-max-attempts", MAX_ATTEMPTS),
+    lateness_ms: Math.max(0, Date.now() - integer("rd-due", Date.now())),
+    body: isJson ? JSON.parse(content) : content.toString(),
+  };
+}
+
+// Return the headers to put a job again with: not those that the broker has added.
+function freshHeaders(headers, attempt, delayS) {
+  const kept = Object.entries(headers ?? {}).filter(([name]) => !name.startsWith("x-"));
+  const dueMs = Date.now() + delayS * 1000;
+  return { ...Object.fromEntries(kept), "rd-attempt": attempt, "rd-due": dueMs };
+}
+
+// Handle one job; when that fails put it again, confirmed; then settle the message.
+async function work(channel, topic, message, handle) {
+  let job;
+  try {
+    job = read(topic, message);
+    await handle(job);
+  } catch (error) {
+    console.error(`job ${message.properties.messageId} failed:`, error);
+    if (!job || job.attempt >= job.max_attempts) {
+      return channel.nack(message, false, false); // it is buried
+    }
+    const delayS = Math.min(job.attempt ** 2, 59);
+    const headers = freshHeaders(message.properties.headers, job.attempt + 1, delayS);
+    const copy = { ...message.properties, headers, persistent: true, mandatory: true };
+    const key = `0.0.0.0.0.${delayS}.0.0.${topic}`;
+    channel.publish(`${PREFIX}level.s`, key, message.content, copy);
+    await channel.waitForConfirms();
+  }
+  channel.ack(message);
+}
+
+// Take jobs from the ready queue of a topic, one at a time, until `count` are settled.
+async function consume(topic, count, handle) {
+  const connection = await amqp.connect(URL);
+  const channel = await connection.createConfirmChannel();
+  await channel.prefetch(1); // as many as are worked on at once
+  let settled = 0;
+  await channel.consume(`${PREFIX}ready.${topic}`, async (message) => {
+    await work(channel, topic, message, handle);
+    if (++settled === count) await channel.close().then(() => connection.close());
+  });
+}
+
+module.exports = { consume };
+if (require.main === module) {
+  const [topic, count] = process.argv.slice(2);
+  consume(topic, Number(count), (job) => console.log(JSON.stringify(job)));
+}

@@ -1,0 +1,75 @@
+"""Take jobs with plain pika: nothing here comes from rabbitdelay.
+
+python consumer.py TOPIC COUNT
+"""
+
+import itertools
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+
+URL = os.environ.get("RABBITDELAY_URL", "amqp://localhost")
+PREFIX = os.environ.get("RABBITDELAY_NAMESPACE", "rabbitdelay") + ".v1."
+MAX_ATTEMPTS = 5
+
+Job = dict[str, Any]
+log = logging.getLogger("consumer")
+
+
+def read(topic: str, properties: pika.BasicProperties, body: bytes) -> Job:
+    """Return the job in a message, or raise. What its putter left out has a default."""
+    now_ms = time.time_ns() // 1_000_000
+    headers = properties.headers or {}
+    if headers.get("rd-version", 1) != 1:
+        raise ValueError("this consumer is too old for the message")
+    is_json = properties.content_type == "application/json"
+    return {
+        "id": properties.message_id,
+        "topic": topic,
+        "attempt": int(headers.get("rd-attempt", 1)),
+        "max_attempts": int(headers.get("rd-max-attempts", MAX_ATTEMPTS)),
+        "lateness_ms": max(0, now_ms - int(headers.get("rd-due", now_ms))),
+        "body": json.loads(body) if is_json else body.decode(),
+    }
+
+
+def fresh_headers(headers: Job | None, attempt: int, delay_s: int) -> Job:
+    """Return the headers to put a job again with: not those that the broker has added."""
+    kept = {name: value for name, value in (headers or {}).items() if not name.startswith("x-")}
+    due_ms = time.time_ns() // 1_000_000 + delay_s * 1000
+    return kept | {"rd-attempt": attempt, "rd-due": due_ms}
+
+
+def consume(topic: str, count: int, handle: Callable[[Job], None]) -> None:
+    """Take jobs from the ready queue of a topic, one at a time, until `count` are settled."""
+    with pika.BlockingConnection(pika.URLParameters(URL)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()  # from here on, basic_publish waits for the confirm
+        channel.basic_qos(prefetch_count=1)  # as many as are worked on at once
+        deliveries: Iterator[Any] = channel.consume(f"{PREFIX}ready.{topic}")
+        for method, properties, body in itertools.islice(deliveries, count):
+            job = None
+            try:
+                job = read(topic, properties, body)
+                handle(job)
+            except Exception:
+                log.exception("job %s failed", properties.message_id)
+                if job is None or job["attempt"] >= job["max_attempts"]:
+                    channel.basic_nack(method.delivery_tag, requeue=False)  # it is buried
+                    continue
+                delay_s = min(job["attempt"] ** 2, 59)
+                properties.headers = fresh_headers(properties.headers, job["attempt"] + 1, delay_s)
+                properties.delivery_mode = 2  # persistent
+                key = f"0.0.0.0.0.{delay_s}.0.0.{topic}"
+                channel.basic_publish(f"{PREFIX}level.s", key, body, properties, mandatory=True)
+            channel.basic_ack(method.delivery_tag)
+
+
+if __name__ == "__main__":
+    consume(sys.argv[1], int(sys.argv[2]), lambda job: print(json.dumps(job), flush=True))

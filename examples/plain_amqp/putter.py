@@ -1,0 +1,77 @@
+"""Put jobs with plain pika: nothing here comes from rabbitdelay.
+
+python putter.py TOPIC DELAY_MS [COUNT]
+"""
+
+import json
+import os
+import secrets
+import sys
+import time
+import uuid
+
+import pika
+
+URL = os.environ.get("RABBITDELAY_URL", "amqp://localhost")
+PREFIX = os.environ.get("RABBITDELAY_NAMESPACE", "rabbitdelay") + ".v1."
+
+SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+LEVELS = ("y", "mo", "d", "h", "m", "s", "ds", "cs")
+UNITS_MS = (360 * DAY, 30 * DAY, DAY, HOUR, MINUTE, SECOND, 100, 10)
+MAX_DELAY_MS = 3288 * DAY
+
+
+def digits(delay_ms: int) -> list[int]:
+    """Write a delay as eight digits, rounded up to its grain: a job is never early."""
+    if not 0 <= delay_ms <= MAX_DELAY_MS:
+        raise ValueError(f"a delay is 0 to {MAX_DELAY_MS} ms, not {delay_ms}")
+    grain = 10 if delay_ms < MINUTE else 100 if delay_ms < HOUR else SECOND
+    rest = -(-delay_ms // grain) * grain
+    result = []
+    for unit in UNITS_MS:
+        digit, rest = divmod(rest, unit)
+        result.append(digit)
+    return result
+
+
+def entry_exchange(delay_digits: list[int]) -> str:
+    """Enter at the level of the first digit that is not 0; without a delay, at ready."""
+    levels = [level for level, digit in zip(LEVELS, delay_digits, strict=True) if digit]
+    return f"{PREFIX}level.{levels[0]}" if levels else f"{PREFIX}ready"
+
+
+def new_job(delay_ms: int) -> pika.BasicProperties:
+    """Describe a job that is put now. Never set `expiration`: the hold queues do the waiting."""
+    now_ms = time.time_ns() // 1_000_000
+    return pika.BasicProperties(
+        delivery_mode=2,  # persistent
+        message_id=str(uuid.uuid4()),
+        content_type="application/json",
+        timestamp=now_ms // 1000,
+        headers={
+            "rd-version": 1,
+            "rd-put": now_ms,
+            "rd-due": now_ms + delay_ms,
+            "rd-ttr": 60_000,
+            "rd-token": secrets.token_hex(8),
+        },
+    )
+
+
+def main(topic: str, delay: str, count: str = "1") -> None:
+    """Put jobs, and print the id of each when the broker has confirmed it."""
+    delay_digits = digits(int(delay))
+    exchange = entry_exchange(delay_digits)
+    routing_key = ".".join(map(str, delay_digits)) + "." + topic
+    with pika.BlockingConnection(pika.URLParameters(URL)) as connection:
+        channel = connection.channel()
+        channel.queue_declare(f"{PREFIX}ready.{topic}", passive=True)  # an error when missing
+        channel.confirm_delivery()  # from here on, basic_publish waits for the confirm
+        for number in range(int(count)):
+            job, body = new_job(int(delay)), json.dumps({"number": number}).encode()
+            channel.basic_publish(exchange, routing_key, body, job, mandatory=True)
+            print(job.message_id, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

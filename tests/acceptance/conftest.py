@@ -1,0 +1,48 @@
+"""What the tests of the command line share."""
+
+import sys
+from collections.abc import Callable
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rabbitdelay.cli import root
+from tests.support.brokers import SharedBroker
+
+CommandLine = Callable[..., Result]
+
+
+@pytest.fixture
+def options(shared_broker: SharedBroker, namespace: str) -> list[str]:
+    """The options before the command.
+
+    Classic queues need no settling, which saves 3 s in every test that is not about it.
+    """
+    return [
+        *("--url", shared_broker.url, "--namespace", namespace, "--queue-type", "classic"),
+        *("--management-url", shared_broker.management.url),
+    ]
+
+
+@pytest.fixture
+def rabbitdelay(options: list[str]) -> CommandLine:
+    """Run the command line in this test's namespace."""
+
+    def run(*arguments: str, input: str | bytes | None = None) -> Result:
+        return CliRunner().invoke(root, [*options, *arguments], input=input)
+
+    return run
+
+
+@pytest.fixture
+def program() -> list[str]:
+    """The command line as a process of its own, where signals and pipes matter."""
+    return [sys.executable, "-m", "rabbitdelay"]
+
+
+@pytest.fixture
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the developer has set or started does not reach the command line."""
+    for name in ("URL", "NAMESPACE", "QUEUE_TYPE", "MANAGEMENT_URL"):
+        monkeypatch.delenv(f"RABBITDELAY_{name}", raising=False)
+    monkeypatch.setenv("RABBITDELAY_BROKER_DIR", "/nonexistent")

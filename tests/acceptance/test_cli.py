@@ -1,0 +1,173 @@
+"""The command line as a whole: help, exit codes, errors, signals and pipes."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rabbitdelay import errors
+from rabbitdelay.cli import root
+from rabbitdelay.cli.exits import ExitCode, exit_code
+from tests.acceptance.conftest import CommandLine
+from tests.support.brokers import SharedBroker
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("nothing_set")
+
+NOBODY = "amqp://someone:s3cret@127.0.0.1:1"
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(root, list(arguments))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_help_tells_every_exit_code() -> None:
+    code, text, _ = run("--help")
+    assert code == 0
+    for number in ExitCode:
+        assert f"  {number.value} " in text
+
+
+def test_help_lists_the_commands() -> None:
+    _, text, _ = run("--help")
+    for command in ("broker", "demo", "explain", "put", "topics", "topology", "unrouted"):
+        assert f"\n  {command} " in text
+
+
+def test_version() -> None:
+    assert run("--version")[1].startswith("rabbitdelay ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("put", "orderclose", "--delay", "soon"),
+        ("put", "orderclose", "--at", "2027-01-01T00:00:00"),
+        ("put", "orderclose", "--at", "tomorrow"),
+        ("put", "no spaces"),
+        ("put",),
+        ("explain", "10y"),
+        ("--namespace", "a.b", "explain", "1s"),
+        ("--url", "http://localhost", "put", "orderclose"),
+        ("unrouted", "drop"),
+        ("nonsense",),
+    ],
+)
+def test_wrong_input_is_2(arguments: tuple[str, ...]) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert "rror: " in err
+
+
+def test_a_time_without_a_zone_says_what_to_add() -> None:
+    assert "add Z" in run("put", "orderclose", "--at", "2027-01-01T00:00:00")[2]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("put", "orderclose"),
+        ("topics", "orderclose"),
+        ("topology", "apply"),
+        ("topology", "verify"),
+        ("unrouted", "list"),
+        ("unrouted", "retry"),
+        ("unrouted", "drop", "--all"),
+    ],
+)
+def test_a_broker_that_does_not_answer_is_4(command: tuple[str, ...]) -> None:
+    """It says so at once, in one line, without the password."""
+    code, out, err = run("--url", NOBODY, "--management-url", "http://127.0.0.1:1", *command)
+    assert (code, out) == (4, "")
+    assert err.splitlines()[-1].startswith("error: amqp://someone:***@127.0.0.1:1: nobody answers")
+    assert "s3cret" not in err
+
+
+def test_a_refused_login_is_4(broker_url: str) -> None:
+    url = broker_url.replace("guest:guest", "guest:s3cret")
+    code, _, err = run("--url", url, "topics", "orderclose", "--json")
+    assert code == 4
+    assert "s3cret" not in err
+
+
+def test_another_queue_type_than_the_namespace_has_is_1(
+    rabbitdelay: CommandLine, broker_url: str, namespace: str
+) -> None:
+    assert rabbitdelay("topology", "apply").exit_code == 0
+    code, _, err = run("--url", broker_url, "--namespace", namespace, "put", "orderclose")
+    assert code == 1
+    assert "PRECONDITION_FAILED" in err
+
+
+def test_not_confirmed_is_5() -> None:
+    unknown = errors.OutcomeUnknown("not confirmed", sent=True)
+    many = errors.PutManyFailed("some", confirmed=1, unconfirmed=[1], taken=2)
+    many.__cause__ = unknown
+    assert exit_code(unknown) == exit_code(many) == 5
+
+
+def test_verbose_tells_of_the_connection() -> None:
+    quiet = run("--url", NOBODY, "put", "orderclose")[2]
+    verbose = run("--verbose", "--url", NOBODY, "put", "orderclose")[2]
+    assert "next attempt" not in quiet
+    assert "next attempt" in verbose
+
+
+def test_interrupted_is_130_without_a_traceback(
+    rabbitdelay: CommandLine, options: list[str], program: list[str]
+) -> None:
+    process = subprocess.Popen(
+        [*program, *options, "put", "orderclose", "--file", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write('{"id": "first"}\n')
+    process.stdin.flush()
+    wait_until(lambda: rabbitdelay("topics", "orderclose").exit_code == 0)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert err.strip() == "interrupted"
+
+
+def test_a_reader_that_leaves_is_no_error(program: list[str]) -> None:
+    command = [*program, "topology", "export", "--all"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"{\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_the_management_password_is_not_shown(shared_broker: SharedBroker) -> None:
+    management = shared_broker.management.url.replace("http://", "http://guest:s3cret@")
+    code, _, err = run("--url", shared_broker.url, "--management-url", management, "topics")
+    assert code == 4
+    assert "s3cret" not in err
+    assert "set_user_tags" in err
+
+
+def test_the_environment_says_which_broker(
+    monkeypatch: pytest.MonkeyPatch, shared_broker: SharedBroker, namespace: str
+) -> None:
+    monkeypatch.setenv("RABBITDELAY_URL", shared_broker.url)
+    monkeypatch.setenv("RABBITDELAY_NAMESPACE", namespace)
+    monkeypatch.setenv("RABBITDELAY_QUEUE_TYPE", "classic")
+    monkeypatch.setenv("RABBITDELAY_MANAGEMENT_URL", shared_broker.management.url)
+    assert run("put", "orderclose")[0] == 0
+    topics = json.loads(run("topics", "--json")[1])
+    assert [topic["topic"] for topic in topics] == ["orderclose"]
+
+
+def test_docs_tell_every_exit_code() -> None:
+    text = Path(__file__).parents[2].joinpath("docs", "command-line.md").read_text()
+    for number in ExitCode:
+        assert f"| {number.value} |" in text

@@ -1,0 +1,159 @@
+"""`rabbitdelay put`: one job, or many from a file, and what arrives."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rabbitdelay.cli import root
+from tests.acceptance.conftest import CommandLine
+from tests.support.receiver import Received, Receiver
+
+pytestmark = pytest.mark.usefixtures("nothing_set")
+
+Receive = Callable[[int], list[Received]]
+
+
+@pytest.fixture
+def receive(broker_url: str, namespace: str) -> Iterator[Receive]:
+    """Wait for so many jobs of the topic orderclose."""
+    with ExitStack() as stack:
+
+        def start(count: int) -> list[Received]:
+            queue = f"{namespace}.v1.ready.orderclose"
+            return stack.enter_context(Receiver(broker_url, queue)).wait_for_count(count)
+
+        yield start
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ('{"order":  42}', "application/json"),
+        ("42", "application/json"),
+        ("hello", "text/plain; charset=utf-8"),
+        ("NaN", "text/plain; charset=utf-8"),
+        ("grün", "text/plain; charset=utf-8"),
+        ("", "text/plain; charset=utf-8"),
+    ],
+)
+def test_a_body_travels_as_given(
+    rabbitdelay: CommandLine,
+    receive: Receive,
+    body: str,
+    content_type: str,
+) -> None:
+    assert rabbitdelay("put", "orderclose", body).exit_code == 0
+    (received,) = receive(1)
+    assert received.body == body.encode()
+    assert received.properties.content_type == content_type
+
+
+def test_no_body_is_null(rabbitdelay: CommandLine, receive: Receive) -> None:
+    assert rabbitdelay("put", "orderclose").exit_code == 0
+    (received,) = receive(1)
+    assert (received.body, received.properties.content_type) == (b"null", "application/json")
+
+
+def test_a_body_from_stdin_may_be_any_bytes(rabbitdelay: CommandLine, receive: Receive) -> None:
+    assert rabbitdelay("put", "orderclose", "-", input=b"\xff\x00").exit_code == 0
+    (received,) = receive(1)
+    assert received.body == b"\xff\x00"
+    assert received.properties.content_type == "application/octet-stream"
+
+
+def test_every_option_arrives(rabbitdelay: CommandLine, receive: Receive) -> None:
+    result = rabbitdelay(
+        *("put", "orderclose", "<a/>", "--delay", "250ms", "--ttr", "2m", "--id", "close-42"),
+        *("--max-attempts", "3", "--callback", "https://example.org/", "--content-type"),
+        *("text/xml", "--json"),
+    )
+    job = json.loads(result.stdout)
+    (received,) = receive(1)
+    assert received.id == job["id"] == "close-42"
+    assert received.properties.content_type == "text/xml"
+    assert received.headers["rd-ttr"] == job["ttr_ms"] == 120_000
+    assert received.headers["rd-max-attempts"] == 3
+    assert received.headers["rd-callback"] == "https://example.org/"
+    assert received.headers["rd-due"] - received.headers["rd-put"] == 250
+    assert received.lateness_ms >= 0
+
+
+def test_at_a_time_with_its_zone(rabbitdelay: CommandLine, receive: Receive) -> None:
+    due = datetime.now(UTC) + timedelta(seconds=1)
+    assert rabbitdelay("put", "orderclose", "--at", due.isoformat()).exit_code == 0
+    (received,) = receive(1)
+    assert received.received_ms >= due.timestamp() * 1000
+
+
+def test_it_says_what_was_put(rabbitdelay: CommandLine) -> None:
+    text = rabbitdelay("put", "orderclose", "--id", "a", "--delay", "30m").stdout
+    assert text.startswith("put a to orderclose, due 20")
+    assert text.endswith("Z (in 30m)\n")
+
+
+def test_a_body_that_is_too_large_is_refused(rabbitdelay: CommandLine) -> None:
+    result = rabbitdelay("put", "orderclose", "-", input=b"x" * (1024 * 1024 + 1))
+    assert result.exit_code == 2
+    assert "body must be at most" in result.stderr
+
+
+def test_many_from_a_file(rabbitdelay: CommandLine, receive: Receive, tmp_path: Path) -> None:
+    """TOPIC is for the lines without one; empty lines are skipped."""
+    file = tmp_path / "jobs.jsonl"
+    lines = [json.dumps({"id": f"job-{n}", "body": {"n": n}, "delay": "100ms"}) for n in range(50)]
+    file.write_text("\n\n".join(lines) + "\n")
+    result = rabbitdelay("put", "orderclose", "--file", str(file))
+    assert (result.exit_code, result.stdout) == (0, "50 jobs confirmed\n")
+    assert {one.id for one in receive(50)} == {f"job-{n}" for n in range(50)}
+
+
+def test_many_from_stdin(rabbitdelay: CommandLine) -> None:
+    lines = '{"topic": "mail", "body": 1}\n{"topic": "report", "delay": 90}\n'
+    result = rabbitdelay("put", "--file", "-", "--json", input=lines)
+    assert json.loads(result.stdout) == {"confirmed": 2}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "not a JSON object"),
+        ('{"delay": "soon"}', "delay: duration 'soon' is not a duration"),
+        ('{"at": "2027-01-01T00:00:00"}', "at: "),
+        ('{"delay": "20y"}', "delay must be at most 9 years"),
+        ('{"topic": "no spaces"}', "topic 'no spaces' may only have"),
+        ('{"colour": "red"}', "colour: "),
+    ],
+)
+def test_a_wrong_line_is_named(rabbitdelay: CommandLine, line: str, reason: str) -> None:
+    """What came before it is confirmed, and what comes after it was not sent."""
+    lines = f'{{"id": "a"}}\n\n{{"id": "b"}}\n{line}\n{{"id": "c"}}\n'
+    result = rabbitdelay("put", "orderclose", "--file", "-", input=lines)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: line 4: {reason}")
+    assert "; confirmed: line 1-3; not confirmed: line 4; nothing after line 4" in result.stderr
+
+
+def test_a_line_without_a_topic_needs_a_default(rabbitdelay: CommandLine) -> None:
+    result = rabbitdelay("put", "--file", "-", input='{"body": 1}\n')
+    assert result.exit_code == 2
+    assert "line 1: topic: " in result.stderr
+
+
+def test_options_of_one_job_do_not_go_with_a_file(rabbitdelay: CommandLine) -> None:
+    result = rabbitdelay("put", "orderclose", "--file", "-", "--max-attempts", "3", input="")
+    assert result.exit_code == 2
+    assert "--max-attempts: with --file each line says its own" in result.stderr
+
+
+def test_the_first_put_of_a_quorum_namespace_settles(broker_url: str, namespace: str) -> None:
+    """It is confirmed and takes its 3 s; without a terminal it says nothing of it."""
+    options = ["--url", broker_url, "--namespace", namespace]
+    result = CliRunner().invoke(root, [*options, "put", "orderclose", "--id", "a"])
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""

@@ -1,0 +1,171 @@
+"""`rabbitdelay topology`: shown, made, exported and verified on a real broker."""
+
+import json
+import time
+from collections.abc import Callable
+from urllib.request import Request, urlopen
+
+import pika
+import pytest
+from click.testing import CliRunner
+
+from rabbitdelay import Client
+from rabbitdelay.cli import root
+from rabbitdelay.core.setup import SETTLE_SECONDS
+from tests.acceptance.conftest import CommandLine
+from tests.support.brokers import SharedBroker
+from tests.support.receiver import Receiver
+
+pytestmark = pytest.mark.usefixtures("nothing_set")
+
+NO_MANAGEMENT = ("--management-url", "http://127.0.0.1:1")
+HOLD_QUEUES = 208
+LEVELS = ("y", "mo", "d", "h", "m", "s", "ds", "cs")
+
+
+@pytest.fixture
+def change(broker_url: str) -> Callable[[Callable[..., None]], None]:
+    """Do something to the broker behind rabbitdelay's back."""
+
+    def run(action: Callable[..., None]) -> None:
+        with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+            action(connection.channel())
+
+    return run
+
+
+def test_show_needs_no_broker() -> None:
+    text = CliRunner().invoke(root, ["topology", "show"]).stdout
+    assert "rabbitdelay.v1.hold.1m … 59m" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_show_json() -> None:
+    shown = json.loads(CliRunner().invoke(root, ["topology", "show", "--json"]).stdout)
+    assert [level["name"] for level in shown["levels"]] == list(LEVELS)
+    assert len(shown["queues"]) == HOLD_QUEUES + 2
+
+
+def test_apply_makes_what_is_missing_once(rabbitdelay: CommandLine) -> None:
+    arguments = ("topology", "apply", "--topic", "mail", "--delay", "1h30m", "--json")
+    first, second = (json.loads(rabbitdelay(*arguments).stdout) for _ in range(2))
+    assert (first["queues"], first["made"]) == (4, 4)
+    assert (second["queues"], second["made"]) == (4, 0)
+    assert rabbitdelay("topology", "verify", "--topic", "mail", "--delay", "1h30m").exit_code == 0
+
+
+@pytest.mark.slow
+def test_apply_makes_every_quorum_queue(shared_broker: SharedBroker, namespace: str) -> None:
+    options = ["--url", shared_broker.url, "--namespace", namespace]
+    options += ["--management-url", shared_broker.management.url]
+    made = CliRunner().invoke(root, [*options, "topology", "apply", "--all", "--topic", "mail"])
+    assert made.exit_code == 0, made.output
+    assert f"new queues: {HOLD_QUEUES + 2} of {HOLD_QUEUES + 2}" in made.stdout
+    verified = CliRunner().invoke(root, [*options, "topology", "verify", "--all"])
+    assert verified.exit_code == 0, verified.output
+
+
+def test_after_apply_the_first_put_has_nothing_to_wait_for(broker_url: str, namespace: str) -> None:
+    """The new quorum queues have settled: apply has waited for it."""
+    options = ["--url", broker_url, "--namespace", namespace]
+    arguments = ["topology", "apply", "--topic", "mail", "--delay", "200ms"]
+    began = time.monotonic()
+    assert CliRunner().invoke(root, [*options, *arguments]).exit_code == 0
+    assert time.monotonic() - began >= SETTLE_SECONDS
+
+
+def test_an_export_imports_and_jobs_flow_without_declaring(
+    shared_broker: SharedBroker, namespace: str
+) -> None:
+    options = ["--url", shared_broker.url, "--namespace", namespace]
+    arguments = ["topology", "export", "--topic", "mail", "--delay", "200ms"]
+    exported = CliRunner().invoke(root, [*options, *arguments])
+    _import(shared_broker, exported.stdout)
+    with (
+        Client(shared_broker.url, namespace=namespace, declare=False) as client,
+        Receiver(shared_broker.url, client.topology.ready_queue("mail")) as receiver,
+    ):
+        client.put("mail", {"n": 1}, delay=0.2, id="a")
+        receiver.wait_for("a")
+
+
+def test_export_is_for_the_vhost_of_the_url() -> None:
+    arguments = ["--url", "amqp://localhost/shop", "topology", "export"]
+    exported = json.loads(CliRunner().invoke(root, arguments).stdout)
+    assert {item["vhost"] for section in exported.values() for item in section} == {"shop"}
+
+
+@pytest.mark.parametrize("way", [(), NO_MANAGEMENT], ids=["management", "amqp"])
+def test_verify_finds_a_missing_queue(
+    rabbitdelay: CommandLine, namespace: str, change: Callable[..., None], way: tuple[str, ...]
+) -> None:
+    rabbitdelay("topology", "apply", "--topic", "mail")
+    queue = f"{namespace}.v1.buried.mail"
+    change(lambda channel: channel.queue_delete(queue))
+    result = rabbitdelay(*way, "topology", "verify", "--topic", "mail", "--json")
+    assert result.exit_code == 3
+    states = {(one["kind"], one["name"]): one["state"] for one in json.loads(result.stdout)}
+    assert states["queue", queue] == "missing"
+    assert states["queue", f"{namespace}.v1.ready.mail"] == "ok"
+    assert rabbitdelay("topics", "mail").exit_code == 0, "verify makes nothing"
+
+
+@pytest.mark.parametrize("way", [(), NO_MANAGEMENT], ids=["management", "amqp"])
+def test_verify_finds_a_different_argument(
+    rabbitdelay: CommandLine, namespace: str, change: Callable[..., None], way: tuple[str, ...]
+) -> None:
+    rabbitdelay("topology", "apply")
+    queue = f"{namespace}.v1.hold.1m"
+    change(
+        lambda channel: channel.queue_declare(
+            queue, durable=True, arguments={"x-queue-type": "classic", "x-message-ttl": 61_000}
+        )
+    )
+    result = rabbitdelay(*way, "topology", "verify", "--delay", "1m")
+    assert result.exit_code == 3
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("different")]
+    assert queue in line
+    assert "61000" in line
+
+
+def test_verify_finds_a_missing_binding(
+    rabbitdelay: CommandLine, namespace: str, change: Callable[..., None]
+) -> None:
+    """It looks at everything in the namespace, without being told what there is."""
+    rabbitdelay("put", "mail", "--delay", "30m")
+    ready, key = f"{namespace}.v1.ready", "*.*.*.*.*.*.*.*.mail"
+    change(lambda channel: channel.queue_unbind(f"{ready}.mail", ready, key))
+    result = rabbitdelay("topology", "verify")
+    assert result.exit_code == 3
+    assert f"{ready} → {ready}.mail [{key}]" in result.stdout
+
+
+def test_verify_over_amqp_says_that_bindings_are_not_checked(rabbitdelay: CommandLine) -> None:
+    rabbitdelay("topology", "apply")
+    result = rabbitdelay(*NO_MANAGEMENT, "topology", "verify")
+    assert result.exit_code == 0
+    assert "bindings are not checked" in result.stderr
+    assert "unchecked" in result.stdout
+
+
+def test_verify_makes_nothing(
+    rabbitdelay: CommandLine, shared_broker: SharedBroker, namespace: str
+) -> None:
+    for way in ((), NO_MANAGEMENT):
+        result = rabbitdelay(*way, "topology", "verify", "--delay", "1h30m", "--topic", "mail")
+        assert result.exit_code == 3
+    assert shared_broker.management.names("queues", namespace) == []
+    assert shared_broker.management.names("exchanges", namespace) == []
+
+
+def _import(broker: SharedBroker, definitions: str) -> None:
+    request = Request(  # noqa: S310 - always http
+        f"{broker.management.url}api/definitions",
+        data=definitions.encode(),
+        headers={
+            "Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q=",
+            "Content-Type": "application/json",
+        },
+    )
+    with urlopen(request, timeout=10):  # noqa: S310 - always http
+        pass

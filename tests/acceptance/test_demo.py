@@ -1,0 +1,68 @@
+"""`rabbitdelay demo`: runs to its end without a terminal, and leaves nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Everything temporary lies in a folder of the test."""
+    return {**os.environ, "TMPDIR": str(tmp_path)}
+
+
+def test_the_story_ends_well(
+    program: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    result = subprocess.run(
+        [*program, "demo"], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert time.monotonic() - began < 40
+    assert "✔ 0 early, 0 lost, 0 doubled" in result.stdout
+    assert "How late were the 100 jobs?" in result.stdout
+    assert re.search(r"p50 \d+ ms, p99 \d+ ms, max \d+ ms", result.stdout)
+    assert re.search(r"management UI +http://127.0.0.1:\d+/ +\(guest, guest\)", result.stdout)
+    assert "\x1b" not in result.stdout, "no control characters"
+    assert processes_in(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_nothing_behind(
+    program: list[str], environment: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    with subprocess.Popen(
+        [*program, "demo"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        wait_until(lambda: processes_in(tmp_path), what="the broker is starting")
+        process.send_signal(number)
+        _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (130, b"interrupted\n")
+    assert processes_in(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def processes_in(folder: Path) -> list[str]:
+    """The brokers' processes that were started for this folder."""
+    mark = f"RABBITDELAY_BROKER_PROCESS={folder}".encode()
+    return [
+        entry.name
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and mark in _environment(entry)
+    ]
+
+
+def _environment(process: Path) -> bytes:
+    try:
+        return process.joinpath("environ").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,90 @@
+"""Unrouted jobs: understood, explained, and sent on with the rest of their delay."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbitdelay.core import ladder
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.unrouted import Choice, Unrouted, read, way_on
+
+NOW_MS = 1_800_000_000_000
+TOPOLOGY = Topology()
+DEATH = {"reason": "expired", "count": 1, "exchange": ""}
+
+
+def found(
+    key: str,
+    exchange: str = TOPOLOGY.ready_exchange,
+    **headers: Any,  # noqa: ANN401 - AMQP values
+) -> Unrouted:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return read(TOPOLOGY, exchange, key, Message(b"body", named, "id-1"))
+
+
+def death(*queues: str) -> list[dict[str, Any]]:
+    return [{**DEATH, "queue": f"{TOPOLOGY.prefix}{queue}"} for queue in queues]
+
+
+def test_a_job_whose_topic_is_gone() -> None:
+    one = found("0.0.0.0.30.0.0.0.mail", x_death=death("hold.30m"))
+    assert (one.topic, one.why) == ("mail", "topic mail had no ready queue")
+
+
+def test_a_job_whose_next_hold_queue_is_gone() -> None:
+    one = found("0.0.0.1.30.0.0.0.mail", x_death=death("hold.1h"))
+    assert one.why == "hold queue 30m was missing"
+
+
+def test_a_job_that_was_to_be_buried_goes_on_to_the_buried_queue() -> None:
+    one = found("mail", TOPOLOGY.buried_exchange, x_death=death("ready.mail"))
+    assert one.why == "topic mail has no buried queue"
+    way = way_on(TOPOLOGY, one, NOW_MS)
+    assert way is not None
+    assert (way.exchange, way.routing_key) == (TOPOLOGY.buried_exchange, "mail")
+    assert way.parts == TOPOLOGY.topic("mail")
+
+
+@pytest.mark.parametrize(
+    "key", ["", "mail", "0.0.0.0.0.0.0.0.", "0.0.0.0.99.0.0.0.mail", "0.0.0.0.0.0.0.0.no spaces"]
+)
+def test_what_cannot_be_understood_has_no_way_on(key: str) -> None:
+    one = found(key)
+    assert one.topic is None
+    assert one.why == "its routing key is not one of ours"
+    assert way_on(TOPOLOGY, one, NOW_MS) is None
+
+
+def test_a_due_time_beyond_all_bounds_has_no_way_on() -> None:
+    assert way_on(TOPOLOGY, found("0.0.0.0.0.0.0.0.mail", rd_due=1 << 47), NOW_MS) is None
+
+
+@given(remaining_ms=st.integers(-ladder.DAY_MS, ladder.MAX_DELAY_MS))
+def test_it_goes_on_with_the_rest_of_its_delay_and_never_with_less(remaining_ms: int) -> None:
+    way = way_on(TOPOLOGY, found("0.0.0.1.0.0.0.0.mail", rd_due=NOW_MS + remaining_ms), NOW_MS)
+    assert way is not None
+    parsed = ladder.parse_routing_key(way.routing_key)
+    assert parsed is not None
+    digits, topic = parsed
+    assert topic == "mail"
+    assert ladder.to_delay_ms(digits) == ladder.round_up(max(0, remaining_ms))
+    assert way.exchange == TOPOLOGY.entrance(digits)
+    assert way.parts == TOPOLOGY.path(digits, "mail")
+
+
+@pytest.mark.parametrize("due", [None, "soon", -1])
+def test_without_a_due_time_it_waits_for_all_that_it_has_not_waited(due: object) -> None:
+    one = found("0.0.0.1.30.0.0.0.mail", x_death=death("hold.1h"), rd_due=due)
+    assert one.remaining_ms(NOW_MS) == 30 * ladder.MINUTE_MS
+
+
+def test_choosing() -> None:
+    one = found("0.0.0.0.0.0.0.0.mail")
+    assert Choice().takes(one)
+    assert Choice(topic="mail").takes(one)
+    assert Choice(topic="mail", id="id-1").takes(one)
+    assert not Choice(topic="report").takes(one)
+    assert not Choice(id="id-2").takes(one)

@@ -1,0 +1,87 @@
+"""Verification: definitions held against definitions, and a conversation that makes nothing."""
+
+from copy import deepcopy
+
+from rabbitdelay.core import ladder
+from rabbitdelay.core.definitions import definitions
+from rabbitdelay.core.setup import Declare, Inspect
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.verification import Finding, ask, compare, existing
+from rabbitdelay.errors import PermissionRefused, TopologyConflict
+
+TOPOLOGY = Topology()
+PLAN = TOPOLOGY.plan(ladder.hops(ladder.to_digits(60_000)), ["mail"])
+EXPECTED = definitions(PLAN, vhost="/")
+
+
+def problems(findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.is_problem]
+
+
+def test_what_is_as_it_should_be_is_no_problem() -> None:
+    findings = compare(EXPECTED, EXPECTED)
+    assert len(findings) == len(PLAN)
+    assert problems(findings) == []
+
+
+def test_what_is_missing_is_told() -> None:
+    found = deepcopy(EXPECTED)
+    removed = {section: items.pop() for section, items in found.items()}
+    assert {finding.kind for finding in problems(compare(EXPECTED, found))} == {
+        "exchange",
+        "queue",
+        "binding",
+    }
+    assert Finding("queue", removed["queues"]["name"], "missing") in compare(EXPECTED, found)
+
+
+def test_what_is_different_is_told_with_both_values() -> None:
+    found = deepcopy(EXPECTED)
+    (queue,) = [queue for queue in found["queues"] if queue["name"].endswith("hold.1m")]
+    queue["arguments"]["x-message-ttl"] = 61_000
+    queue["arguments"]["x-max-length"] = 5
+    queue["durable"] = False
+    (finding,) = problems(compare(EXPECTED, found))
+    assert finding.detail == (
+        "durable is False, should be True; x-max-length is 5, should be not set; "
+        "x-message-ttl is 61000, should be 60000"
+    )
+
+
+def test_what_belongs_to_others_is_no_problem() -> None:
+    found = deepcopy(EXPECTED)
+    found["queues"].append({**found["queues"][0], "name": "somebody-elses"})
+    assert problems(compare(EXPECTED, found)) == []
+
+
+def test_existing_queues_tell_which_hops_and_topics_there_are() -> None:
+    queues = ["hold.1m", "ready.a.b", "buried.mail", "unrouted", "settling", "hold.never"]
+    hops, topics = existing(TOPOLOGY, [f"{TOPOLOGY.prefix}{name}" for name in queues])
+    assert [hop.label for hop in hops] == ["1m"]
+    assert topics == ["a.b", "mail"]
+
+
+def test_over_amqp_only_what_is_there_is_declared_again() -> None:
+    missing, different, refused, *fine = TOPOLOGY.base()[3:9]
+    conversation = ask([missing, different, refused, *fine])
+    declared = []
+    command = next(conversation)
+    try:
+        while True:
+            if isinstance(command, Inspect):
+                answer = None if command.declaration == missing else 0
+                command = conversation.send(answer)
+                continue
+            assert isinstance(command, Declare)
+            declared.append(command.declaration)
+            if command.declaration == different:
+                command = conversation.throw(TopologyConflict("406"))
+            elif command.declaration == refused:
+                command = conversation.throw(PermissionRefused("403"))
+            else:
+                command = conversation.send(None)
+    except StopIteration as stop:
+        findings = stop.value
+    assert missing not in declared
+    states = [finding.state for finding in findings]
+    assert states == ["missing", "different", "unchecked", *["ok"] * len(fine)]
