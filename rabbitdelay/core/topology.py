@@ -155,7 +155,7 @@ class Topology:
             self._exchange(self.buried_exchange, "direct"),
             *self._passes(),
             Exchange(self.settling, "fanout"),
-            Queue(self.settling, {"x-queue-type": "classic", "x-message-ttl": SETTLING_MS}),
+            Queue(self.settling, self._kept_arguments() | {"x-message-ttl": SETTLING_MS}),
             Binding(self.settling, self.settling, "queue", ""),
         )
 

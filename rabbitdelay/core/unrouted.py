@@ -83,15 +83,16 @@ class Way:
 def read(topology: Topology, exchange: str, routing_key: str, message: Message) -> Unrouted:
     """Understand a message as it was found in `unrouted`."""
     if exchange == topology.buried_exchange and _is_topic(routing_key):
-        why = f"topic {routing_key} has no buried queue"
-        return Unrouted(message, exchange, routing_key, why, routing_key, to_bury=True)
+        return Unrouted(
+            message, exchange, routing_key, "no buried queue", routing_key, to_bury=True
+        )
     parsed = ladder.parse_routing_key(routing_key)
     if parsed is None or not _is_topic(parsed[1]):
-        return Unrouted(message, exchange, routing_key, "its routing key is not one of ours")
+        return Unrouted(message, exchange, routing_key, "not a routing key of ours")
     digits, topic = parsed
     passed = _passed_queues(message.headers)
     left = tuple(hop for hop in ladder.hops(digits) if topology.hold_queue(hop) not in passed)
-    why = f"hold queue {left[0].label} was missing" if left else f"topic {topic} had no ready queue"
+    why = f"no hold queue {left[0].label}" if left else "no ready queue"
     return Unrouted(message, exchange, routing_key, why, topic, hops_left=left)
 
 

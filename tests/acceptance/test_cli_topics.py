@@ -61,5 +61,15 @@ def test_a_topic_that_is_not_there_is_3(rabbitdelay: CommandLine) -> None:
     assert [topic["topic"] for topic in json.loads(result.stdout)] == ["mail"]
 
 
+def test_a_ready_queue_that_is_gone_is_told(
+    rabbitdelay: CommandLine, broker_url: str, namespace: str
+) -> None:
+    rabbitdelay("put", "mail")
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        connection.channel().queue_delete(f"{namespace}.v1.ready.mail")
+    line = rabbitdelay("topics").stdout.splitlines()[1]
+    assert line.split() == ["mail", "missing", "?", "0", "0"]
+
+
 def test_an_empty_namespace(rabbitdelay: CommandLine, namespace: str) -> None:
     assert rabbitdelay("topics").stdout == f"no topics in namespace {namespace}\n"
