@@ -99,8 +99,7 @@ class DockerNode(Node):
         return "".join(f"{name} = {value}\n" for name, value in settings.items())
 
     def _inspect(self) -> dict[str, int] | None:
-        command = ["docker", "inspect", "--format", "{{json .State}}", self._container]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        answer = _answer(["docker", "inspect", "--format", "{{json .State}}", self._container])
         state: dict[str, int] = json.loads(answer.stdout) if answer.returncode == 0 else {}
         return state or None
 
@@ -110,14 +109,21 @@ def _docker(*arguments: str) -> str:
 
 
 def _run(command: Sequence[str]) -> str:
-    answer = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=_COMMAND_SECONDS,
-    )
+    answer = _answer(command)
     if answer.returncode != 0:
         raise BrokerProcessError(f"`{' '.join(command[:2])}` failed: {answer.stdout.strip()}")
     return answer.stdout
+
+
+def _answer(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=_COMMAND_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BrokerProcessError(f"Docker does not answer: {error}") from error

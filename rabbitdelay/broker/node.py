@@ -18,7 +18,8 @@ _POLL_SECONDS = 0.05
 
 # RabbitMQ says what is wrong, then this; after it come pages of Erlang's own reports about that.
 _VERDICT = "Error during startup"
-_SHOWN_LINES = 10
+_VERDICT_LINES = 6  # an Erlang term may go on for some lines
+_SHOWN_LINES = 15
 _LOG_PREFIX = re.compile(r"^\S+ \S+ \[\w+\] <[\d.]+> ?")
 
 
@@ -114,4 +115,7 @@ def telling_lines(log: str) -> list[str]:
     lines = [_LOG_PREFIX.sub("", line) for line in log.splitlines()]
     lines = [line for line in lines if line.strip()]
     verdict = next((place for place, line in enumerate(lines) if _VERDICT in line), len(lines))
-    return lines[: verdict + 1][-_SHOWN_LINES:]
+    end = verdict + _VERDICT_LINES
+    return (
+        lines[max(0, end - _SHOWN_LINES) : end] if verdict < len(lines) else lines[-_SHOWN_LINES:]
+    )

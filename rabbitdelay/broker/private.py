@@ -16,12 +16,7 @@ from rabbitdelay.broker.node import START_SECONDS, Node
 from rabbitdelay.broker.planning import Wishes, kept_layout, new_layout
 from rabbitdelay.broker.readiness import running_nodes
 from rabbitdelay.broker.server_node import ServerNode
-from rabbitdelay.broker.state import (
-    default_directory,
-    load_layout,
-    locked,
-    save_layout,
-)
+from rabbitdelay.broker.state import default_directory, load_layout, locked, save_layout
 from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
 
 Progress = Callable[[str], None]
@@ -171,9 +166,10 @@ class PrivateBroker:
         for node in idle:
             progress(f"starting {node.name}")
             node.launch()
-        for node in idle:
+        for node in self.nodes:  # those too that an earlier start has launched and not waited for
             node.wait_until_ready()
-            progress(f"{node.name} is ready")
+            if node in idle:
+                progress(f"{node.name} is ready")
         self._wait_for_cluster()
 
     def _wait_for_cluster(self) -> None:

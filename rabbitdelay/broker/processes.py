@@ -15,10 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rabbitdelay.errors import BrokerProcessError
+
 MARK_VARIABLE = "RABBITDELAY_BROKER_PROCESS"
 
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.02
+_KILL_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ def is_running(record: ProcessRecord | None) -> bool:
 def end(record: ProcessRecord | None, *, mark: str, grace_seconds: float) -> None:
     """End the process: SIGTERM, and SIGKILL to all that is left when the grace is over."""
     if record is not None and is_running(record):
-        os.kill(record.pid, signal.SIGTERM)
+        _signal_quietly(os.kill, record.pid, signal.SIGTERM)
         wait_until(lambda: not is_running(record), grace_seconds)
     kill(record, mark=mark)
 
@@ -64,10 +67,11 @@ def end(record: ProcessRecord | None, *, mark: str, grace_seconds: float) -> Non
 def kill(record: ProcessRecord | None, *, mark: str) -> None:
     """SIGKILL the process, its group and whatever carries the mark, and wait until all are gone."""
     if record is not None and is_running(record):
-        _signal_quietly(os.killpg, record.pid)
+        _signal_quietly(os.killpg, record.pid, signal.SIGKILL)
     for pid in marked(mark):
-        _signal_quietly(os.kill, pid)
-    wait_until(lambda: not is_running(record) and not marked(mark), 5.0)
+        _signal_quietly(os.kill, pid, signal.SIGKILL)
+    if not wait_until(lambda: not is_running(record) and not marked(mark), _KILL_SECONDS):
+        raise BrokerProcessError(f"These processes do not end: {marked(mark)}.")
 
 
 def marked(mark: str) -> list[int]:
@@ -86,9 +90,9 @@ def wait_until(condition: Callable[[], bool], timeout_seconds: float) -> bool:
     return True
 
 
-def _signal_quietly(send: Callable[[int, int], None], pid: int) -> None:
+def _signal_quietly(send: Callable[[int, int], None], pid: int, number: int) -> None:
     with suppress(ProcessLookupError):  # it went by itself, which is what we want
-        send(pid, signal.SIGKILL)
+        send(pid, number)
 
 
 def _started(pid: int) -> str | None:

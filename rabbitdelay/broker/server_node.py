@@ -1,6 +1,7 @@
 """A node that runs the machine's own rabbitmq-server."""
 
 import os
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,17 @@ class ServerNode(Node):
     def _root(self) -> Path | None:
         return Path(self.broker.root) if self.broker.root else None
 
+    def control(self, *arguments: str) -> None:
+        """Run rabbitmqctl on this node."""
+        installation = require_installation(self._root)
+        program = [str(installation.server.with_name("rabbitmqctl")), *arguments]
+        command = installation.command(
+            program, broker=self.broker_directory, scratch=self._files.scratch
+        )
+        subprocess.run(
+            command, env=self._own_environment(installation), check=True, capture_output=True
+        )
+
     def _refuse_taken_ports(self) -> None:
         layout = self.layout
         for port in (layout.amqp_port, layout.management_port, layout.distribution_port):
@@ -85,9 +97,14 @@ class ServerNode(Node):
         )
 
     def _environment(self, installation: Installation) -> dict[str, str]:
-        files = self._files
-        variables = configuration.environment_variables(files, self.layout, self.broker, os.environ)
-        variables["PATH"] = installation.search_path(os.environ)
-        if plugins.write_view(installation, files.view):
-            variables.update(configuration.view_variables(files.view))
+        variables = self._own_environment(installation)
+        view = self._files.view
+        if plugins.write_view(installation, view):
+            variables.update(configuration.view_variables(view))
         return variables
+
+    def _own_environment(self, installation: Installation) -> dict[str, str]:
+        variables = configuration.environment_variables(
+            self._files, self.layout, self.broker, os.environ
+        )
+        return variables | {"PATH": installation.search_path(os.environ)}

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +14,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from rabbitdelay.broker import BrokerStatus, PrivateBroker, default_directory
-from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
-
-EXIT_NOT_RUNNING = 3
+from rabbitdelay.cli.exits import answer_no
+from rabbitdelay.errors import BrokerProcessError
 
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_SECONDS = 0.5
@@ -111,7 +109,7 @@ def status(directory: Path | None, *, as_json: bool) -> None:
         _print_running(private, as_json=as_json, note=f"To stop it: {_stop_command(directory)}")
         return
     click.echo(_as_json(now) if as_json else f"No broker runs in {now.directory}.")
-    sys.exit(EXIT_NOT_RUNNING)
+    answer_no()
 
 
 def _private_broker(
@@ -121,11 +119,8 @@ def _private_broker(
 
 
 def _start(private: PrivateBroker) -> bool:
-    try:
-        with _progress() as report:
-            return private.start(report)
-    except InvalidConfiguration as error:
-        raise click.UsageError(str(error)) from error
+    with _progress() as report:
+        return private.start(report)
 
 
 def _stop_command(directory: Path | None) -> str:

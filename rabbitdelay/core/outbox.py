@@ -38,18 +38,29 @@ class Pending:
     """Whether it ever left this process: then it may have arrived."""
     safe_at: float = 0.0
     """When the youngest queue on its path will have settled."""
+    settling: bool = False
+    """Whether the broker has confirmed it, in a queue that has yet to settle."""
     resolved: bool = False
+    _delay_ms: int | None = None
 
-    def remaining_delay_ms(self, now: float) -> int:
+    def delay_ms(self, now: float) -> int:
         """The delay to send it with: what was asked, less what it already waited here.
 
-        A short wait is not taken off: 60 s is one hop, 59.98 s are three.
+        A short wait is not taken off: 60 s is one hop, 59.98 s are three. And it is worked out
+        once for each connection: else a put that waits for its queues to be made would need other
+        queues by the time that they are.
         """
-        delay_ms = self.job.due_ms - self.job.put_ms
-        waited = now - self.put_at
-        if waited < FRESH_SECONDS:
-            return delay_ms
-        return max(0, delay_ms - int(waited * 1000))
+        if self._delay_ms is None:
+            asked_ms = self.job.due_ms - self.job.put_ms
+            waited = now - self.put_at
+            late_ms = int(waited * 1000) if waited >= FRESH_SECONDS else 0
+            self._delay_ms = max(0, asked_ms - late_ms)
+        return self._delay_ms
+
+    def begin_again(self) -> None:
+        """Forget how it was sent over a connection that is lost."""
+        self._delay_ms = None
+        self.settling = False
 
 
 class Outbox:
@@ -101,7 +112,11 @@ class Outbox:
         """Note a confirm; return the puts that are done. The others wait for their queue."""
         done: list[Pending] = []
         for pending in self._pop(tag, multiple=multiple):
-            (done if pending.safe_at <= now else self._settling).append(pending)
+            if pending.safe_at <= now:
+                done.append(pending)
+            else:
+                pending.settling = True
+                self._settling.append(pending)
         return done
 
     def settled(self, now: float) -> list[Pending]:
@@ -130,6 +145,8 @@ class Outbox:
         self._sent.clear()
         self._next_tag = self._lowest_tag = 1
         self._waiting.extendleft(pending for pending in reversed(again) if not pending.resolved)
+        for pending in self._waiting:
+            pending.begin_again()
 
     def expire(self, now: float) -> list[Pending]:
         """Return the puts whose callers have stopped waiting. A confirm no longer matters."""
@@ -156,10 +173,8 @@ class Outbox:
 
 def timeout_error(pending: Pending, blocked: str | None, cause: Exception | None) -> OutcomeUnknown:
     """Return what the caller of a put is told that was not confirmed in time."""
-    may_arrive = "may or may not have arrived" if pending.sent else "was never sent"
-    text = (
-        f"put of {pending.job.id} ({pending.job.topic}) was not confirmed in time: it {may_arrive}"
-    )
+    job = pending.job
+    text = f"put of {job.id} ({job.topic}) was not confirmed in time: it {_fate(pending)}"
     error: OutcomeUnknown
     if blocked is not None:
         text += f"; the broker takes nothing while its alarm lasts ({blocked})"
@@ -169,3 +184,9 @@ def timeout_error(pending: Pending, blocked: str | None, cause: Exception | None
         error = OutcomeUnknown(text, sent=pending.sent)
     error.__cause__ = cause
     return error
+
+
+def _fate(pending: Pending) -> str:
+    if pending.settling:
+        return "is in a queue that is too new to survive a crash of the broker"
+    return "may or may not have arrived" if pending.sent else "was never sent"

@@ -1,6 +1,5 @@
 """Administration: making, looking at and counting exchanges and queues, one after the other."""
 
-import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
@@ -57,13 +56,9 @@ class Administrator:
             return self._none_when_missing(error)
         return QueueCount(answer.message_count, answer.consumer_count)
 
-    def settle(self, on_second: Callable[[float], None] | None = None) -> None:
-        """Wait until queues that were made just now are safe; tell how long is left."""
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while (left := deadline - time.monotonic()) > 0:
-            if on_second is not None:
-                on_second(left)
-            self._connection.sleep(min(left, 0.25))
+    def settle(self) -> None:
+        """Wait until queues that were made just now are safe."""
+        self._connection.sleep(SETTLE_SECONDS)
 
     @property
     def _channel(self) -> BlockingChannel:

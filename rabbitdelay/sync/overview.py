@@ -18,10 +18,12 @@ class TopicCounts:
     """How many jobs of one topic are where."""
 
     topic: str
-    ready: int
+    ready: int | None
+    """None when its ready queue is missing."""
     reserved: int | None
     """None when the management API has not said."""
-    buried: int
+    buried: int | None
+    """None when its buried queue is missing."""
     consumers: int
 
 
@@ -53,8 +55,8 @@ def count_topic(
         return None
     return TopicCounts(
         topic,
-        ready.ready if ready else 0,
+        ready.ready if ready else None,
         listing.reserved.get(ready_queue),
-        buried.ready if buried else 0,
+        buried.ready if buried else None,
         ready.consumers if ready else 0,
     )

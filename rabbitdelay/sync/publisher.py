@@ -217,7 +217,7 @@ class Publisher:
     def _send(self, pending: Pending, channel_number: int, now: float) -> tuple[bytes, ...]:
         """Return the frames of a put, or none when something must be made first."""
         job = pending.job
-        route = self._routes.route(pending.remaining_delay_ms(now))
+        route = self._routes.route(pending.delay_ms(now))
         if not self._routes.is_known(route, job.topic):
             self._set_up(pending, route)
             return ()

@@ -99,7 +99,7 @@ def test_killed_while_eight_threads_put(broker: PrivateBroker, namespace: str) -
                 unknown.append(error)
 
     with Client(broker.url, namespace=namespace, timeout=4) as client:
-        client.put("t", delay=1.5)
+        client.put("t", delay=1.5, timeout=30)
         threads = [threading.Thread(target=put_until_stopped, args=(client,)) for _ in range(8)]
         for thread in threads:
             thread.start()

@@ -1,5 +1,6 @@
 """The outbox: every put is resolved once, and nothing is forgotten."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -111,11 +112,25 @@ def test_a_lost_connection_sends_again_in_the_same_order() -> None:
     assert [outbox.next() for _ in items] == items
 
 
-def test_a_put_that_waited_goes_with_the_rest_of_its_delay() -> None:
-    item = pending(delay_ms=60_000, put_at=100.0)
-    assert item.remaining_delay_ms(100.5) == 60_000  # one hop and not three
-    assert item.remaining_delay_ms(120.0) == 40_000
-    assert item.remaining_delay_ms(400.0) == 0
+@pytest.mark.parametrize(
+    ("sent_at", "delay_ms"),
+    [
+        (100.5, 60_000),  # one hop and not three
+        (120.0, 40_000),
+        (400.0, 0),
+    ],
+)
+def test_a_put_that_waited_goes_with_the_rest_of_its_delay(sent_at: float, delay_ms: int) -> None:
+    assert pending(delay_ms=60_000, put_at=100.0).delay_ms(sent_at) == delay_ms
+
+
+def test_the_delay_stays_the_same_until_the_connection_is_lost() -> None:
+    """Else a put would need other queues by the time that its queues are made."""
+    outbox, item = Outbox(), pending(delay_ms=60_000, put_at=100.0)
+    outbox.add(item)
+    assert item.delay_ms(100.0) == item.delay_ms(120.0) == 60_000
+    outbox.connection_lost()
+    assert item.delay_ms(130.0) == 30_000
 
 
 def test_the_error_says_whether_it_may_arrive_and_why() -> None:
@@ -124,7 +139,9 @@ def test_the_error_says_whether_it_may_arrive_and_why() -> None:
     assert type(error) is OutcomeUnknown
     assert not error.sent
     assert "was never sent" in str(error)
-    item.sent = True
+    item.settling = True
+    assert "too new to survive" in str(timeout_error(item, None, None))
+    item.settling, item.sent = False, True
     blocked = timeout_error(item, "low on disk", None)
     assert isinstance(blocked, BrokerBlocked)
     assert blocked.sent
