@@ -29,8 +29,8 @@ DELIVERY_LIMIT = 20
 """How often the broker redelivers a job whose consumer died with it, before it is buried."""
 UNLIMITED_DELIVERIES = 2_000_000_000
 """For queues that people only look into: RabbitMQ 4 drops a message after 20 looks by default."""
-SETTLING_MS = 10_000
-"""How long a new queue is announced as not yet safe. Well above the 3 s it needs."""
+SETTLING_MS = 6_000
+"""How long a new queue is announced as not yet safe: the 3 s it needs, and time to make it."""
 
 QueueType = Literal["quorum", "classic"]
 Argument = str | int

@@ -65,8 +65,7 @@ def test_apply_makes_every_quorum_queue(shared_broker: SharedBroker, namespace: 
     assert verified.exit_code == 0, verified.output
 
 
-def test_after_apply_the_first_put_has_nothing_to_wait_for(broker_url: str, namespace: str) -> None:
-    """The new quorum queues have settled: apply has waited for it."""
+def test_apply_waits_until_new_quorum_queues_have_settled(broker_url: str, namespace: str) -> None:
     options = ["--url", broker_url, "--namespace", namespace]
     arguments = ["topology", "apply", "--topic", "mail", "--delay", "200ms"]
     began = time.monotonic()

@@ -1,0 +1,5 @@
+"""`python -m rabbitdelay`: the command line."""
+
+from rabbitdelay.cli import main
+
+main()

@@ -1,0 +1,102 @@
+"""The command line: a translation. Parse, call, print."""
+
+import logging
+from importlib.metadata import PackageNotFoundError, version
+from typing import cast
+
+import click
+
+from rabbitdelay.cli.broker import broker
+from rabbitdelay.cli.demo import demo
+from rabbitdelay.cli.exits import ErrorReportingGroup
+from rabbitdelay.cli.explain import explain
+from rabbitdelay.cli.put import put
+from rabbitdelay.cli.settings import Settings
+from rabbitdelay.cli.topics import topics
+from rabbitdelay.cli.topology import topology
+from rabbitdelay.cli.unrouted import unrouted
+from rabbitdelay.core.topology import QueueType
+
+_EXIT_CODES = """\b
+Exit codes:
+  0    done
+  1    any other error; it says what to do
+  2    wrong input, which was not acted on
+  3    the answer is no: not running, no such topic, differences found
+  4    no connection to the broker, or it refused the login
+  5    not confirmed in time: a job may or may not have arrived
+  130  interrupted
+"""
+
+
+def _version() -> str:
+    try:
+        return version("rabbitdelay")
+    except PackageNotFoundError:
+        return "(run from its source, not installed)"
+
+
+@click.group(
+    cls=ErrorReportingGroup,
+    epilog=_EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--url",
+    envvar="RABBITDELAY_URL",
+    help="The broker: amqp://user:password@host:port/vhost or amqps://…; several nodes with "
+    "commas.  [env: RABBITDELAY_URL; default: the started private broker, or amqp://localhost]",
+)
+@click.option(
+    "--namespace",
+    envvar="RABBITDELAY_NAMESPACE",
+    default="rabbitdelay",
+    help="What all names on the broker begin with.  [env: RABBITDELAY_NAMESPACE]",
+)
+@click.option(
+    "--queue-type",
+    envvar="RABBITDELAY_QUEUE_TYPE",
+    type=click.Choice(["quorum", "classic"]),
+    default="quorum",
+    help="What its queues are.  [env: RABBITDELAY_QUEUE_TYPE; default: quorum]",
+)
+@click.option(
+    "--management-url",
+    envvar="RABBITDELAY_MANAGEMENT_URL",
+    help="The management API.  [env: RABBITDELAY_MANAGEMENT_URL; default: port 15672 of the "
+    "broker's host]",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what the connection does.")
+@click.version_option(_version(), prog_name="rabbitdelay", message="%(prog)s %(version)s")
+@click.pass_context
+def root(
+    context: click.Context,
+    url: str | None,
+    namespace: str,
+    queue_type: str,
+    management_url: str | None,
+    *,
+    verbose: bool,
+) -> None:
+    """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
+    _log(context, verbose=verbose)
+    context.obj = Settings(url, namespace, cast("QueueType", queue_type), management_url)
+
+
+for command in (demo, put, topics, unrouted, explain, topology, broker):
+    root.add_command(command)
+
+
+def main() -> None:
+    """Run the command line."""
+    root(prog_name="rabbitdelay")
+
+
+def _log(context: click.Context, *, verbose: bool) -> None:
+    """Let only our own log through, and only when asked: every error is told anyway."""
+    logger = logging.getLogger("rabbitdelay")
+    handler = logging.StreamHandler() if verbose else logging.NullHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose else logging.NOTSET)
+    context.call_on_close(lambda: logger.removeHandler(handler))

@@ -1,0 +1,62 @@
+"""Exit codes: what a script learns from a command, one number per kind of outcome."""
+
+from enum import IntEnum
+from typing import Any, NoReturn
+
+import click
+
+from rabbitdelay import errors
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    DONE = 0
+    FAILED = 1
+    """Any other error: the broker refused, the topology is missing or different, …"""
+    WRONG_INPUT = 2
+    """An argument, an option or a line of a file is wrong, and was not acted on."""
+    NO = 3
+    """The answer is no: not running, no such topic, differences found, nothing matched."""
+    UNREACHABLE = 4
+    """No connection: nobody answers, or the login, vhost or certificate was refused."""
+    UNKNOWN = 5
+    """Not confirmed in time: a job may or may not have arrived."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+_CODES: dict[type[Exception], ExitCode] = {
+    errors.InvalidJob: ExitCode.WRONG_INPUT,
+    errors.InvalidConfiguration: ExitCode.WRONG_INPUT,
+    errors.ConnectionFailed: ExitCode.UNREACHABLE,
+    errors.OutcomeUnknown: ExitCode.UNKNOWN,
+}
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """Return the exit code of an error; many puts end like the one that stopped them."""
+    if isinstance(error, errors.PutManyFailed) and error.__cause__ is not None:
+        return exit_code(error.__cause__)
+    matches = (code for kind, code in _CODES.items() if isinstance(error, kind))
+    return next(matches, ExitCode.FAILED)
+
+
+def answer_no() -> NoReturn:
+    """End the command, which has said why the answer is no."""
+    raise click.exceptions.Exit(ExitCode.NO)
+
+
+class ErrorReportingGroup(click.Group):
+    """A group whose errors are one line on stderr and an exit code, never a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - whatever the command returns
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except errors.RabbitDelayError as error:
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(exit_code(error))
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("interrupted", err=True)
+            ctx.exit(ExitCode.INTERRUPTED)

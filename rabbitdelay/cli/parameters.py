@@ -1,0 +1,40 @@
+"""Parameters: what people write on the command line, as values."""
+
+from datetime import datetime, timedelta
+
+import click
+
+from rabbitdelay import duration
+from rabbitdelay.core import intake
+from rabbitdelay.errors import InvalidJob
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+
+def read_duration(text: str) -> timedelta:
+    """Read `30`, `250ms` or `1h30m`."""
+    try:
+        return timedelta(milliseconds=duration.parse(text, what="duration"))
+    except InvalidJob as error:
+        raise click.BadParameter(str(error)) from None
+    except OverflowError:
+        raise click.BadParameter(f"{text!r} is too long") from None
+
+
+def read_moment(text: str) -> datetime:
+    """Read `2027-01-01T00:00:00Z`; a time without a zone could be any of 38 moments."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a time like 2027-01-01T00:00:00Z") from None
+    if moment.utcoffset() is None:
+        raise click.BadParameter(f"{text!r} has no time zone: add Z, or an offset like +02:00")
+    return moment
+
+
+def read_topic(text: str) -> str:
+    """Check the name of a topic."""
+    try:
+        return intake.check_topic(text)
+    except InvalidJob as error:
+        raise click.BadParameter(str(error)) from None

@@ -1,0 +1,165 @@
+"""`rabbitdelay put`: one job from the command line, or many from a file."""
+
+import json
+import os
+import stat
+import sys
+from typing import Any, BinaryIO
+
+import click
+
+from rabbitdelay import duration
+from rabbitdelay.cli.display import SETTLING, moment, patience, print_json, reading
+from rabbitdelay.cli.job_lines import JobLines
+from rabbitdelay.cli.parameters import json_option, read_duration, read_moment, read_topic
+from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.core.intake import DEFAULT_MAX_BODY_BYTES
+from rabbitdelay.errors import PutManyFailed
+from rabbitdelay.models import BYTES, JSON, TEXT, Job
+
+
+@click.command()
+@click.argument("topic", type=read_topic, required=False)
+@click.argument("body", required=False)
+@click.option(
+    "--delay",
+    type=read_duration,
+    metavar="DURATION",
+    help="How long to wait: 30m, 1h30m, 250ms, or seconds.",
+)
+@click.option(
+    "--at",
+    type=read_moment,
+    metavar="TIME",
+    help="When it is due, with its time zone: 2027-01-01T00:00:00Z.",
+)
+@click.option(
+    "--ttr",
+    type=read_duration,
+    metavar="DURATION",
+    help="How long one consumer may hold it.  [default: 60s]",
+)
+@click.option("--id", help="Its name, unique per job.  [default: generated]")
+@click.option("--max-attempts", type=int, help="How often it is tried before it is buried.")
+@click.option("--callback", help="An http or https URL for consumers that call one.")
+@click.option("--content-type", help="What BODY is, if it is neither JSON nor text.")
+@click.option(
+    "--file",
+    type=click.File("rb"),
+    help="Put a job for each line of a jobs.jsonl, or of stdin with -. TOPIC is for lines "
+    "without one.",
+)
+@json_option
+@pass_settings
+def put(
+    settings: Settings,
+    /,
+    topic: str | None,
+    body: str | None,
+    file: BinaryIO | None,
+    *,
+    as_json: bool,
+    **options: Any,  # noqa: ANN401 - the options of a job, by the names that Client.put gives them
+) -> None:
+    """Put a job of TOPIC, and return when the broker has confirmed it.
+
+    BODY that is JSON goes as JSON, other text as text, exactly as given; - reads it from stdin.
+    Without BODY the job carries null.
+
+    \b
+    rabbitdelay put orderclose '{"order": 42}' --delay 30m --id orderclose-42
+    rabbitdelay put mail --file jobs.jsonl
+    """  # noqa: D301 - click needs the character itself, to keep lines as they are
+    given = {name: value for name, value in options.items() if value is not None}
+    if file is not None:
+        _refuse_with_file(body, given)
+        _put_many(settings, file, topic, as_json=as_json)
+    elif topic is None:
+        raise click.UsageError("say the TOPIC, or --file")
+    else:
+        _put_one(settings, topic, body, given, as_json=as_json)
+
+
+def _put_one(
+    settings: Settings, topic: str, body: str | None, options: dict[str, Any], *, as_json: bool
+) -> None:
+    payload = _payload(body)
+    options.setdefault("content_type", _content_type(payload))
+    with patience(f"waiting for the broker's confirm: {SETTLING}"), settings.client() as client:
+        job = client.put(topic, payload, **options)
+    if as_json:
+        print_json(_as_json(job))
+    else:
+        delay = duration.describe(job.due_ms - job.put_ms)
+        click.echo(f"put {job.id} to {job.topic}, due {moment(job.due_ms)} (in {delay})")
+
+
+def _put_many(settings: Settings, file: BinaryIO, topic: str | None, *, as_json: bool) -> None:
+    with settings.client() as client, reading(_size(file)) as progress:
+        lines = JobLines(file, default_topic=topic, on_line=progress.read)
+        try:
+            confirmed = client.put_many(lines, on_confirmed=lambda _: progress.confirmed())
+        except PutManyFailed as failure:
+            raise lines.explain(failure) from failure.__cause__
+    if as_json:
+        print_json({"confirmed": confirmed})
+    else:
+        click.echo(f"{confirmed:,} jobs confirmed")
+
+
+def _refuse_with_file(body: str | None, options: dict[str, Any]) -> None:
+    names = [f"--{name.replace('_', '-')}" for name in options]
+    if refused := (["BODY"] if body is not None else []) + names:
+        raise click.UsageError(f"{', '.join(refused)}: with --file each line says its own")
+
+
+def _payload(argument: str | None) -> bytes:
+    if argument is None:
+        return b"null"
+    if argument == "-":
+        return sys.stdin.buffer.read(DEFAULT_MAX_BODY_BYTES + 1)
+    return os.fsencode(argument)
+
+
+def _content_type(payload: bytes) -> str:
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return BYTES
+    return JSON if _is_json(text) else TEXT
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse_constant(name: str) -> None:
+    """NaN and Infinity are no JSON, whatever Python's parser takes."""
+    raise ValueError(name)
+
+
+def _size(file: BinaryIO) -> int | None:
+    """How many bytes there are to read, when that is known."""
+    try:
+        status = os.fstat(file.fileno())
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _as_json(job: Job) -> dict[str, object]:
+    return {
+        "topic": job.topic,
+        "id": job.id,
+        "token": job.token,
+        "put": moment(job.put_ms),
+        "due": moment(job.due_ms),
+        "ttr_ms": job.ttr_ms,
+        "content_type": job.content_type,
+        "max_attempts": job.max_attempts,
+        "callback": job.callback,
+    }

@@ -1,0 +1,53 @@
+"""Settings: which broker and which namespace, as the options before the command say."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import click
+from pika import BlockingConnection
+
+from rabbitdelay import locate
+from rabbitdelay.address import Address
+from rabbitdelay.core.topology import QueueType, Topology
+from rabbitdelay.sync import management
+from rabbitdelay.sync.blocking import connected
+from rabbitdelay.sync.client import Client
+from rabbitdelay.sync.management import Management
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What every command is told."""
+
+    url: str | None
+    namespace: str
+    queue_type: QueueType
+    management_url: str | None
+
+    @property
+    def topology(self) -> Topology:
+        """The names of the namespace."""
+        return Topology(self.namespace, self.queue_type)
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where the broker is."""
+        return locate.locate(self.url)
+
+    def client(self) -> Client:
+        """A client that says at once when nobody answers: a person can try again."""
+        return Client(
+            self.url, namespace=self.namespace, queue_type=self.queue_type, connect_timeout=0
+        )
+
+    def connection(self) -> AbstractContextManager[BlockingConnection]:
+        """A connection for looking at things and making them."""
+        return connected(self.addresses)
+
+    def management(self) -> Management:
+        """The broker's management API, whether it answers or not."""
+        addresses = self.addresses
+        return Management(management.locate(self.management_url, addresses), addresses[0].vhost)
+
+
+pass_settings = click.make_pass_decorator(Settings)

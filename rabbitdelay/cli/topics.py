@@ -1,0 +1,77 @@
+"""`rabbitdelay topics`: how many jobs of each topic are where."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+
+from rabbitdelay.cli.display import output, print_json, table
+from rabbitdelay.cli.exits import answer_no
+from rabbitdelay.cli.parameters import json_option, read_topic
+from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.errors import ManagementUnreachable
+from rabbitdelay.sync.administration import Administrator
+from rabbitdelay.sync.overview import Listing, TopicCounts, count_topic, read_listing
+
+
+@click.command()
+@click.argument("names", metavar="[TOPIC]...", type=read_topic, nargs=-1)
+@json_option
+@pass_settings
+def topics(settings: Settings, names: tuple[str, ...], *, as_json: bool) -> None:
+    """List the topics: their jobs that are ready, reserved and buried, and their consumers.
+
+    Without the management API only TOPICs that are named are counted, and how many of their jobs
+    are reserved is not known. Exits with 3 when a named TOPIC is not there.
+    """
+    listing = _listing(settings, names)
+    counts = _count(settings, names or listing.topics, listing)
+    found = [count for count in counts.values() if count is not None]
+    if as_json:
+        print_json([asdict(count) for count in found])
+    else:
+        _print(found, settings.namespace)
+    if missing := [topic for topic, count in counts.items() if count is None]:
+        click.echo(f"no such topic: {', '.join(missing)}", err=True)
+        answer_no()
+
+
+def _listing(settings: Settings, names: Sequence[str]) -> Listing:
+    topology = settings.topology
+    try:
+        return read_listing(topology, settings.management().queues(topology.prefix))
+    except ManagementUnreachable as error:
+        if names:
+            return Listing()
+        raise ManagementUnreachable(f"{error}; or name the topics") from None
+
+
+def _count(
+    settings: Settings, names: Sequence[str], listing: Listing
+) -> dict[str, TopicCounts | None]:
+    with settings.connection() as connection:
+        administrator = Administrator(connection)
+        return {
+            name: count_topic(administrator, settings.topology, name, listing) for name in names
+        }
+
+
+def _print(counts: Sequence[TopicCounts], namespace: str) -> None:
+    if not counts:
+        click.echo(f"no topics in namespace {namespace}")
+        return
+    numbers = ("ready", "reserved", "buried", "consumers")
+    rows = table("topic", *numbers, numbers=numbers)
+    for count in counts:
+        rows.add_row(
+            count.topic,
+            _number(count.ready, "missing"),
+            _number(count.reserved, "?"),
+            _number(count.buried, "missing"),
+            _number(count.consumers),
+        )
+    output().print(rows)
+
+
+def _number(count: int | None, otherwise: str = "") -> str:
+    return otherwise if count is None else f"{count:,}"

@@ -1,0 +1,198 @@
+"""`rabbitdelay topology`: the exchanges and queues of a namespace, shown, made and checked."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.text import Text
+
+from rabbitdelay import duration
+from rabbitdelay.cli.display import SETTLING, output, print_json, steps, table
+from rabbitdelay.cli.exits import answer_no
+from rabbitdelay.cli.parameters import json_option
+from rabbitdelay.cli.selection import Selection, selecting
+from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.core import ladder, verification
+from rabbitdelay.core.definitions import definitions
+from rabbitdelay.core.setup import Announce, Command, Declare, setup
+from rabbitdelay.core.topology import Exchange, Queue, Topology
+from rabbitdelay.core.verification import Finding
+from rabbitdelay.errors import ManagementUnreachable
+from rabbitdelay.sync.administration import Administrator
+
+
+@click.group()
+def topology() -> None:
+    """Show, make, export and verify the exchanges and queues of the namespace.
+
+    Every namespace has its levels, `unrouted` and `settling`. Hold queues and topics are made by
+    the first put that needs them, or ahead of it with --all, --delay and --topic.
+    """
+
+
+# show
+
+
+@topology.command()
+@json_option
+@pass_settings
+def show(settings: Settings, *, as_json: bool) -> None:
+    """Show the levels, the exchanges and the queues. No broker is needed."""
+    if as_json:
+        print_json(_show_json(settings.topology))
+    else:
+        _show_levels(settings.topology)
+        _show_others(settings.topology)
+
+
+def _show_levels(plan: Topology) -> None:
+    rows = table("level", "unit", "hold queues", "", "exchange", numbers=("unit", ""))
+    for level in ladder.LEVELS:
+        first, last = level.hold_label(1), level.hold_label(level.highest_digit)
+        holds = f"{plan.prefix}hold.{first} … {last}"
+        exchange = plan.level_exchange(level.index)
+        count = str(level.highest_digit)
+        rows.add_row(level.name, duration.describe(level.unit_ms), holds, count, exchange)
+    output().print(rows)
+
+
+def _show_others(plan: Topology) -> None:
+    rows = table("what", "exchange", "queue")
+    rows.add_row("ready", plan.ready_exchange, plan.ready_queue("<topic>"))
+    rows.add_row("buried", plan.buried_exchange, plan.buried_queue("<topic>"))
+    rows.add_row("unrouted", plan.unrouted, plan.unrouted)
+    rows.add_row("settling", plan.settling, plan.settling)
+    output().print("", rows)
+
+
+def _show_json(plan: Topology) -> dict[str, Any]:
+    declarations = plan.plan(ladder.EVERY_HOP)
+    return {
+        "namespace": plan.namespace,
+        "queue_type": plan.queue_type,
+        "levels": [
+            {
+                "name": level.name,
+                "unit_ms": level.unit_ms,
+                "highest_digit": level.highest_digit,
+                "exchange": plan.level_exchange(level.index),
+            }
+            for level in ladder.LEVELS
+        ],
+        "exchanges": [item.name for item in declarations if isinstance(item, Exchange)],
+        "queues": [item.name for item in declarations if isinstance(item, Queue)],
+        "ready_queue": plan.ready_queue("<topic>"),
+        "buried_queue": plan.buried_queue("<topic>"),
+    }
+
+
+# apply
+
+
+@topology.command()
+@selecting
+@json_option
+@pass_settings
+def apply(settings: Settings, *, selection: Selection, as_json: bool) -> None:
+    """Make what is missing, and wait until it is safe to put through."""
+    plan = settings.topology
+    parts = selection.parts(plan)
+    made = _apply(settings, selection)
+    if as_json:
+        print_json({"namespace": plan.namespace, "queues": len(parts), "made": made})
+    else:
+        click.echo(
+            f"namespace {plan.namespace} is there; hold queues: {len(selection.hops)}, topics: "
+            f"{len(selection.topics)}, new queues: {made} of {len(parts)}"
+        )
+
+
+def _apply(settings: Settings, selection: Selection) -> int:
+    """Return how many queues were new."""
+    plan = settings.topology
+    commands: Counter[type[Command]] = Counter()
+    total = len(selection.declarations(plan))
+    with settings.connection() as connection, steps("making", total) as advance:
+
+        def done(command: Command) -> None:
+            commands[type(command)] += 1
+            if isinstance(command, Declare):
+                advance(None)
+
+        administrator = Administrator(connection, done)
+        conversation = setup(plan, selection.parts(plan), with_base=True, may_declare=True)
+        if administrator.run(conversation):
+            advance(SETTLING)
+            administrator.settle()
+    return commands[Announce]
+
+
+# export
+
+
+@topology.command()
+@selecting
+@click.option("--vhost", help="The vhost to import it into.  [default: that of the URL]")
+@pass_settings
+def export(settings: Settings, *, selection: Selection, vhost: str | None) -> None:
+    """Print it as RabbitMQ definitions, for a broker that clients may not change.
+
+    Import it with `rabbitmqctl import_definitions` or in the management UI, and put with
+    Client(declare=False).
+    """
+    declarations = selection.declarations(settings.topology)
+    print_json(definitions(declarations, vhost=vhost or settings.addresses[0].vhost))
+
+
+# verify
+
+
+@topology.command()
+@selecting
+@json_option
+@pass_settings
+def verify(settings: Settings, *, selection: Selection, as_json: bool) -> None:
+    """Hold what should be against what is; exits with 3 when something is missing or different.
+
+    With the management API everything that exists in the namespace is checked, bindings
+    included. Without it, only what every namespace has and what is selected.
+    """
+    try:
+        findings = _compare(settings, selection)
+    except ManagementUnreachable as error:
+        click.echo(f"note: bindings are not checked: {error}", err=True)
+        findings = _ask(settings, selection)
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        _print_findings(findings)
+    if any(finding.is_problem for finding in findings):
+        answer_no()
+
+
+def _compare(settings: Settings, selection: Selection) -> list[Finding]:
+    plan, vhost = settings.topology, settings.addresses[0].vhost
+    found = settings.management().definitions(plan.prefix)
+    hops, topics = verification.existing(plan, (queue["name"] for queue in found["queues"]))
+    everything = selection | Selection(tuple(hops), tuple(topics))
+    return verification.compare(definitions(everything.declarations(plan), vhost=vhost), found)
+
+
+def _ask(settings: Settings, selection: Selection) -> list[Finding]:
+    with settings.connection() as connection:
+        conversation = verification.ask(selection.declarations(settings.topology))
+        return Administrator(connection).run(conversation)
+
+
+def _print_findings(findings: Sequence[Finding]) -> None:
+    rows = table("state", "what", "name", "detail")
+    for finding in findings:
+        if finding.is_problem:
+            state = Text(finding.state, "bold red")
+            rows.add_row(state, finding.kind, finding.name, finding.detail)
+    if rows.row_count:
+        output().print(rows, "")
+    counts = Counter(finding.state for finding in findings)
+    click.echo(", ".join(f"{count} {state}" for state, count in counts.items()))

@@ -1,0 +1,164 @@
+"""`rabbitdelay unrouted`: the jobs that could not be routed, listed, sent on or dropped."""
+
+import time
+from typing import Any
+
+import click
+from rich.text import Text
+
+from rabbitdelay.cli.display import (
+    SETTLING,
+    moment,
+    output,
+    print_json,
+    printable,
+    relative,
+    steps,
+    table,
+)
+from rabbitdelay.cli.exits import answer_no
+from rabbitdelay.cli.parameters import json_option
+from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.core.unrouted import Choice, Unrouted
+from rabbitdelay.sync.unrouted import UnroutedQueue
+
+_PREVIEW_BYTES = 40
+
+_topic_option = click.option("--topic", help="Only the jobs of this topic.")
+_id_option = click.option("--id", help="Only the job with this id.")
+
+
+@click.group()
+def unrouted() -> None:
+    """List, send on or drop the jobs that could not be routed.
+
+    A job lands here with all its headers when the queue it was on its way to is gone.
+    """
+
+
+@unrouted.command(name="list")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@_topic_option
+@_id_option
+@json_option
+@pass_settings
+def list_(
+    settings: Settings, limit: int, topic: str | None, id: str | None, *, as_json: bool
+) -> None:
+    """List them, and leave them where they are."""
+    with settings.connection() as connection:
+        queue = UnroutedQueue(connection, settings.topology)
+        total = queue.count()
+        found = queue.look(Choice(topic, id), limit=limit)
+    if as_json:
+        print_json({"total": total, "jobs": [_as_json(one) for one in found]})
+    else:
+        _print(found, total)
+
+
+@unrouted.command()
+@click.option("--limit", type=click.IntRange(1), help="At most so many.  [default: all]")
+@_topic_option
+@_id_option
+@json_option
+@pass_settings
+def retry(
+    settings: Settings, limit: int | None, topic: str | None, id: str | None, *, as_json: bool
+) -> None:
+    """Send them on with the rest of their delay; a topic that is missing is made.
+
+    What cannot be understood stays. A job may be there twice after this was killed half-way, and
+    is never lost. Exits with 3 when there was nothing to send on.
+    """
+    with settings.connection() as connection:
+        queue = UnroutedQueue(connection, settings.topology)
+        with steps(f"sending on; {SETTLING}", queue.count()) as advance:
+
+            def tried(one: Unrouted, sent: bool) -> None:  # noqa: FBT001 - as it is called
+                advance(None)
+                if not sent:
+                    click.echo(
+                        f"stays: {printable(one.id or 'without an id')}: {one.why}", err=True
+                    )
+
+            result = queue.retry(Choice(topic, id), limit=limit, on_tried=tried)
+    if as_json:
+        print_json({"sent": result.sent, "stayed": result.stayed})
+    else:
+        click.echo(f"{result.sent:,} jobs sent on, {result.stayed:,} stay")
+    if not result.sent:
+        answer_no()
+
+
+@unrouted.command()
+@_topic_option
+@_id_option
+@click.option("--all", "every", is_flag=True, help="All of them, understood or not.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@pass_settings
+def drop(
+    settings: Settings,
+    topic: str | None,
+    id: str | None,
+    *,
+    every: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Remove them for good. Exits with 3 when nothing was removed."""
+    if every == bool(topic or id):
+        raise click.UsageError("say which: --topic, --id, or --all")
+    choice = Choice(topic, id)
+    chosen = _count(settings, choice)
+    confirmed = chosen and (yes or click.confirm(f"Drop {chosen:,} jobs for good?", err=True))
+    dropped = _drop(settings, choice, chosen) if confirmed else 0
+    print_json({"dropped": dropped}) if as_json else click.echo(f"{dropped:,} jobs dropped")
+    if not dropped:
+        answer_no()
+
+
+def _count(settings: Settings, choice: Choice) -> int:
+    with settings.connection() as connection:
+        queue = UnroutedQueue(connection, settings.topology)
+        return queue.count() if choice == Choice() else queue.count_chosen(choice)
+
+
+def _drop(settings: Settings, choice: Choice, limit: int) -> int:
+    """Drop no more than were counted: nobody has agreed to more."""
+    with settings.connection() as connection:
+        return UnroutedQueue(connection, settings.topology).drop(choice, limit=limit)
+
+
+def _print(found: list[Unrouted], total: int) -> None:
+    if found:
+        rows = table("id", "topic", "due", "why", "body")
+        for column in rows.columns[:-1]:
+            column.no_wrap = True  # where it gets narrow the body is cut first
+        now_ms = time.time_ns() // 1_000_000
+        for one in found:
+            due = "" if one.due_ms is None else relative(one.due_ms, now_ms)
+            body = Text(printable(_preview(one)), no_wrap=True, overflow="ellipsis")
+            rows.add_row(printable(one.id or ""), one.topic or "", due, one.why, body)
+        output().print(rows, "")
+    click.echo(f"{len(found):,} of {total:,} unrouted jobs")
+
+
+def _preview(one: Unrouted) -> str:
+    body = one.message.body
+    text = body[:_PREVIEW_BYTES].decode(errors="replace")
+    return text + ("…" if len(body) > _PREVIEW_BYTES else "")
+
+
+def _as_json(one: Unrouted) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "topic": one.topic,
+        "due": None if one.due_ms is None else moment(one.due_ms),
+        "why": one.why,
+        "exchange": one.exchange,
+        "routing_key": one.routing_key,
+        "content_type": one.message.content_type,
+        "body_bytes": len(one.message.body),
+        "body_preview": _preview(one),
+    }

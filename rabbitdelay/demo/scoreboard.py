@@ -1,0 +1,105 @@
+"""The scoreboard: what has arrived, how late, and whether anything is early, lost or doubled."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+BUCKETS_MS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
+"""Where the bars of the histogram begin; the last one has no end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job as it was received."""
+
+    id: str
+    due_ms: float
+    received_ms: float
+
+    @property
+    def lateness_ms(self) -> float:
+        """How long after its time it arrived; negative is early, which must not be."""
+        return self.received_ms - self.due_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of the histogram."""
+
+    label: str
+    count: int
+
+
+class Scoreboard:
+    """Keeps what has arrived of the jobs that should."""
+
+    def __init__(self, expected: Collection[str]) -> None:
+        self._expected = frozenset(expected)
+        self._seen: Counter[str] = Counter()
+        self._lateness_ms: list[float] = []
+
+    def add(self, arrival: Arrival) -> None:
+        """Note an arrival."""
+        self._seen[arrival.id] += 1
+        self._lateness_ms.append(arrival.lateness_ms)
+
+    @property
+    def expected(self) -> int:
+        """How many jobs should arrive."""
+        return len(self._expected)
+
+    @property
+    def arrived(self) -> int:
+        """How many of them have."""
+        return len(self._expected & self._seen.keys())
+
+    @property
+    def lost(self) -> int:
+        """How many of them have not."""
+        return self.expected - self.arrived
+
+    @property
+    def early(self) -> int:
+        """How many arrived before their time."""
+        return sum(lateness_ms < 0 for lateness_ms in self._lateness_ms)
+
+    @property
+    def doubled(self) -> int:
+        """How many arrivals were one too many."""
+        return self._seen.total() - len(self._seen)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all is as it must be."""
+        return not (self.lost or self.early or self.doubled)
+
+    def percentile_ms(self, percent: float) -> float:
+        """The lateness that so many percent of the jobs did not exceed."""
+        return percentile(sorted(self._lateness_ms), percent)
+
+    def histogram(self) -> list[Bar]:
+        """The bars, without the empty ones at both ends."""
+        return histogram(self._lateness_ms)
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The nearest rank; 0 of nothing."""
+    if not ordered:
+        return 0.0
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def histogram(lateness_ms: Sequence[float]) -> list[Bar]:
+    """Count how many fall between each two beginnings."""
+    ends = (*BUCKETS_MS[1:], math.inf)
+    bars = [
+        Bar(_label(start, end), sum(start <= max(0.0, one) < end for one in lateness_ms))
+        for start, end in zip(BUCKETS_MS, ends, strict=True)
+    ]
+    filled = [index for index, bar in enumerate(bars) if bar.count]
+    return bars[filled[0] : filled[-1] + 1] if filled else []
+
+
+def _label(start: float, end: float) -> str:
+    return f"from {start} ms" if end == math.inf else f"{start} - {end} ms"
