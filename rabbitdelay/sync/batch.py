@@ -23,12 +23,13 @@ class Batch:
         self._waiting = False
         self._taken = 0
         self._confirmed = 0
+        self._caller_error: Exception | None = None
         self._failures: dict[int, Exception] = {}
 
     @property
     def failed(self) -> bool:
         """Whether to stop taking more."""
-        return bool(self._failures)
+        return bool(self._failures) or self._caller_error is not None
 
     def take(self) -> int:
         """Return the position of the next job."""
@@ -45,18 +46,28 @@ class Batch:
             self._failures[pending.position] = error
         else:
             self._confirmed += 1
-            if self._on_confirmed is not None:
-                self._on_confirmed(pending.job)
+            self._tell(pending.job)
         # Counted first and looked at after: whoever begins to wait meanwhile sees the count.
         if self._waiting:
             with self._changed:
                 self._changed.notify()
+
+    def _tell(self, job: Job) -> None:
+        """Tell the caller's function, whose errors must not end the I/O thread."""
+        if self._on_confirmed is None or self._caller_error is not None:
+            return
+        try:
+            self._on_confirmed(job)
+        except Exception as error:  # noqa: BLE001 - raised again by `wait`
+            self._caller_error = error
 
     def wait(self) -> int:
         """Wait until everything is resolved; return how many, or raise PutManyFailed."""
         with self._changed:
             self._waiting = True
             self._changed.wait_for(lambda: self._confirmed + len(self._failures) == self._taken)
+        if self._caller_error is not None:
+            raise self._caller_error
         if not self._failures:
             return self._confirmed
         position = min(self._failures)

@@ -224,8 +224,10 @@ class Client:
         position: int = 0,
     ) -> None:
         publisher = self._running_publisher()
-        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
-        if not self._window.enter(deadline):
+        now = time.monotonic()
+        deadline = now + (self._timeout if timeout is None else timeout)
+        # On the I/O thread, in a future's callback, nobody else could make room meanwhile.
+        if not self._window.enter(now if publisher.on_own_thread else deadline):
             raise OutcomeUnknown(
                 "put was never sent: too many puts are waiting for the broker", sent=False
             )

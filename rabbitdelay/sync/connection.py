@@ -61,6 +61,8 @@ class Connector:
         self._attempts = 0
         self._failures = 0
         self._opened_once = False
+        self._ending = threading.Lock()
+        self._ended = False
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -75,9 +77,12 @@ class Connector:
         """Start the thread and the first attempt."""
         self._thread.start()
 
-    def call(self, function: Callable[[], None]) -> None:
-        """Run a function on the I/O thread."""
-        self.loop.add_callback_threadsafe(function)
+    def call(self, function: Callable[[], None]) -> bool:
+        """Run a function on the I/O thread; False when that has ended."""
+        with self._ending:
+            if not self._ended:
+                self.loop.add_callback_threadsafe(function)
+            return not self._ended
 
     def join(self, timeout: float) -> None:
         """Wait until the thread has ended."""
@@ -113,8 +118,10 @@ class Connector:
         try:
             self.loop.start()
         finally:
+            with self._ending:
+                self._ended = True
+                self.loop.close()
             self._owner.connection_closed()
-            self.loop.close()
 
     def _connect(self) -> None:
         if self._closing:

@@ -92,7 +92,8 @@ class Publisher:
         self._inbox.append(pending)
         if not self._woken:
             self._woken = True
-            self._connector.call(self._on_submit)
+            if not self._connector.call(self._on_submit):
+                self._refuse_the_rest()
 
     def close(self, flush_seconds: float) -> None:
         """Wait for what is on its way, then close. What is not confirmed by then is told so."""
@@ -136,8 +137,16 @@ class Publisher:
             self._state.notify_all()
 
     def connection_closed(self) -> None:
-        """The last thing on this thread."""
+        """Resolve whatever is left: the last thing on this thread, also when it fails."""
+        self._closed = True
+        self._woken = False
         lifetime.closed(self)
+        self._refuse_the_rest()
+
+    def _refuse_the_rest(self) -> None:
+        self._take_in()
+        for pending in list(self._outbox):
+            self._fail(pending, timeout_error(pending, self._blocked, self._last_error))
 
     def _open_channel(self) -> None:
         connection = self._connector.connection
@@ -192,12 +201,15 @@ class Publisher:
 
     def _on_submit(self) -> None:
         self._woken = False
+        self._take_in()
+        self._flush()
+        self._start_ticking()
+
+    def _take_in(self) -> None:
         while self._inbox:
             pending = self._inbox.popleft()
             self._window.load(len(pending.job.payload))
             self._outbox.add(pending)
-        self._flush()
-        self._start_ticking()
 
     def _flush(self) -> None:
         """Send what can be sent, as one piece: a system call costs more than a put."""

@@ -4,12 +4,21 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pika
 import pytest
 
-from rabbitdelay import Client, ClientClosed, InvalidJob, Job, JobSpec, PutManyFailed
+from rabbitdelay import (
+    Client,
+    ClientClosed,
+    InvalidJob,
+    Job,
+    JobSpec,
+    OutcomeUnknown,
+    PutManyFailed,
+)
 from rabbitdelay.core import identity
 from rabbitdelay.errors import RabbitDelayError
 from tests.integration.conftest import ClientFactory, ReceiverFactory
@@ -119,6 +128,35 @@ def test_put_many_reports_an_error_of_the_generator(client: Client) -> None:
         client.put_many(specs())
     assert (caught.value.confirmed, caught.value.taken) == (1, 2)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_an_error_in_on_confirmed_is_the_callers(client: Client) -> None:
+    def break_down(_job: Job) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        client.put_many((JobSpec("t", delay=60) for _ in range(10)), on_confirmed=break_down)
+    assert client.put("t", delay=60).topic == "t"
+
+
+def test_putting_while_another_thread_closes_never_hangs(make_client: ClientFactory) -> None:
+    client = make_client()
+    client.put("t")
+    futures: list[Future[Job]] = []
+
+    def put_until_closed() -> None:
+        with suppress(ClientClosed):
+            while True:
+                futures.append(client.put_nowait("t"))
+
+    threads = [threading.Thread(target=put_until_closed) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    client.close()
+    for thread in threads:
+        thread.join(10)
+    for future in futures:
+        assert isinstance(future.exception(10), OutcomeUnknown | None)
 
 
 def test_put_many_of_nothing_is_nothing(client: Client) -> None:
