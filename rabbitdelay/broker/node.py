@@ -115,7 +115,4 @@ def telling_lines(log: str) -> list[str]:
     lines = [_LOG_PREFIX.sub("", line) for line in log.splitlines()]
     lines = [line for line in lines if line.strip()]
     verdict = next((place for place, line in enumerate(lines) if _VERDICT in line), len(lines))
-    end = verdict + _VERDICT_LINES
-    return (
-        lines[max(0, end - _SHOWN_LINES) : end] if verdict < len(lines) else lines[-_SHOWN_LINES:]
-    )
+    return lines[: verdict + _VERDICT_LINES][-_SHOWN_LINES:]

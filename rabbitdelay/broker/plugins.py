@@ -1,8 +1,8 @@
 """A view of a RabbitMQ installation that holds only the plugins a private node runs.
 
-Erlang looks for each of the thousand modules it loads at its start in one plugin's folder after
-the other. With the 26 to 31 plugins that are needed in place of all 70 to 82, a node is ready in
-5 s in place of 9.5 (RabbitMQ 3.10), or in 3.5 s in place of 5.5 (4.3).
+A node with the 26 to 31 plugins that it needs, in place of all 70 to 82, starts sooner. Measured
+on two busy cores, medians of six starts each, in turns: 6.9 s against 9.7 (RabbitMQ 3.10), 4.0 s
+against 7.2 (4.3). Why was not measured; Erlang does search every plugin's folder for its modules.
 """
 
 import re

@@ -1,23 +1,20 @@
 """`rabbitdelay broker`: a private RabbitMQ on this machine."""
 
 import json
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 
 import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from rabbitdelay.broker import BrokerStatus, PrivateBroker, default_directory
+from rabbitdelay.broker import BrokerStatus, PrivateBroker, default_directory, signals
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.errors import BrokerProcessError
 
-_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_SECONDS = 0.5
 
 _directory_option = click.option(
@@ -56,7 +53,7 @@ def broker() -> None:
 def run(directory: Path | None, nodes: int | None, port: int | None, *, as_json: bool) -> None:
     """Run it until Ctrl-C or SIGTERM, then stop it."""
     private = _private_broker(directory, nodes, port)
-    with _handling(_interrupt):
+    with signals.interrupting():
         if not _start(private):
             _print_running(private, as_json=as_json, note="It already runs.")
             return
@@ -66,7 +63,7 @@ def run(directory: Path | None, nodes: int | None, port: int | None, *, as_json:
         except KeyboardInterrupt:
             click.echo("Stopping.", err=True)
         finally:
-            with _handling(signal.SIG_IGN):
+            with signals.ignored():
                 private.stop()
 
 
@@ -78,7 +75,7 @@ def run(directory: Path | None, nodes: int | None, port: int | None, *, as_json:
 def start(directory: Path | None, nodes: int | None, port: int | None, *, as_json: bool) -> None:
     """Start it in the background."""
     private = _private_broker(directory, nodes, port)
-    with _handling(_interrupt):
+    with signals.interrupting():
         started = _start(private)
     note = f"To stop it: {_stop_command(directory)}"
     _print_running(private, as_json=as_json, note=note if started else f"It already runs. {note}")
@@ -169,17 +166,3 @@ def _progress() -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("")
         yield lambda step: progress.update(task, description=step)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-@contextmanager
-def _handling(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
-    previous = {number: signal.signal(number, handler) for number in _ENDING_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, old_handler in previous.items():
-            signal.signal(number, old_handler)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
+from rabbitdelay.broker import signals
 from rabbitdelay.cli.display import output
 from rabbitdelay.cli.exits import answer_no
-from rabbitdelay.demo import signals
 from rabbitdelay.demo.performance import perform
 
 

@@ -7,11 +7,13 @@ written once and every front drives it with its own I/O. A front answers
     Declare    with None; a refusal is thrown into the generator as one of our errors
     Announce   with None, once the broker has confirmed it
 
-Why Announce: a quorum queue is not safe in its first seconds. Messages confirmed into one that is
-younger than 2 s (3.10) or 1 s (4.3) are gone after kill -9 and restart: the queue is there, its
-log is not. So a put through a new queue returns only when the queue has settled. A client knows
-what it made itself; the announcement, a message that lives SETTLING_MS in the `settling` queue,
-tells all others. It is confirmed before the queue is made, so whoever finds the queue finds it.
+Why Announce: a queue is not safe in its first seconds. Messages confirmed into a quorum queue that
+is younger than 2 s (3.10) or 1 s (4.3) are gone after kill -9 and restart: the queue is there, its
+log is not. On 3.10 a classic queue may be gone itself (1 of 10 killed right after the confirm): its
+record had not reached the disk. So a put through a new queue returns only when the queue has
+settled. A client knows what it made itself; the announcement, a message that lives SETTLING_MS in
+the `settling` queue, tells all others. It is confirmed before the queue is made, so whoever finds
+the queue finds it.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -21,7 +23,7 @@ from rabbitdelay.core.topology import Binding, Declaration, Exchange, Part, Queu
 from rabbitdelay.errors import TopologyMissing
 
 SETTLE_SECONDS = 3.0
-"""How old a quorum queue must be before a confirm from it counts."""
+"""How old a queue must be before a confirm from it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,6 @@ def setup(
     else:
         base = topology.base() if with_base else ()
         yield from _look(topology, (*base, *(part.queue for part in parts)))
-    if topology.queue_type == "classic":
-        return False
     announced = yield Inspect(Queue(topology.settling))
     return bool(announced)
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.demo import signals
+from rabbitdelay.broker import PrivateBroker, signals
 from rabbitdelay.demo.stage import Stage
 
 

@@ -42,7 +42,7 @@ class Client:
         connect_timeout: How long to wait for the first connection, in seconds.
         window: How many puts may be on their way at once; further ones wait.
         max_body_bytes: The largest body that is taken.
-        settle_seconds: How old a new quorum queue must be before a put through it returns. Less
+        settle_seconds: How old a new queue must be before a put through it returns. Less
             than 3 risks the jobs in it when the broker is killed right then.
     """
 

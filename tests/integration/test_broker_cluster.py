@@ -23,7 +23,7 @@ def publish(url: str, body: bytes) -> None:
 
 
 def is_published(url: str, body: bytes) -> bool:
-    """Publish; False while the queue has no leader: 3.10 refuses then, 4.3 waits."""
+    """Publish; False when refused: 3.10 nacks while the queue has no leader."""
     try:
         publish(url, body)
     except pika.exceptions.NackError:

@@ -48,17 +48,13 @@ def test_the_cookie_is_in_no_repr() -> None:
     assert "KEY" not in repr(ALONE)
 
 
-def test_a_failed_start_is_told_without_erlangs_echo() -> None:
-    log = """\
-2026-11-16 06:17:09.106540+00:00 [error] <0.132.0> There is no setting with that name.
-
-2026-11-16 06:17:09.160280+00:00 [error] <0.132.0> Error during startup: {error,failed}
-2026-11-16 06:17:10.164853+00:00 [error] <0.132.0>     supervisor: {local,rabbit_prelaunch_sup}
-"""
-    assert telling_lines(log) == [
-        "There is no setting with that name.",
-        "Error during startup: {error,failed}",
-    ]
+def test_a_failed_start_is_told_with_its_whole_reason_and_without_erlangs_reports() -> None:
+    prefix = "2026-11-16 06:17:09.106540+00:00 [error] <0.132.0> "
+    reason = ["There is no setting with that name.", "Error during startup: {error,", "  failed}"]
+    reports = [f"    supervisor report {number}" for number in range(100)]
+    told = telling_lines("\n".join(prefix + line for line in [*reason, "", *reports]))
+    assert told[:3] == reason
+    assert len(told) < 10
 
 
 def test_a_start_that_hangs_is_told_by_the_last_lines() -> None:
