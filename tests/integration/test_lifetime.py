@@ -91,6 +91,21 @@ def test_an_idle_client_left_open_does_not_hold_up_the_exit(broker_url: str) -> 
     assert time.monotonic() - started < 10
 
 
+def start_script(script: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start a script that says when it is ready, and waits for a line."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
 CANNOT_FLUSH = """
 import sys
 from rabbitdelay import Client
@@ -103,16 +118,7 @@ client.put_nowait("t", id="not-confirmed")
 
 
 def test_what_cannot_be_flushed_at_exit_is_said(private_broker: PrivateBroker) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", CANNOT_FLUSH, private_broker.url],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    process = start_script(CANNOT_FLUSH, private_broker.url)
     private_broker.nodes[0].kill()
     _, errors = process.communicate("go\n", timeout=30)
     assert process.returncode == 0
@@ -132,17 +138,8 @@ client.put("t", timeout=60)
 
 
 def test_control_c_ends_a_put_that_waits(private_broker: PrivateBroker) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", WAITING, private_broker.url],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
+    process = start_script(WAITING, private_broker.url)
     assert process.stdin is not None
-    assert process.stdout.readline() == "ready\n"
     private_broker.nodes[0].kill()
     process.stdin.write("go\n")
     process.stdin.flush()
