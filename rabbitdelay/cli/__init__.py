@@ -15,6 +15,7 @@ from rabbitdelay.cli.settings import Settings
 from rabbitdelay.cli.topics import topics
 from rabbitdelay.cli.topology import topology
 from rabbitdelay.cli.unrouted import unrouted
+from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType
 
 _EXIT_CODES = """\b
@@ -66,21 +67,32 @@ def _version() -> str:
     help="The management API.  [env: RABBITDELAY_MANAGEMENT_URL; default: port 15672 of the "
     "broker's host]",
 )
+@click.option(
+    "--settle-seconds",
+    envvar="RABBITDELAY_SETTLE_SECONDS",
+    type=click.FloatRange(min=0),
+    default=SETTLE_SECONDS,
+    help="How old a new queue must be before its jobs count as safe from a crash.  "
+    "[env: RABBITDELAY_SETTLE_SECONDS; default: 3]",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what the connection does.")
 @click.version_option(_version(), prog_name="rabbitdelay", message="%(prog)s %(version)s")
 @click.pass_context
 def root(
     context: click.Context,
+    *,
     url: str | None,
     namespace: str,
     queue_type: str,
     management_url: str | None,
-    *,
+    settle_seconds: float,
     verbose: bool,
 ) -> None:
     """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
     _log(context, verbose=verbose)
-    context.obj = Settings(url, namespace, cast("QueueType", queue_type), management_url)
+    context.obj = Settings(
+        url, namespace, cast("QueueType", queue_type), management_url, settle_seconds
+    )
 
 
 for command in (demo, put, topics, unrouted, explain, topology, broker):

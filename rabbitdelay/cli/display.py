@@ -25,7 +25,7 @@ _SHOWN_EVERY = 100
 WIDTH_WITHOUT_TERMINAL = 1_000
 """In a pipe nothing is cut off: what reads it has no edge."""
 
-SETTLING = "new quorum queues settle for 3 s, once"
+SETTLING = "new queues settle for 3 s, once"
 
 
 def output() -> Console:

@@ -23,6 +23,7 @@ class Settings:
     namespace: str
     queue_type: QueueType
     management_url: str | None
+    settle_seconds: float
 
     @property
     def topology(self) -> Topology:
@@ -37,7 +38,11 @@ class Settings:
     def client(self) -> Client:
         """A client that says at once when nobody answers: a person can try again."""
         return Client(
-            self.url, namespace=self.namespace, queue_type=self.queue_type, connect_timeout=0
+            self.url,
+            namespace=self.namespace,
+            queue_type=self.queue_type,
+            connect_timeout=0,
+            settle_seconds=self.settle_seconds,
         )
 
     def connection(self) -> AbstractContextManager[BlockingConnection]:

@@ -125,7 +125,7 @@ def _apply(settings: Settings, selection: Selection) -> int:
         conversation = setup(plan, selection.parts(plan), with_base=True, may_declare=True)
         if administrator.run(conversation):
             advance(SETTLING)
-            administrator.settle()
+            administrator.settle(settings.settle_seconds)
     return commands[Announce]
 
 

@@ -47,7 +47,7 @@ def list_(
 ) -> None:
     """List them, and leave them where they are."""
     with settings.connection() as connection:
-        queue = UnroutedQueue(connection, settings.topology)
+        queue = UnroutedQueue(connection, settings.topology, settings.settle_seconds)
         total = queue.count()
         found = queue.look(Choice(topic, id), limit=limit)
     if as_json:
@@ -71,7 +71,7 @@ def retry(
     is never lost. Exits with 3 when there was nothing to send on.
     """
     with settings.connection() as connection:
-        queue = UnroutedQueue(connection, settings.topology)
+        queue = UnroutedQueue(connection, settings.topology, settings.settle_seconds)
         with steps(f"sending on; {SETTLING}", queue.count()) as advance:
 
             def tried(one: Unrouted, sent: bool) -> None:  # noqa: FBT001 - as it is called
@@ -120,14 +120,16 @@ def drop(
 
 def _count(settings: Settings, choice: Choice) -> int:
     with settings.connection() as connection:
-        queue = UnroutedQueue(connection, settings.topology)
+        queue = UnroutedQueue(connection, settings.topology, settings.settle_seconds)
         return queue.count() if choice == Choice() else queue.count_chosen(choice)
 
 
 def _drop(settings: Settings, choice: Choice, limit: int) -> int:
     """Drop no more than were counted: nobody has agreed to more."""
     with settings.connection() as connection:
-        return UnroutedQueue(connection, settings.topology).drop(choice, limit=limit)
+        return UnroutedQueue(connection, settings.topology, settings.settle_seconds).drop(
+            choice, limit=limit
+        )
 
 
 def _print(found: list[Unrouted], total: int) -> None:

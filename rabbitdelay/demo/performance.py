@@ -55,7 +55,7 @@ class Evening:
             self._topology, [*parts, *self._topology.topic(TOPIC)], with_base=True, may_declare=True
         )
         with (
-            self._stage.preparing("making its queues; new quorum queues settle for 3 s, once"),
+            self._stage.preparing("making its queues; new queues settle for 3 s, once"),
             connected(self._addresses) as connection,
         ):
             administrator = Administrator(connection)

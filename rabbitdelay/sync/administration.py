@@ -56,9 +56,9 @@ class Administrator:
             return self._none_when_missing(error)
         return QueueCount(answer.message_count, answer.consumer_count)
 
-    def settle(self) -> None:
+    def settle(self, seconds: float = SETTLE_SECONDS) -> None:
         """Wait until queues that were made just now are safe."""
-        self._connection.sleep(SETTLE_SECONDS)
+        self._connection.sleep(seconds)
 
     @property
     def _channel(self) -> BlockingChannel:

@@ -53,7 +53,13 @@ class _Taken:
 class UnroutedQueue:
     """The queue of what could not be routed, over one connection."""
 
-    def __init__(self, connection: BlockingConnection, topology: Topology) -> None:
+    def __init__(
+        self,
+        connection: BlockingConnection,
+        topology: Topology,
+        settle_seconds: float = SETTLE_SECONDS,
+    ) -> None:
+        self._settle_seconds = settle_seconds
         self._connection = connection
         self._topology = topology
         self._administrator = Administrator(connection)
@@ -177,7 +183,7 @@ class UnroutedQueue:
             return
         conversation = setup(self._topology, parts, with_base=not self._known, may_declare=True)
         if self._administrator.run(conversation):
-            self._safe_at = time.monotonic() + SETTLE_SECONDS
+            self._safe_at = time.monotonic() + self._settle_seconds
         self._known.update(part.queue.name for part in parts)
 
     def _ack_settled(self) -> None:

@@ -16,10 +16,10 @@ CommandLine = Callable[..., Result]
 def options(shared_broker: SharedBroker, namespace: str) -> list[str]:
     """The options before the command.
 
-    Classic queues need no settling, which saves 3 s in every test that is not about it.
+    New queues need not settle, which saves 3 s in every test that is not about it.
     """
     return [
-        *("--url", shared_broker.url, "--namespace", namespace, "--queue-type", "classic"),
+        *("--url", shared_broker.url, "--namespace", namespace, "--settle-seconds", "0"),
         *("--management-url", shared_broker.management.url),
     ]
 
@@ -43,6 +43,6 @@ def program() -> list[str]:
 @pytest.fixture
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the developer has set or started does not reach the command line."""
-    for name in ("URL", "NAMESPACE", "QUEUE_TYPE", "MANAGEMENT_URL"):
+    for name in ("URL", "NAMESPACE", "QUEUE_TYPE", "MANAGEMENT_URL", "SETTLE_SECONDS"):
         monkeypatch.delenv(f"RABBITDELAY_{name}", raising=False)
     monkeypatch.setenv("RABBITDELAY_BROKER_DIR", "/nonexistent")

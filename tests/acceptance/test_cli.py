@@ -98,7 +98,8 @@ def test_another_queue_type_than_the_namespace_has_is_1(
     rabbitdelay: CommandLine, broker_url: str, namespace: str
 ) -> None:
     assert rabbitdelay("topology", "apply").exit_code == 0
-    code, _, err = run("--url", broker_url, "--namespace", namespace, "put", "orderclose")
+    options = ["--url", broker_url, "--namespace", namespace, "--queue-type", "classic"]
+    code, _, err = run(*options, "put", "orderclose")
     assert code == 1
     assert "PRECONDITION_FAILED" in err
 
@@ -161,6 +162,7 @@ def test_the_environment_says_which_broker(
     monkeypatch.setenv("RABBITDELAY_URL", shared_broker.url)
     monkeypatch.setenv("RABBITDELAY_NAMESPACE", namespace)
     monkeypatch.setenv("RABBITDELAY_QUEUE_TYPE", "classic")
+    monkeypatch.setenv("RABBITDELAY_SETTLE_SECONDS", "0")
     monkeypatch.setenv("RABBITDELAY_MANAGEMENT_URL", shared_broker.management.url)
     assert run("put", "orderclose")[0] == 0
     topics = json.loads(run("topics", "--json")[1])

@@ -68,10 +68,10 @@ def test_another_clients_put_through_a_queue_made_just_now_survives_too(
         Client(broker.url, namespace=namespace, timeout=60) as maker,
         Client(broker.url, namespace=namespace, timeout=60) as follower,
     ):
-        made = maker.put_nowait("t", delay=20)
+        made = maker.put_nowait("t", delay=5)
         topology = Topology(namespace)
         wait_until(lambda: exists(broker, topology.ready_queue("t")), seconds=10)
-        job = follower.put("t", delay=20)
+        job = follower.put("t", delay=5)
         kill(broker)
         broker.start()
         with ready(broker, namespace) as receiver:
@@ -111,7 +111,7 @@ def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
     with Client(broker.url, namespace=namespace, timeout=60) as client:
         client.put("t", delay=0.5)
         kill(broker)
-        future = client.put_nowait("t", delay=20, id="during")
+        future = client.put_nowait("t", delay=15, id="during")
         broker.start()
         job = future.result(60)
         with ready(broker, namespace) as receiver:

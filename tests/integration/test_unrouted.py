@@ -34,7 +34,7 @@ def channel(broker_url: str) -> Iterator[BlockingChannel]:
 @pytest.fixture
 def unrouted(broker_url: str, client: Client) -> Iterator[UnroutedQueue]:
     with connected(address.parse_all(broker_url)) as connection:
-        yield UnroutedQueue(connection, client.topology)
+        yield UnroutedQueue(connection, client.topology, settle_seconds=0)
 
 
 @pytest.fixture
