@@ -1,0 +1,165 @@
+"""Put: how many jobs a second are confirmed, against bare pika, in turns.
+
+put_many against a pika SelectConnection loop that pipelines the confirms of the same messages,
+with the same window, into one plain quorum queue; and 16 threads that put, against one
+BlockingConnection that waits for each confirm. The loop gets messages that are ready to send;
+put_many makes each Job first: it checks the arguments, draws the token and generates the id.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pika
+
+from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick, rounded_median
+from benchmarks.pipelined import WINDOW, Cost, Letter, Stopwatch, properties_of, publish_all
+from rabbitdelay import Client, JobSpec
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.core import envelope, intake
+from rabbitdelay.core.setup import SETTLE_SECONDS
+
+DELAY_SECONDS = 3_600
+PLAIN_QUEUE = "plain"
+THREADS = 16
+LEAST_MANY_RATIO = 0.8
+LEAST_THREADS_RATIO = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is put, how often."""
+
+    rounds: int
+    many: int
+    each: int
+    """How many one thread puts, and how many the blocking connection publishes in a round."""
+
+
+def letters(count: int) -> list[Letter]:
+    """Return what put_many would send, addressed to the plain queue."""
+    now_ms = time.time_ns() // 1_000_000
+    spec = JobSpec(TOPIC, BODY, delay=DELAY_SECONDS)
+    jobs = (
+        intake.make_job(spec, now_ms=now_ms, random_hex=f"{n:032x}", bounds=intake.Bounds())
+        for n in range(count)
+    )
+    return [Letter("", PLAIN_QUEUE, envelope.encode(job)) for job in jobs]
+
+
+def put_many(client: Client, count: int) -> Cost:
+    """Put from a generator."""
+    stopwatch = Stopwatch()
+    client.put_many(JobSpec(TOPIC, BODY, delay=DELAY_SECONDS) for _ in range(count))
+    return stopwatch.cost(count)
+
+
+def put_by_threads(client: Client, count: int) -> Cost:
+    """Put from 16 threads, each of which waits for its confirms."""
+
+    def put(_thread: int) -> None:
+        for _ in range(count):
+            client.put(TOPIC, BODY, delay=DELAY_SECONDS)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        stopwatch = Stopwatch()
+        list(pool.map(put, range(THREADS)))
+        return stopwatch.cost(THREADS * count)
+
+
+def publish_one_by_one(url: str, messages: list[Letter]) -> Cost:
+    """Publish on a BlockingConnection, which waits for each confirm."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        stopwatch = Stopwatch()
+        for letter in messages:
+            channel.basic_publish(
+                letter.exchange,
+                letter.routing_key,
+                letter.message.body,
+                properties_of(letter.message),
+                mandatory=True,
+            )
+        return stopwatch.cost(len(messages))
+
+
+def in_turns(rounds: int, ways: Mapping[str, Callable[[], Cost]]) -> dict[str, list[Cost]]:
+    """Measure one way after the other, several times: what else the machine does hits all."""
+    costs: dict[str, list[Cost]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            costs[name].append(way())
+    return costs
+
+
+def set_up(url: str, client: Client) -> None:
+    """Make the queues, let them settle and send a little through them."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        arguments = {"x-queue-type": "quorum"}
+        connection.channel().queue_declare(PLAIN_QUEUE, durable=True, arguments=arguments)
+    client.put(TOPIC, BODY, delay=DELAY_SECONDS)
+    time.sleep(SETTLE_SECONDS)
+    put_many(client, 2 * WINDOW)
+    publish_all(url, letters(2 * WINDOW))
+
+
+def run(size: Size) -> Report:
+    """Measure all four."""
+    with (
+        PrivateBroker.temporary() as broker,
+        Client(broker.url, settle_seconds=0, window=WINDOW) as client,
+    ):
+        set_up(broker.url, client)
+        many, few = letters(size.many), letters(size.each)
+        costs = in_turns(
+            size.rounds,
+            {
+                "select_connection": lambda: publish_all(broker.url, many),
+                "put_many": lambda: put_many(client, size.many),
+            },
+        )
+        costs |= in_turns(
+            size.rounds,
+            {
+                "blocking_connection": lambda: publish_one_by_one(broker.url, few),
+                "put_16_threads": lambda: put_by_threads(client, size.each),
+            },
+        )
+        return report(broker_version(broker), costs)
+
+
+def report(version: str, costs: dict[str, list[Cost]]) -> Report:
+    """Compare the medians."""
+    rates = {
+        name: rounded_median([cost.per_second for cost in each]) for name, each in costs.items()
+    }
+    figures = {
+        name: {
+            "per_second": round(rates[name]),
+            "lowest": round(min(cost.per_second for cost in each)),
+            "highest": round(max(cost.per_second for cost in each)),
+            "cpu_us_per_message": rounded_median([cost.cpu_microseconds for cost in each]),
+        }
+        for name, each in costs.items()
+    }
+    many = round(rates["put_many"] / rates["select_connection"], 2)
+    threads = round(rates["put_16_threads"] / rates["blocking_connection"], 2)
+    return Report(
+        name="put",
+        broker=version,
+        figures=figures,
+        ratios={"put_many": many, "put_16_threads": threads},
+        target="put_many >= 0.8 x SelectConnection loop; 16 threads >= 4 x BlockingConnection",
+        ok=many >= LEAST_MANY_RATIO and threads >= LEAST_THREADS_RATIO,
+        sentence=(
+            f"put_many confirms {rates['put_many']:,.0f} jobs/s, {many} times a bare pika loop; "
+            f"16 threads of put {rates['put_16_threads']:,.0f}, {threads} times a "
+            "BlockingConnection."
+        ),
+    )
+
+
+if __name__ == "__main__":
+    run(Size(2, 5_000, 100) if is_quick(__doc__) else Size(5, 20_000, 250)).show()

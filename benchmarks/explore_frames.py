@@ -1,0 +1,66 @@
+"""Frames: what it costs to turn a job into bytes, by pika and by core/frames.py.
+
+Not part of `make bench`: it explains a decision (docs/measurements.md, "Frames encoded by hand").
+pika's own Channel and Connection do the work; only the socket is taken away.
+"""
+
+import timeit
+from typing import Any
+
+import pika
+from pika.channel import Channel
+from pika.connection import Connection
+
+from benchmarks.bench_put import letters
+from benchmarks.measuring import Report, is_quick
+from benchmarks.pipelined import properties_of
+from rabbitdelay.core import frames
+
+EXCHANGE, KEY = "rabbitdelay.v1.hold.1h", "0.0.0.1.0.0.0.0.bench"
+FRAME_MAX = 131_072
+REPEATS = 7
+
+
+class Sink(pika.SelectConnection):
+    """A connection that throws its bytes away."""
+
+    def __init__(self) -> None:
+        super().__init__(internal_connection_workflow=False)
+        self._body_max_length = FRAME_MAX - frames.FRAME_OVERHEAD_BYTES
+        self.connection_state: Any = Connection.CONNECTION_OPEN
+
+    def _adapter_emit_data(self, _data: bytes) -> None:
+        """Send nothing."""
+
+
+def best_microseconds(function: Any, number: int) -> float:  # noqa: ANN401 - any callable
+    """Return the time of one call: the best of several, since noise only ever adds."""
+    return round(min(timeit.repeat(function, number=number, repeat=REPEATS)) / number * 1e6, 1)
+
+
+def run(number: int) -> Report:
+    """Measure both."""
+    message = letters(1)[0].message
+    channel = Channel(Sink(), 1, lambda _: None)
+    channel._set_state(Channel.OPEN)  # noqa: SLF001 - there is no broker to open it
+
+    def by_pika() -> None:
+        channel.basic_publish(EXCHANGE, KEY, message.body, properties_of(message), mandatory=True)
+
+    def by_hand() -> bytes:
+        return frames.publish(1, EXCHANGE, KEY, message, FRAME_MAX)
+
+    pika_us, hand_us = best_microseconds(by_pika, number), best_microseconds(by_hand, number)
+    return Report(
+        name="frames",
+        broker="none",
+        figures={"pika_us": pika_us, "by_hand_us": hand_us},
+        ratios={"by_hand": round(hand_us / pika_us, 2)},
+        target="none: it explains a decision",
+        ok=True,
+        sentence=f"A publish takes pika {pika_us} µs to encode, and core/frames.py {hand_us} µs.",
+    )
+
+
+if __name__ == "__main__":
+    run(2_000 if is_quick(__doc__) else 20_000).show()

@@ -1,0 +1,108 @@
+"""The receiver: a bare pika consumer in a process of its own, which notes when a job arrives."""
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+
+import pika
+from pika.channel import Channel
+from pika.connection import Connection
+from pika.spec import Basic, BasicProperties
+
+PREFETCH = 2_000
+GRACE_SECONDS = 2.0
+"""How long to go on after the last job that is expected, to see those that come twice."""
+WARM_UP_PREFIX = "warm-up-"
+"""Jobs with such an id are received and not noted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job that was received, and when."""
+
+    id: str
+    due_ms: int
+    received_ms: float
+
+    @property
+    def lateness_ms(self) -> float:
+        """Received - due; negative would be early."""
+        return self.received_ms - self.due_ms
+
+
+class Receiver:
+    """Receives until so many jobs have come, or for so many seconds."""
+
+    def __init__(self, url: str, queue: str, count: int, most_seconds: float, pipe: Pipe) -> None:
+        self._queue, self._count, self._pipe = queue, count, pipe
+        self._most_seconds = most_seconds
+        self._arrivals: list[tuple[str, int, float]] = []
+        self._connection = pika.SelectConnection(
+            pika.URLParameters(url),
+            on_open_callback=self._connected,
+            on_close_callback=lambda connection, _: connection.ioloop.stop(),
+        )
+
+    def run(self) -> None:
+        """Receive, and send what came through the pipe."""
+        self._connection.ioloop.call_later(self._most_seconds, self._connection.close)
+        self._connection.ioloop.start()
+        self._pipe.send(self._arrivals)
+
+    def _connected(self, connection: Connection) -> None:
+        connection.channel(on_open_callback=self._opened)
+
+    def _opened(self, channel: Channel) -> None:
+        def consume(_frame: object) -> None:
+            channel.basic_consume(self._queue, self._receive, callback=self._tell_ready)
+
+        channel.basic_qos(prefetch_count=PREFETCH, callback=consume)
+
+    def _tell_ready(self, _frame: object) -> None:
+        self._pipe.send(None)
+
+    def _receive(
+        self, channel: Channel, method: Basic.Deliver, properties: BasicProperties, _body: bytes
+    ) -> None:
+        received_ms = time.time_ns() / 1_000_000
+        channel.basic_ack(method.delivery_tag or 0)
+        job_id = properties.message_id or ""
+        if job_id.startswith(WARM_UP_PREFIX):
+            return
+        due_ms = int((properties.headers or {})["rd-due"])
+        self._arrivals.append((job_id, due_ms, received_ms))
+        if len(self._arrivals) == self._count:
+            self._connection.ioloop.call_later(GRACE_SECONDS, self._connection.close)
+
+
+class Receiving:
+    """The other end of the pipe."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+
+    def arrivals(self) -> list[Arrival]:
+        """Wait until the receiver is done; return what it received."""
+        return [Arrival(*arrival) for arrival in self._pipe.recv()]
+
+
+@contextmanager
+def receiving(url: str, queue: str, count: int, most_seconds: float) -> Iterator[Receiving]:
+    """A process that receives while inside."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_run, args=(url, queue, count, most_seconds, theirs))
+    process.start()
+    try:
+        ours.recv()  # it consumes
+        yield Receiving(ours)
+    finally:
+        process.kill()
+        process.join()
+
+
+def _run(url: str, queue: str, count: int, most_seconds: float, pipe: Pipe) -> None:
+    Receiver(url, queue, count, most_seconds, pipe).run()
