@@ -8,6 +8,12 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from rabbitdelay.errors import InvalidConfiguration
 
 _DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
+_UNREADABLE = (
+    "the broker URL cannot be read: is the port a number, and is every / # ? , @ in the user, the "
+    "password and the vhost percent-encoded?"
+)
+_COMMON_MISTAKES = {"http", "https", "redis", "beanstalk", "mqtt", "stomp", "tcp"}
+"""What may be shown: anything else before a colon may be a piece of a password."""
 _OPTIONS = {"heartbeat", "connection_timeout", "cacertfile", "certfile", "keyfile", "server_name"}
 
 
@@ -51,8 +57,10 @@ def parse(url: str) -> Address:
     try:
         parts = urlsplit(url.strip())
         port = parts.port
-    except ValueError as error:
-        raise InvalidConfiguration(f"the broker URL cannot be read: {error}") from None
+    except ValueError:  # whose text may have a piece of the password in it
+        raise InvalidConfiguration(_UNREADABLE) from None
+    if "@" in parts.path or parts.fragment:
+        raise InvalidConfiguration(_UNREADABLE)
     scheme = _scheme(parts.scheme)
     options = _options(parts.query)
     return Address(
@@ -77,9 +85,8 @@ def _scheme(scheme: str) -> Literal["amqp", "amqps"]:
         return "amqp"
     if scheme == "amqps":
         return "amqps"
-    raise InvalidConfiguration(
-        f"the broker URL must begin with amqp:// or amqps://, not {scheme or 'nothing'}://"
-    )
+    found = f", not {scheme}://" if scheme in _COMMON_MISTAKES else ""
+    raise InvalidConfiguration(f"the broker URL must begin with amqp:// or amqps://{found}")
 
 
 def parse_all(urls: str) -> tuple[Address, ...]:
@@ -94,8 +101,8 @@ def _options(query: str) -> dict[str, str]:
     options = {name: values[-1] for name, values in parse_qs(query).items()}
     if unknown := options.keys() - _OPTIONS:
         raise InvalidConfiguration(
-            f"the broker URL has unknown options {', '.join(sorted(unknown))}; "
-            f"known are {', '.join(sorted(_OPTIONS))}"
+            f"the broker URL has {len(unknown)} unknown options: known are "
+            f"{', '.join(sorted(_OPTIONS))}. Is every ? and & in the password percent-encoded?"
         )
     return options
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from rabbitdelay.errors import InvalidJob
 
 MILLISECONDS_PER_UNIT = {
-    "y": 360 * 86_400_000,
+    "y": 365 * 86_400_000,
     "mo": 30 * 86_400_000,
     "w": 7 * 86_400_000,
     "d": 86_400_000,
@@ -28,7 +28,7 @@ def milliseconds(value: float | timedelta, *, what: str) -> int:
     if type(value) is int:
         return value * 1000
     if isinstance(value, timedelta):
-        return -(-value // timedelta(milliseconds=1))
+        return -(value // timedelta(milliseconds=-1))
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidJob(
             f"{what} must be a number of seconds or a timedelta, not {type(value).__name__}"

@@ -35,7 +35,7 @@ def read(topic: str, properties: pika.BasicProperties, body: bytes) -> Job:
         "attempt": int(headers.get("rd-attempt", 1)),
         "max_attempts": int(headers.get("rd-max-attempts", MAX_ATTEMPTS)),
         "lateness_ms": max(0, now_ms - int(headers.get("rd-due", now_ms))),
-        "body": json.loads(body) if is_json else body.decode(),
+        "body": json.loads(body) if is_json else body.decode(errors="replace"),
     }
 
 

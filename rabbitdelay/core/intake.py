@@ -36,6 +36,8 @@ class Bounds:
 
 def make_job(spec: JobSpec, *, now_ms: int, random_hex: str, bounds: Bounds) -> Job:
     """Return the Job that a spec asks for; `random_hex` is RANDOM_HEX_DIGITS of them."""
+    if not isinstance(spec, JobSpec):
+        raise InvalidJob(f"a job to put must be a JobSpec, not {type(spec).__name__}")
     delay_ms = _delay_ms(spec, now_ms, bounds)
     payload, content_type = encode_body(spec.body, spec.content_type, bounds.max_body_bytes)
     due_ms = now_ms + delay_ms

@@ -89,6 +89,21 @@ def _look(
     if missing:
         raise TopologyMissing(
             f"missing on the broker, and this client may not declare: {', '.join(missing)}. "
-            f"Import what `rabbitdelay --namespace {topology.namespace} topology export` prints, "
+            f"Import what `{_export_command(topology, missing)}` prints, "
             "or use a client with declare=True"
         )
+
+
+def _export_command(topology: Topology, missing: Iterable[str]) -> str:
+    """The command that prints the definitions of what is missing."""
+    options = {
+        f"queue {topology.prefix}hold.": "--delay",
+        f"queue {topology.prefix}ready.": "--topic",
+    }
+    chosen = [
+        f" {option} {name.removeprefix(prefix)}"
+        for name in missing
+        for prefix, option in options.items()
+        if name.startswith(prefix)
+    ]
+    return f"rabbitdelay --namespace {topology.namespace} topology export{''.join(chosen)}"

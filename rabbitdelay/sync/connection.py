@@ -141,8 +141,7 @@ class Connector:
         )
 
     def _opened(self, _connection: Connection) -> None:
-        if self._failures:
-            logger.info("%s: connected after %d failures", self.address, self._failures)
+        logger.info("%s: connected", self.address)
         self._failures = 0
         self._opened_once = True
         assert self.connection is not None

@@ -25,7 +25,10 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
         "the vhost was refused: check its name and the user's permissions in it",
     ),
     ssl.SSLError: (errors.CertificateRefused, "TLS failed: {cause}"),
-    OSError: (errors.BrokerUnreachable, "nobody answers there: {cause}"),
+    OSError: (
+        errors.BrokerUnreachable,
+        "nobody answers there ({cause}): is the broker running, and is this its address?",
+    ),
     pika_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, _NOT_AMQP),
     pika_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, _NOT_AMQP),
     pika_errors.AMQPHeartbeatTimeout: (

@@ -119,6 +119,12 @@ def test_put_many_says_which_were_confirmed(client: Client) -> None:
     assert isinstance(caught.value.__cause__, InvalidJob)
 
 
+def test_put_many_of_something_else_says_so(client: Client) -> None:
+    with pytest.raises(PutManyFailed, match="must be a JobSpec, not tuple") as caught:
+        client.put_many([JobSpec("t", delay=60), ("t", 2)])  # type: ignore[list-item]  # on purpose
+    assert (caught.value.confirmed, caught.value.unconfirmed) == (1, (1,))
+
+
 def test_put_many_reports_an_error_of_the_generator(client: Client) -> None:
     def specs() -> Iterator[JobSpec]:
         yield JobSpec("t", delay=60)

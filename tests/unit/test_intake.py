@@ -116,6 +116,8 @@ def test_a_content_type_can_be_said() -> None:
         (["t"], {"delay": float("inf")}, "finite"),
         (["t"], {"delay": 10**12}, "at most 9 years"),
         (["t"], {"delay": timedelta(days=4000)}, "at most 9 years"),
+        (["t"], {"delay": timedelta.max}, "at most 9 years"),
+        (["t"], {"delay": timedelta.min}, "not be negative"),
         (["t"], {"delay": "30m"}, "number of seconds or a timedelta, not str"),
         (["t"], {"delay": True}, "not bool"),
         (["t"], {"delay": None}, "not NoneType"),

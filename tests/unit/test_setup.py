@@ -113,6 +113,7 @@ def test_a_client_that_may_not_declare_says_all_that_is_missing() -> None:
     broker = Broker()
     with pytest.raises(TopologyMissing) as caught:
         put_through(new_routes(may_declare=False), broker, HALF_HOUR_MS, "a", now=0)
+    assert "topology export --delay 30m --topic a`" in str(caught.value)
     for name in ("ns.v1.hold.30m", "ns.v1.ready.a", "ns.v1.level.m", "ns.v1.unrouted"):
         assert name in str(caught.value)
     assert all(isinstance(command, Inspect) for command in broker.asked)
