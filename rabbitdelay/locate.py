@@ -4,7 +4,8 @@ import os
 from collections.abc import Mapping
 
 from rabbitdelay import address
-from rabbitdelay.broker import find_running
+from rabbitdelay.broker import PrivateBroker, default_directory, find_running
+from rabbitdelay.errors import InvalidConfiguration
 
 DEFAULT_URL = "amqp://localhost"
 
@@ -14,9 +15,24 @@ def locate_url(url: str | None = None, environment: Mapping[str, str] = os.envir
     if given := url or environment.get("RABBITDELAY_URL"):
         return given
     private = find_running()
-    return private.url if private is not None else DEFAULT_URL
+    if private is not None:
+        return private.url
+    _refuse_if_started(PrivateBroker(default_directory()))
+    return DEFAULT_URL
 
 
 def locate(url: str | None = None) -> tuple[address.Address, ...]:
     """Return the broker's addresses."""
     return address.parse_all(locate_url(url))
+
+
+def _refuse_if_started(private: PrivateBroker) -> None:
+    """Whoever has started a private broker does not mean the one on localhost when it is down."""
+    if not private.was_started:
+        return
+    is_starting = any(node.pid is not None for node in private.nodes)
+    raise InvalidConfiguration(
+        f"the private broker in {private.directory} was started and is "
+        f"{'not ready yet' if is_starting else 'not running'}: `rabbitdelay broker start` starts "
+        "it again, `rabbitdelay broker stop` forgets it, or give --url / RABBITDELAY_URL"
+    )

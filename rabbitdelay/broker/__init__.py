@@ -2,7 +2,7 @@
 
 from rabbitdelay.broker.node import Node
 from rabbitdelay.broker.private import BrokerStatus, NodeStatus, PrivateBroker, find_running
-from rabbitdelay.broker.state import default_directory
+from rabbitdelay.broker.state import default_directory, export_line
 
 __all__ = [
     "BrokerStatus",
@@ -10,5 +10,6 @@ __all__ = [
     "NodeStatus",
     "PrivateBroker",
     "default_directory",
+    "export_line",
     "find_running",
 ]

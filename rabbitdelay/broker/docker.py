@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rabbitdelay.broker.node import STOP_SECONDS, Node
 from rabbitdelay.broker.ports import LOOPBACK, accepts_connections
-from rabbitdelay.broker.state import NodeLayout
+from rabbitdelay.broker.processes import ProcessRecord
+from rabbitdelay.broker.state import NodeLayout, forget_process, save_process
 from rabbitdelay.errors import BrokerProcessError
 
 IMAGE = "rabbitmq:4-management"
@@ -60,11 +61,14 @@ class DockerNode(Node):
 
     def launch(self) -> None:
         """Start its container, with the data it had, and do not wait."""
-        state = self._inspect()
-        if state is not None:
-            _docker("start", self._container)
-            return
         self.directory.mkdir(parents=True, exist_ok=True)
+        if self._inspect() is not None:
+            _docker("start", self._container)
+        else:
+            self._make_container()
+        save_process(self.directory, ProcessRecord(self.pid or 0, self._container))
+
+    def _make_container(self) -> None:
         configuration = self.directory / "rabbitmq.conf"
         configuration.write_text(self._configuration_text())
         _run(run_command(self._container, self.layout, configuration))
@@ -73,17 +77,20 @@ class DockerNode(Node):
         """Stop it in good order, and by force if it has not ended after 20 s."""
         if self.pid is not None:
             _docker("stop", "--time", f"{STOP_SECONDS:.0f}", self._container)
+        forget_process(self.directory)
 
     def kill(self) -> None:
         """Kill it with SIGKILL and wait until nothing of it runs."""
         if self.pid is not None:
             _docker("kill", self._container)
             _docker("wait", self._container)
+        forget_process(self.directory)
 
     def discard(self) -> None:
         """Remove the container with its data."""
         if self._inspect() is not None:
             _docker("rm", "--force", "--volumes", self._container)
+        forget_process(self.directory)
 
     def read_log(self) -> str:
         """What it has printed since its last start."""

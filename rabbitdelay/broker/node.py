@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rabbitdelay.broker.ports import LOOPBACK, accepts_connections
 from rabbitdelay.broker.readiness import management_answers, speaks_amqp
-from rabbitdelay.broker.state import Layout, NodeLayout
+from rabbitdelay.broker.state import Layout, NodeLayout, load_process
 from rabbitdelay.errors import BrokerProcessError
 
 START_SECONDS = 60.0
@@ -59,6 +59,11 @@ class Node(ABC):
     def is_running(self) -> bool:
         """Whether it runs and listens for clients. Quick: it starts no process to find out."""
         return self.pid is not None and accepts_connections(self.layout.amqp_port)
+
+    @property
+    def was_started(self) -> bool:
+        """Whether it was started and not stopped since, though it may have ended by itself."""
+        return load_process(self.directory) is not None
 
     @property
     @abstractmethod

@@ -10,13 +10,20 @@ from pathlib import Path
 from typing import Self
 
 from rabbitdelay.broker import processes
+from rabbitdelay.broker.configuration import NodeFiles
 from rabbitdelay.broker.docker import DockerNode
 from rabbitdelay.broker.epmd import Epmd
 from rabbitdelay.broker.node import START_SECONDS, Node
 from rabbitdelay.broker.planning import Wishes, kept_layout, new_layout
 from rabbitdelay.broker.readiness import running_nodes
 from rabbitdelay.broker.server_node import ServerNode
-from rabbitdelay.broker.state import default_directory, load_layout, locked, save_layout
+from rabbitdelay.broker.state import (
+    default_directory,
+    forget_layout,
+    load_layout,
+    locked,
+    save_layout,
+)
 from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
 
 Progress = Callable[[str], None]
@@ -28,6 +35,7 @@ class NodeStatus:
 
     name: str
     running: bool
+    pid: int | None
     url: str
     management_url: str
 
@@ -109,15 +117,18 @@ class PrivateBroker:
         """Start every node that does not run, and wait until all serve as one cluster.
 
         False when all ran already. When it fails, or is interrupted, the nodes that this call has
-        launched are killed.
+        launched are killed, and a folder that was new is as new again but for its logs.
         """
         with locked(self.directory):
+            is_first = load_layout(self.directory) is None
             self._settle_layout()
             idle = [node for node in self.nodes if node.pid is None]
             try:
                 self._start_nodes(idle, progress or _say_nothing)
             except BaseException:
                 self._end(lambda node: node.kill(), idle)
+                if is_first:
+                    self._forget()
                 raise
         return bool(idle)
 
@@ -140,10 +151,15 @@ class PrivateBroker:
     def status(self) -> BrokerStatus:
         """How it and its nodes are now."""
         nodes = tuple(
-            NodeStatus(node.name, node.is_running, node.url, node.management_url)
+            NodeStatus(node.name, node.is_running, node.pid, node.url, node.management_url)
             for node in self.nodes
         )
         return BrokerStatus(self.directory, any(node.running for node in nodes), nodes)
+
+    @property
+    def was_started(self) -> bool:
+        """Whether one of its nodes was started and not stopped since, running or not."""
+        return any(node.was_started for node in self.nodes)
 
     @property
     def _main_node(self) -> Node:
@@ -159,6 +175,15 @@ class PrivateBroker:
         else:
             layout = kept_layout(self.directory, existing, self._wishes)
         save_layout(self.directory, layout)
+
+    def _forget(self) -> None:
+        """Remove what would tie the next start to the wishes of this one."""
+        for node in self.nodes:
+            node.discard()
+            files = NodeFiles(node.directory)
+            shutil.rmtree(files.data, ignore_errors=True)
+            files.cookie.unlink(missing_ok=True)
+        forget_layout(self.directory)
 
     def _start_nodes(self, idle: list[Node], progress: Progress) -> None:
         # All at once: each waits for the others when they form their cluster, and after a stop

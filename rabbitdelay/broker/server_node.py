@@ -12,7 +12,7 @@ from rabbitdelay.broker.installation import Installation, require_installation
 from rabbitdelay.broker.node import STOP_SECONDS, Node
 from rabbitdelay.broker.ports import is_free
 from rabbitdelay.broker.processes import ProcessRecord
-from rabbitdelay.broker.state import load_process, save_process
+from rabbitdelay.broker.state import forget_process, load_process, save_process
 from rabbitdelay.errors import BrokerProcessError
 
 
@@ -40,10 +40,12 @@ class ServerNode(Node):
     def stop(self) -> None:
         """Stop it in good order, and by force if it has not ended after 20 s."""
         processes.end(self._record, mark=self._mark, grace_seconds=STOP_SECONDS)
+        forget_process(self.directory)
 
     def kill(self) -> None:
         """Kill it with SIGKILL and wait until nothing of it runs."""
         processes.kill(self._record, mark=self._mark)
+        forget_process(self.directory)
 
     def read_log(self) -> str:
         """What it has printed since its last start."""

@@ -8,6 +8,7 @@ is. `lock` is held while a broker is started or stopped, so that two starts do n
 import fcntl
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -56,6 +57,11 @@ def default_directory(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(state_home) / "rabbitdelay" / "broker"
 
 
+def export_line(directory: Path) -> str:
+    """The line for a shell that makes every command find the broker in this folder."""
+    return f"export {DIRECTORY_VARIABLE}={shlex.quote(str(directory))}"
+
+
 def load_layout(directory: Path) -> Layout | None:
     """The layout of the broker in this folder; None when it was never started."""
     values = _read_json(directory / _LAYOUT_FILE)
@@ -75,6 +81,11 @@ def save_layout(directory: Path, layout: Layout) -> None:
     _write_json(directory / _LAYOUT_FILE, {"version": _VERSION, **asdict(layout)})
 
 
+def forget_layout(directory: Path) -> None:
+    """Let the next start be the first."""
+    (directory / _LAYOUT_FILE).unlink(missing_ok=True)
+
+
 def load_process(directory: Path) -> ProcessRecord | None:
     """The process that was last started for the files in this folder."""
     values = _read_json(directory / _PROCESS_FILE)
@@ -84,6 +95,11 @@ def load_process(directory: Path) -> ProcessRecord | None:
 def save_process(directory: Path, record: ProcessRecord) -> None:
     """Keep which process it is."""
     _write_json(directory / _PROCESS_FILE, asdict(record))
+
+
+def forget_process(directory: Path) -> None:
+    """Keep no process: it was stopped, and did not end by itself."""
+    (directory / _PROCESS_FILE).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """The command line: a translation. Parse, call, print."""
 
+import io
 import logging
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import cast
 
@@ -101,7 +103,14 @@ for command in (demo, put, topics, unrouted, explain, topology, broker):
 
 def main() -> None:
     """Run the command line."""
+    _replace_what_cannot_be_encoded()
     root(prog_name="rabbitdelay")
+
+
+def _replace_what_cannot_be_encoded() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a closed one is None
+            stream.reconfigure(errors="replace")
 
 
 def _log(context: click.Context, *, verbose: bool) -> None:

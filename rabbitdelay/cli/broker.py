@@ -1,17 +1,25 @@
 """`rabbitdelay broker`: a private RabbitMQ on this machine."""
 
-import json
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from rabbitdelay.broker import BrokerStatus, PrivateBroker, default_directory, signals
+from rabbitdelay.broker import (
+    BrokerStatus,
+    PrivateBroker,
+    default_directory,
+    export_line,
+    signals,
+)
+from rabbitdelay.cli.display import print_json
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.errors import BrokerProcessError
 
@@ -90,7 +98,7 @@ def stop(directory: Path | None, *, as_json: bool) -> None:
     with _progress() as report:
         stopped = private.stop(report)
     if as_json:
-        click.echo(json.dumps({"stopped": stopped, "directory": str(private.directory)}))
+        print_json({"stopped": stopped, "directory": str(private.directory)})
     else:
         click.echo("Stopped." if stopped else f"No broker runs in {private.directory}.")
 
@@ -105,7 +113,7 @@ def status(directory: Path | None, *, as_json: bool) -> None:
     if now.running:
         _print_running(private, as_json=as_json, note=f"To stop it: {_stop_command(directory)}")
         return
-    click.echo(_as_json(now) if as_json else f"No broker runs in {now.directory}.")
+    print_json(_as_json(now)) if as_json else click.echo(f"No broker runs in {now.directory}.")
     answer_no()
 
 
@@ -121,7 +129,8 @@ def _start(private: PrivateBroker) -> bool:
 
 
 def _stop_command(directory: Path | None) -> str:
-    return "rabbitdelay broker stop" + (f" --dir {directory}" if directory else "")
+    option = f" --dir {shlex.quote(str(directory))}" if directory else ""
+    return f"rabbitdelay broker stop{option}"
 
 
 def _wait_while_running(private: PrivateBroker) -> None:
@@ -133,26 +142,28 @@ def _wait_while_running(private: PrivateBroker) -> None:
 def _print_running(private: PrivateBroker, *, as_json: bool, note: str) -> None:
     now = private.status()
     if as_json:
-        click.echo(_as_json(now))
+        print_json(_as_json(now))
         return
     for node in now.nodes:
         click.echo(f"{node.name}{'' if node.running else ' (down)'}")
         click.echo(f"  AMQP           {node.url}")
         click.echo(f"  management UI  {node.management_url}  (guest, guest)")
+        click.echo(f"  process        {node.pid or 'none'}")
+    click.echo(f"Its folder: {now.directory}")
+    if now.directory != default_directory():
+        click.echo(f"To let the other commands find it: {export_line(now.directory)}")
     click.echo(note)
 
 
-def _as_json(now: BrokerStatus) -> str:
+def _as_json(now: BrokerStatus) -> dict[str, Any]:
     running = [node for node in now.nodes if node.running]
-    return json.dumps(
-        {
-            "running": now.running,
-            "directory": str(now.directory),
-            "url": running[0].url if running else None,
-            "management_url": running[0].management_url if running else None,
-            "nodes": [asdict(node) for node in now.nodes],
-        }
-    )
+    return {
+        "running": now.running,
+        "directory": str(now.directory),
+        "url": running[0].url if running else None,
+        "management_url": running[0].management_url if running else None,
+        "nodes": [asdict(node) for node in now.nodes],
+    }
 
 
 @contextmanager

@@ -41,6 +41,20 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of something: `1 job`, `2,000 jobs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def print_table(rows: Table) -> None:
+    """Print a table without the blanks that fill its last column."""
+    console = output()
+    with console.capture() as capture:
+        console.print(rows)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip(), color=console.is_terminal)
+
+
 def table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
     """A table with these columns; those of numbers are aligned to the right."""
     result = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
@@ -111,7 +125,8 @@ class ReadingProgress:
         self._progress = progress
         self._task = task
         self._bytes = 0
-        self._confirmed = 0
+        self.count = 0
+        """How many jobs are confirmed."""
 
     def read(self, size: int) -> None:
         """Note a line."""
@@ -119,9 +134,9 @@ class ReadingProgress:
 
     def confirmed(self) -> None:
         """Note a confirmed job. Drawing costs more than putting: not each one is shown."""
-        self._confirmed += 1
-        if self._confirmed % _SHOWN_EVERY == 1:
-            text = f"{self._confirmed:,} confirmed"
+        self.count += 1
+        if self.count % _SHOWN_EVERY == 1:
+            text = f"{self.count:,} confirmed"
             self._progress.update(self._task, description=text, completed=self._bytes)
 
 

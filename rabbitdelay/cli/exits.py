@@ -1,5 +1,8 @@
 """Exit codes: what a script learns from a command, one number per kind of outcome."""
 
+import os
+import sys
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, NoReturn
 
@@ -50,6 +53,16 @@ def answer_no() -> NoReturn:
 class ErrorReportingGroup(click.Group):
     """A group whose errors are one line on stderr and an exit code, never a traceback."""
 
+    def main(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - passed on
+        """Run the command line."""
+        try:
+            return super().main(*arguments, **options)
+        except OSError as error:
+            _give_up_stdout()
+            with suppress(OSError):  # stderr may be what is full
+                click.echo(f"error: {error}", err=True)
+            sys.exit(ExitCode.FAILED)
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - whatever the command returns
         """Run the command."""
         try:
@@ -57,6 +70,16 @@ class ErrorReportingGroup(click.Group):
         except errors.RabbitDelayError as error:
             click.echo(f"error: {error}", err=True)
             ctx.exit(exit_code(error))
-        except (KeyboardInterrupt, click.Abort):
-            click.echo("interrupted", err=True)
+        except (KeyboardInterrupt, click.Abort) as interruption:
+            click.echo(": ".join(["interrupted", *map(str, interruption.args)]), err=True)
             ctx.exit(ExitCode.INTERRUPTED)
+
+
+def _give_up_stdout() -> None:
+    """What stdout could not write it keeps, and Python would fail on it again at its exit."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

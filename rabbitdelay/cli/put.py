@@ -9,7 +9,15 @@ from typing import Any, BinaryIO
 import click
 
 from rabbitdelay import duration
-from rabbitdelay.cli.display import SETTLING, moment, patience, print_json, reading
+from rabbitdelay.cli.display import (
+    SETTLING,
+    ReadingProgress,
+    counted,
+    moment,
+    patience,
+    print_json,
+    reading,
+)
 from rabbitdelay.cli.job_lines import JobLines
 from rabbitdelay.cli.parameters import json_option, read_duration, read_moment, read_topic
 from rabbitdelay.cli.settings import Settings, pass_settings
@@ -86,7 +94,11 @@ def _put_one(
     payload = _payload(body)
     options.setdefault("content_type", _content_type(payload))
     with patience(f"waiting for the broker's confirm: {SETTLING}"), settings.client() as client:
-        job = client.put(topic, payload, **options)
+        try:
+            job = client.put(topic, payload, **options)
+        except KeyboardInterrupt:
+            name = f"job {options['id']}" if "id" in options else "the job"
+            raise KeyboardInterrupt(f"{name} may or may not arrive") from None
     if as_json:
         print_json(_as_json(job))
     else:
@@ -95,16 +107,25 @@ def _put_one(
 
 
 def _put_many(settings: Settings, file: BinaryIO, topic: str | None, *, as_json: bool) -> None:
-    with settings.client() as client, reading(_size(file)) as progress:
+    with reading(_size(file)) as progress:
         lines = JobLines(file, default_topic=topic, on_line=progress.read)
         try:
-            confirmed = client.put_many(lines, on_confirmed=lambda _: progress.confirmed())
-        except PutManyFailed as failure:
-            raise lines.explain(failure) from failure.__cause__
+            confirmed = _put_lines(settings, lines, progress)
+        except KeyboardInterrupt:
+            text = f"{counted(progress.count, 'job')} confirmed; a few more may have arrived"
+            raise KeyboardInterrupt(text) from None
     if as_json:
         print_json({"confirmed": confirmed})
     else:
-        click.echo(f"{confirmed:,} jobs confirmed")
+        click.echo(f"{counted(confirmed, 'job')} confirmed")
+
+
+def _put_lines(settings: Settings, lines: JobLines, progress: ReadingProgress) -> int:
+    with settings.client() as client:
+        try:
+            return client.put_many(lines, on_confirmed=lambda _: progress.confirmed())
+        except PutManyFailed as failure:
+            raise lines.explain(failure) from failure.__cause__
 
 
 def _refuse_with_file(body: str | None, options: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import click
 
-from rabbitdelay.cli.display import output, print_json, table
+from rabbitdelay.cli.display import print_json, print_table, table
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option, read_topic
 from rabbitdelay.cli.settings import Settings, pass_settings
@@ -70,7 +70,7 @@ def _print(counts: Sequence[TopicCounts], namespace: str) -> None:
             _number(count.buried, "missing"),
             _number(count.consumers),
         )
-    output().print(rows)
+    print_table(rows)
 
 
 def _number(count: int | None, otherwise: str = "") -> str:

@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from rabbitdelay import duration
-from rabbitdelay.cli.display import SETTLING, output, print_json, steps, table
+from rabbitdelay.cli.display import SETTLING, print_json, print_table, steps, table
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option
 from rabbitdelay.cli.selection import Selection, selecting
@@ -55,7 +55,7 @@ def _show_levels(plan: Topology) -> None:
         exchange = plan.level_exchange(level.index)
         count = str(level.highest_digit)
         rows.add_row(level.name, duration.describe(level.unit_ms), holds, count, exchange)
-    output().print(rows)
+    print_table(rows)
 
 
 def _show_others(plan: Topology) -> None:
@@ -64,7 +64,8 @@ def _show_others(plan: Topology) -> None:
     rows.add_row("buried", plan.buried_exchange, plan.buried_queue("<topic>"))
     rows.add_row("unrouted", plan.unrouted, plan.unrouted)
     rows.add_row("settling", plan.settling, plan.settling)
-    output().print("", rows)
+    click.echo()
+    print_table(rows)
 
 
 def _show_json(plan: Topology) -> dict[str, Any]:
@@ -193,6 +194,7 @@ def _print_findings(findings: Sequence[Finding]) -> None:
             state = Text(finding.state, "bold red")
             rows.add_row(state, finding.kind, finding.name, finding.detail)
     if rows.row_count:
-        output().print(rows, "")
+        print_table(rows)
+        click.echo()
     counts = Counter(finding.state for finding in findings)
     click.echo(", ".join(f"{count} {state}" for state, count in counts.items()))

@@ -8,9 +8,10 @@ from rich.text import Text
 
 from rabbitdelay.cli.display import (
     SETTLING,
+    counted,
     moment,
-    output,
     print_json,
+    print_table,
     printable,
     relative,
     steps,
@@ -85,7 +86,8 @@ def retry(
     if as_json:
         print_json({"sent": result.sent, "stayed": result.stayed})
     else:
-        click.echo(f"{result.sent:,} jobs sent on, {result.stayed:,} stay")
+        stay = "stays" if result.stayed == 1 else "stay"
+        click.echo(f"{counted(result.sent, 'job')} sent on, {result.stayed:,} {stay}")
     if not result.sent:
         answer_no()
 
@@ -111,11 +113,22 @@ def drop(
         raise click.UsageError("say which: --topic, --id, or --all")
     choice = Choice(topic, id)
     chosen = _count(settings, choice)
-    confirmed = chosen and (yes or click.confirm(f"Drop {chosen:,} jobs for good?", err=True))
+    confirmed = chosen and (yes or _agree(chosen))
     dropped = _drop(settings, choice, chosen) if confirmed else 0
-    print_json({"dropped": dropped}) if as_json else click.echo(f"{dropped:,} jobs dropped")
+    text = f"{counted(dropped, 'job')} dropped"
+    print_json({"dropped": dropped}) if as_json else click.echo(text)
     if not dropped:
         answer_no()
+
+
+def _agree(chosen: int) -> bool:
+    try:
+        return click.confirm(f"Drop {counted(chosen, 'job')} for good?", err=True)
+    except RuntimeError as error:  # click's Abort is one, and so is a stdin that is closed
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        click.echo(err=True)
+        raise click.UsageError("nobody answers: give --yes to drop without being asked") from None
 
 
 def _count(settings: Settings, choice: Choice) -> int:
@@ -142,8 +155,9 @@ def _print(found: list[Unrouted], total: int) -> None:
             due = "" if one.due_ms is None else relative(one.due_ms, now_ms)
             body = Text(printable(_preview(one)), no_wrap=True, overflow="ellipsis")
             rows.add_row(printable(one.id or ""), one.topic or "", due, one.why, body)
-        output().print(rows, "")
-    click.echo(f"{len(found):,} of {total:,} unrouted jobs")
+        print_table(rows)
+        click.echo()
+    click.echo(f"{len(found):,} of {counted(total, 'unrouted job')}")
 
 
 def _preview(one: Unrouted) -> str:

@@ -1,12 +1,13 @@
 """The theatre: the private broker that the story plays on."""
 
+import shlex
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rabbitdelay.broker import PrivateBroker, signals
+from rabbitdelay.broker import PrivateBroker, export_line, signals
 from rabbitdelay.demo.stage import Stage
 
 
@@ -30,7 +31,9 @@ def say_where(stage: Stage, broker: PrivateBroker, *, keep: bool) -> None:
     stage.say(f"  management UI  {broker.management_url}  (guest, guest)")
     if keep:
         stage.say(f"  AMQP           {broker.url}")
-        stage.say(f"  to stop it     rabbitdelay broker stop --dir {broker.directory}")
+        stage.say(f"  to use it      {export_line(broker.directory)}")
+        folder = shlex.quote(str(broker.directory))
+        stage.say(f"  to stop it     rabbitdelay broker stop --dir {folder}")
     else:
         stage.say("  It stops now; `rabbitdelay demo --keep` leaves it running to look around.")
 

@@ -5,6 +5,7 @@ import ssl
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -45,6 +46,7 @@ class Management:
 
     def __init__(self, address: ManagementAddress, vhost: str) -> None:
         self._address = address
+        self._vhost_name = vhost
         self._vhost = quote(vhost, safe="")
         # A broker is not behind the web proxy that the environment names.
         self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=address.tls_context))
@@ -84,8 +86,10 @@ class Management:
         except (URLError, OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise ManagementUnreachable(
-                f"no management API answers at {self._address.url} ({reason}): enable it with "
-                "`rabbitmq-plugins enable rabbitmq_management`, or say where with --management-url"
+                f"no management API answers at {self._address.url} ({reason}): the broker may not "
+                "be running, its plugin may be off "
+                "(`rabbitmq-plugins enable rabbitmq_management`), or it is elsewhere "
+                "(--management-url)"
             ) from None
 
     def _request(self, path: str) -> Request:
@@ -95,11 +99,22 @@ class Management:
 
     def _refusal(self, error: HTTPError) -> ManagementUnreachable:
         error.close()
-        user = self._address.user
         return ManagementUnreachable(
-            f"the management API at {self._address.url} says {error.code} {error.reason} to user "
-            f"{user}: `rabbitmqctl set_user_tags {user} management` lets it in"
+            f"the management API at {self._address.url} says {error.code} {error.reason}"
+            f"{self._advice(error.code)}"
         )
+
+    def _advice(self, status: int) -> str:
+        user = self._address.user
+        if status == HTTPStatus.UNAUTHORIZED:
+            return (
+                f" to user {user}: the user or the password is wrong, or the user may not enter "
+                f"vhost {self._vhost_name}, or lacks the management tag "
+                f"(`rabbitmqctl set_user_tags {user} management`)"
+            )
+        if status == HTTPStatus.NOT_FOUND:
+            return f": there is no vhost {self._vhost_name}"
+        return ""
 
 
 def _parse(url: str, address: Address) -> ManagementAddress:

@@ -1,14 +1,16 @@
 """The command line as a whole: help, exit codes, errors, signals and pipes."""
 
 import json
+import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from rabbitdelay import errors
+from rabbitdelay import Client, errors
 from rabbitdelay.cli import root
 from rabbitdelay.cli.exits import ExitCode, exit_code
 from tests.acceptance.conftest import CommandLine
@@ -131,11 +133,60 @@ def test_interrupted_is_130_without_a_traceback(
     assert process.stdin is not None
     process.stdin.write('{"id": "first"}\n')
     process.stdin.flush()
-    wait_until(lambda: rabbitdelay("topics", "orderclose").exit_code == 0)
+    wait_until(lambda: '"ready": 1' in rabbitdelay("topics", "orderclose", "--json").stdout)
+    time.sleep(0.5)  # the confirm comes about when the job is seen to be ready
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert err.strip() == "interrupted"
+    assert err == "interrupted: 1 job confirmed; a few more may have arrived\n"
+
+
+@pytest.mark.parametrize(
+    ("options_of_put", "told"),
+    [(("--id", "a"), "job a may or may not arrive"), ((), "the job may or may not arrive")],
+)
+def test_an_interrupted_put_says_that_it_may_arrive(
+    rabbitdelay: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    options_of_put: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.setattr(Client, "put", interrupted)
+    result = rabbitdelay("put", "orderclose", *options_of_put)
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == f"interrupted: {told}\n"
+
+
+def interrupted(*_arguments: object, **_options: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("explain", "1h"), ("explain", "1h", "--json"), ("topology", "show")],
+)
+def test_a_full_disk_is_1_and_one_line(program: list[str], arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [*program, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (result.returncode, result.stderr) == (1, "error: [Errno 28] No space left on device\n")
+
+
+def test_a_folder_that_cannot_be_made_is_1_and_one_line() -> None:
+    code, out, err = run("broker", "start", "--dir", "/proc/nothing")
+    assert (code, out) == (1, "")
+    assert err.startswith("error: [Errno ")
+    assert err.count("\n") == 1
+
+
+def test_what_cannot_be_encoded_is_replaced(program: list[str]) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(
+        [*program, "explain", "1h"], env=environment, capture_output=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert b"? 1h ??? ready" in result.stdout
 
 
 def test_a_reader_that_leaves_is_no_error(program: list[str]) -> None:
@@ -153,7 +204,25 @@ def test_the_management_password_is_not_shown(shared_broker: SharedBroker) -> No
     code, _, err = run("--url", shared_broker.url, "--management-url", management, "topics")
     assert code == 4
     assert "s3cret" not in err
+    assert "the user or the password is wrong" in err
     assert "set_user_tags" in err
+
+
+def test_a_vhost_that_the_management_api_does_not_know_is_named(
+    shared_broker: SharedBroker,
+) -> None:
+    options = ["--url", f"{shared_broker.url.rstrip('/')}/nowhere"]
+    code, _, err = run(*options, "--management-url", shared_broker.management.url, "topics")
+    assert code == 4
+    assert "there is no vhost nowhere" in err
+
+
+def test_a_management_api_that_does_not_answer_says_what_may_be_wrong(broker_url: str) -> None:
+    code, _, err = run("--url", broker_url, "--management-url", "http://127.0.0.1:1", "topics")
+    assert code == 4
+    assert "at http://127.0.0.1:1/" in err
+    assert "may not be running" in err
+    assert "rabbitmq-plugins enable rabbitmq_management" in err
 
 
 def test_the_environment_says_which_broker(

@@ -41,7 +41,8 @@ def test_list_shows_what_and_why_and_removes_nothing(rabbitdelay: CommandLine, p
         assert lines[1].split()[:2] == ["a", "gone"]
         assert "no ready queue" in lines[1]
         assert '{"id":"a"}' in lines[1]
-        assert lines[-1] == "1 of 1 unrouted jobs"
+        assert lines[-1] == "1 of 1 unrouted job"
+        assert all(line == line.rstrip() for line in lines)
 
 
 def test_list_json(rabbitdelay: CommandLine, park: Park) -> None:
@@ -96,6 +97,20 @@ def test_drop_asks_first(rabbitdelay: CommandLine, park: Park) -> None:
     agreed = rabbitdelay("unrouted", "drop", "--topic", "gone", input="y\n")
     assert (agreed.exit_code, agreed.stdout) == (0, "2 jobs dropped\n")
     assert _total(rabbitdelay) == 0
+
+
+def test_drop_that_nobody_can_answer_is_2(rabbitdelay: CommandLine, park: Park) -> None:
+    park("gone", "a")
+    result = rabbitdelay("unrouted", "drop", "--all", input="")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Drop 1 job for good?" in result.stderr
+    assert "give --yes" in result.stderr
+    assert _total(rabbitdelay) == 1
+
+
+def test_one_job_is_told_as_one(rabbitdelay: CommandLine, park: Park) -> None:
+    park("gone", "a")
+    assert rabbitdelay("unrouted", "retry").stdout == "1 job sent on, 0 stay\n"
 
 
 def test_drop_of_one_id_without_asking(rabbitdelay: CommandLine, park: Park) -> None:

@@ -6,9 +6,14 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.cli.display import output
+from rabbitdelay.demo import theatre
+from rabbitdelay.demo.stage import Stage
 from tests.support.waiting import wait_until
 
 
@@ -34,6 +39,14 @@ def test_the_story_ends_well(
     assert "\x1b" not in result.stdout, "no control characters"
     assert processes_in(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kept_broker_says_how_to_find_it(capsys: pytest.CaptureFixture[str]) -> None:
+    broker = Mock(spec=PrivateBroker, directory=Path("/tmp/an other"), url="amqp://x")  # noqa: S108 - not made
+    theatre.say_where(Stage(output()), broker, keep=True)
+    text = capsys.readouterr().out
+    assert "export RABBITDELAY_BROKER_DIR='/tmp/an other'" in text
+    assert "rabbitdelay broker stop --dir '/tmp/an other'" in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -14,7 +14,9 @@ from typing import Any
 import pika
 import pytest
 
+from rabbitdelay import locate
 from rabbitdelay.broker import PrivateBroker, find_running, processes
+from rabbitdelay.errors import InvalidConfiguration
 from tests.support.waiting import wait_until
 
 RABBITDELAY = [sys.executable, "-m", "rabbitdelay"]
@@ -76,6 +78,10 @@ def test_started_twice_it_is_one_broker(broker: BrokerCommand) -> None:
     assert status["url"] in first.stdout
     assert status["url"] in second.stdout
     assert status["management_url"] in first.stdout
+    text = broker("status").stdout
+    assert f"process        {status['nodes'][0]['pid']}\n" in text
+    assert f"Its folder: {broker.directory}\n" in text
+    assert "export" not in text
     found = find_running(broker.directory)
     assert found is not None
     assert found.url == status["url"]
@@ -93,13 +99,43 @@ def test_the_data_and_the_url_are_kept_from_one_start_to_the_next(broker: Broker
 
     running = broker.background("run", "--json")
     assert running.stdout is not None
-    assert json.loads(running.stdout.readline())["url"] == url
+    assert json.loads("".join(iter(running.stdout.readline, "}\n")) + "}")["url"] == url
     assert holds_a_message(url)
 
     running.send_signal(signal.SIGTERM)
     assert running.communicate(timeout=30)
     assert running.returncode == 0
     assert broker.processes == []
+
+
+def test_a_broker_that_ended_by_itself_is_not_taken_for_one_on_localhost(
+    broker: BrokerCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it was stopped, or started again."""
+    monkeypatch.delenv("RABBITDELAY_URL", raising=False)
+    monkeypatch.setenv("RABBITDELAY_BROKER_DIR", str(broker.directory))
+    status = broker.json("start")
+    assert locate.locate_url() == status["url"]
+    os.killpg(status["nodes"][0]["pid"], signal.SIGKILL)
+    wait_until(lambda: broker.json("status")["nodes"][0]["pid"] is None)
+
+    with pytest.raises(InvalidConfiguration, match="was started and is not running"):
+        locate.locate_url()
+    assert broker("stop").returncode == 0
+    assert broker.processes == []
+    assert locate.locate_url() == locate.DEFAULT_URL
+
+
+def test_another_folder_than_the_default_says_how_to_find_it(
+    broker: BrokerCommand, tmp_path: Path
+) -> None:
+    folder = tmp_path / "another"
+    try:
+        text = broker("start", "--dir", str(folder)).stdout
+        assert f"export RABBITDELAY_BROKER_DIR={folder}\n" in text
+        assert f"rabbitdelay broker stop --dir {folder}\n" in text
+    finally:
+        PrivateBroker(folder).discard()
 
 
 def test_an_interrupted_start_leaves_nothing(broker: BrokerCommand) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from rabbitdelay.broker import PrivateBroker, find_running, processes
 from rabbitdelay.broker.planning import Wishes, new_layout
+from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.broker.processes import ProcessRecord
 from rabbitdelay.broker.state import save_layout, save_process
 from rabbitdelay.errors import BrokerProcessError
@@ -104,6 +105,28 @@ def test_a_port_that_another_process_has_is_named(idle_broker: PrivateBroker) ->
     ):
         idle_broker.start()
     assert all_processes(idle_broker) == []
+
+
+def test_a_first_start_that_fails_leaves_the_folder_as_new(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        broker = PrivateBroker(tmp_path, port=port)
+        with pytest.raises(BrokerProcessError, match=f"Port {port} .* is taken"):
+            broker.start()
+    assert broker.nodes == ()
+    assert not broker.was_started
+
+
+def test_after_a_first_start_that_failed_late_other_wishes_are_heard(tmp_path: Path) -> None:
+    with pytest.raises(BrokerProcessError, match="stopped while it was starting"):
+        PrivateBroker(tmp_path, extra_config={"no.such.setting": "1"}).start()
+    (port,) = pick_free(1)
+    broker = PrivateBroker(tmp_path, port=port)
+    try:
+        assert broker.start()
+        assert broker.url == f"amqp://guest:guest@127.0.0.1:{port}/"
+    finally:
+        broker.discard()
 
 
 def test_without_rabbitmq_and_docker_it_says_how_to_get_them(

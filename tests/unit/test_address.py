@@ -59,6 +59,7 @@ def test_several_nodes_can_be_named() -> None:
 
 def test_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     """An argument, then the environment, then the private node, then localhost."""
+    monkeypatch.setenv("RABBITDELAY_BROKER_DIR", "/nonexistent")
     monkeypatch.setattr(locate, "find_running", lambda: None)
     assert locate.locate_url(None, {}) == "amqp://localhost"
     monkeypatch.setattr(locate, "find_running", lambda: type("Node", (), {"url": "amqp://private"}))
