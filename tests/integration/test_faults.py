@@ -125,7 +125,7 @@ def test_the_broker_is_down_over_a_jobs_due_time(broker: PrivateBroker, namespac
     """It arrives right after the restart.
 
     But for brokers on Mnesia, which may dead-letter before their bindings are back: then the
-    broker itself tries again after 180 s (1 of 60 restarts of 3.10.8; docs/measurements.md).
+    broker itself tries again after 180 s (1 of about 45 restarts of 3.10.8; docs/measurements.md).
     """
     with Client(broker.url, namespace=namespace) as client:
         job = client.put("t", delay=4)  # returns after 3 s: the queue is new
