@@ -2,9 +2,9 @@
 
 A broker that keeps its metadata in Mnesia (every one before 4.2, by default) starts its quorum
 queues before all its bindings are back. A job that came due while the broker was down may be
-dead-lettered in that moment, find no way, and be parked in `unrouted`: seen in 1 of about 45 restarts
-of RabbitMQ 3.10.8 under load. Whoever reconnects sends such jobs on. Those of topics that are
-really gone stay, for a person.
+dead-lettered in that moment, find no way, and be parked in `unrouted`: seen in 1 of about 45
+restarts of RabbitMQ 3.10.8 under load. Whoever reconnects sends such jobs on. Those of topics that
+are really gone stay, for a person.
 """
 
 import threading
