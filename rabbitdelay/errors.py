@@ -20,6 +20,12 @@
     │   └── BrokerBlocked           because the broker has raised a memory or disk alarm
     ├── JobRefused              the broker would take the put nowhere
     ├── PutManyFailed           some of many were not confirmed; it tells which
+    ├── LeaseLost               the job is no longer held: its ttr or its connection ended
+    ├── JobBuried               the job whose response was waited for was buried; it tells why
+    ├── HandlerVerdict          what a handler raises to say what becomes of its job
+    │   ├── Retry                   give it back, to be tried again
+    │   └── Bury                    give it up, and keep it for a person
+    ├── WorkerFailed            the worker cannot go on
     ├── ClientClosed            the client was closed before or during the call
     └── BrokerProcessError      the private broker could not be started or stopped
 
@@ -27,6 +33,7 @@ Every error says what to do. None of them carries a password.
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 
 class RabbitDelayError(Exception):
@@ -119,6 +126,40 @@ class PutManyFailed(RabbitDelayError):
         self.confirmed = confirmed
         self.unconfirmed = tuple(unconfirmed)
         self.taken = taken
+
+
+class LeaseLost(RabbitDelayError):
+    """The job is no longer held here: it was settled, its ttr or its connection has ended.
+
+    It was not finished by this call: somebody else has it by now, or will.
+    """
+
+
+class JobBuried(RabbitDelayError):
+    """The job whose response was waited for was buried; the text tells why."""
+
+
+class HandlerVerdict(RabbitDelayError):
+    """What a handler raises to say what becomes of its job."""
+
+
+class Retry(HandlerVerdict):
+    """Give the job back, to be tried again: after `delay`, else after its topic's backoff."""
+
+    def __init__(self, reason: str = "", *, delay: float | timedelta | None = None) -> None:
+        super().__init__(reason)
+        self.delay = delay
+
+
+class Bury(HandlerVerdict):
+    """Give the job up now, and keep it for a person, with the reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+class WorkerFailed(RabbitDelayError):
+    """The worker cannot go on."""
 
 
 class ClientClosed(RabbitDelayError):

@@ -43,6 +43,12 @@ class JobSpec:
     """An http or https URL for consumers that call one."""
     content_type: str | None = None
     """What a str or bytes body is, if not plain text or plain bytes."""
+    backoff: float | timedelta | None = None
+    """How long to wait before the second attempt; it doubles with each. The topic's if absent."""
+    backoff_max: float | timedelta | None = None
+    """What backoff does not grow beyond; the topic's if absent."""
+    reply_to: str | None = None
+    """The queue that gets the handler's return value, with correlation_id = id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,9 @@ class Job:
     attempt: int = 1
     max_attempts: int | None = None
     callback: str | None = None
+    backoff_ms: int | None = None
+    backoff_max_ms: int | None = None
+    reply_to: str | None = None
 
     @property
     def put(self) -> datetime:
@@ -124,6 +133,9 @@ class JobLine(BaseModel):
     max_attempts: int | None = None
     callback: str | None = None
     content_type: str | None = None
+    backoff: Duration | None = None
+    backoff_max: Duration | None = None
+    reply_to: str | None = None
 
     def spec(self) -> JobSpec:
         """Return it as what put_many takes."""

@@ -34,6 +34,12 @@ class Message:
     message_id: str | None = None
     content_type: str | None = None
     timestamp_s: int | None = None
+    reply_to: str | None = None
+    correlation_id: str | None = None
+    content_encoding: str | None = None
+    priority: int | None = None
+    type: str | None = None
+    app_id: str | None = None
 
 
 class _Headers(BaseModel):
@@ -51,6 +57,8 @@ class _Headers(BaseModel):
     max_attempts: int | None = Field(None, alias="rd-max-attempts", ge=1)
     token: str = Field("", alias="rd-token", max_length=64)
     callback: str | None = Field(None, alias="rd-callback")
+    backoff_ms: int | None = Field(None, alias="rd-backoff", ge=0, le=intake.MAX_BACKOFF_MS)
+    backoff_max_ms: int | None = Field(None, alias="rd-backoff-max", ge=0, le=intake.MAX_BACKOFF_MS)
 
 
 def encode(job: Job) -> Message:
@@ -67,7 +75,11 @@ def encode(job: Job) -> Message:
         headers["rd-max-attempts"] = job.max_attempts
     if job.callback is not None:
         headers["rd-callback"] = job.callback
-    return Message(job.payload, headers, job.id, job.content_type, job.put_ms // 1000)
+    if job.backoff_ms is not None:
+        headers["rd-backoff"] = job.backoff_ms
+    if job.backoff_max_ms is not None:
+        headers["rd-backoff-max"] = job.backoff_max_ms
+    return Message(job.payload, headers, job.id, job.content_type, job.put_ms // 1000, job.reply_to)
 
 
 def decode(message: Message, *, topic: str, now_ms: int, random_hex: str) -> Job:
@@ -91,6 +103,9 @@ def decode(message: Message, *, topic: str, now_ms: int, random_hex: str) -> Job
         headers.attempt,
         headers.max_attempts,
         headers.callback,
+        headers.backoff_ms,
+        headers.backoff_max_ms,
+        message.reply_to,
     )
 
 

@@ -17,6 +17,7 @@ MAX_TTR_MS = ladder.DAY_MS
 MAX_NAME_BYTES = 200
 MAX_CALLBACK_BYTES = 2_000
 MAX_ATTEMPTS = 1_000_000
+MAX_BACKOFF_MS = 30 * ladder.DAY_MS
 _SHORT = 255  # what AMQP calls a short string, in bytes
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
 
@@ -53,6 +54,9 @@ def make_job(spec: JobSpec, *, now_ms: int, random_hex: str, bounds: Bounds) -> 
         1,
         _max_attempts(spec.max_attempts),
         _callback(spec.callback),
+        _backoff_ms(spec.backoff, "backoff"),
+        _backoff_ms(spec.backoff_max, "backoff_max"),
+        _reply_to(spec.reply_to),
     )
 
 
@@ -177,3 +181,20 @@ def _callback(url: str | None) -> str | None:
     if len(url.encode()) > MAX_CALLBACK_BYTES:
         raise InvalidJob(f"callback must be at most {MAX_CALLBACK_BYTES} bytes")
     return url
+
+
+def _backoff_ms(value: float | timedelta | None, what: str) -> int | None:
+    if value is None:
+        return None
+    backoff_ms = duration.milliseconds(value, what=what)
+    if not 0 <= backoff_ms <= MAX_BACKOFF_MS:
+        raise InvalidJob(f"{what} must be from 0 to 30 days, got {backoff_ms / 1000:g} s")
+    return backoff_ms
+
+
+def _reply_to(queue: str | None) -> str | None:
+    if queue is None:
+        return None
+    if not isinstance(queue, str) or not 0 < len(queue.encode()) <= _SHORT:
+        raise InvalidJob(f"reply_to must be the name of a queue, of 1 to {_SHORT} bytes")
+    return queue

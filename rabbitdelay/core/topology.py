@@ -32,6 +32,11 @@ UNLIMITED_DELIVERIES = 2_000_000_000
 SETTLING_MS = 6_000
 """How long a new queue is announced as not yet safe: the 3 s it needs, and time to make it."""
 
+RESPONSE_TTL_MS = 24 * ladder.HOUR_MS
+MAX_RESPONSES = 100_000
+REPLY_QUEUE_EXPIRES_MS = ladder.HOUR_MS
+"""How long the queue of a client's responses outlives the client."""
+
 QueueType = Literal["quorum", "classic"]
 Argument = str | int
 
@@ -143,6 +148,19 @@ class Topology:
         """The buried queue of a topic."""
         return f"{self.prefix}buried.{topic}"
 
+    @property
+    def responses_exchange(self) -> str:
+        """Where responses are routed by the name of the queue that they are for."""
+        return f"{self.prefix}responses"
+
+    def responses_queue(self, topic: str) -> str:
+        """The queue that keeps the responses of a topic, when it is set to keep them."""
+        return f"{self.prefix}responses.{topic}"
+
+    def reply_queue(self, client: str) -> str:
+        """The queue of the responses that one client waits for."""
+        return f"{self.prefix}replies.{client}"
+
     # Declarations, in the order they must be made
 
     def base(self) -> tuple[Declaration, ...]:
@@ -154,6 +172,8 @@ class Topology:
             *(self._exchange(name, "topic") for name in self._level_exchanges()),
             self._exchange(self.buried_exchange, "direct"),
             *self._passes(),
+            # No alternate exchange: a response that nobody waits for any more may go.
+            Exchange(self.responses_exchange, "direct"),
             Exchange(self.settling, "fanout"),
             Queue(self.settling, self._kept_arguments() | {"x-message-ttl": SETTLING_MS}),
             Binding(self.settling, self.settling, "queue", ""),
@@ -203,6 +223,14 @@ class Topology:
                 (Binding(self.ready_exchange, ready, "queue", key),),
             ),
         )
+
+    def responses(self, topic: str) -> Part:
+        """The queue that keeps the newest responses of a topic, each for a day."""
+        return self._responses(self.responses_queue(topic), {})
+
+    def replies(self, client: str) -> Part:
+        """The queue of the responses that one client waits for; it goes some time after it."""
+        return self._responses(self.reply_queue(client), {"x-expires": REPLY_QUEUE_EXPIRES_MS})
 
     def path(self, digits: ladder.Digits, topic: str) -> tuple[Part, ...]:
         """Everything a job passes through, in order: its hold queues, then its topic."""
@@ -255,6 +283,18 @@ class Topology:
             "x-delivery-limit": UNLIMITED_DELIVERIES,
             "x-queue-leader-locator": "balanced",
         }
+
+    def _responses(self, name: str, arguments: dict[str, Argument]) -> Part:
+        """A queue of responses: bounded, because nobody may ever look into it."""
+        bounds: dict[str, Argument] = {
+            "x-message-ttl": RESPONSE_TTL_MS,
+            "x-max-length": MAX_RESPONSES,
+            "x-overflow": "drop-head",
+        }
+        return Part(
+            Queue(name, self._kept_arguments() | bounds | arguments),
+            (Binding(self.responses_exchange, name, "queue", name),),
+        )
 
     def _safe_dead_lettering(self) -> dict[str, Argument]:
         """Dead-letter with confirms, and with leaders spread over the nodes.

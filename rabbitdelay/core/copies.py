@@ -1,0 +1,81 @@
+"""Copies: the messages that a job's message turns into when it is given back, buried or kicked.
+
+Two rules this file owns:
+
+1. A copy is a fresh message: nothing that brokers add on the way goes with it, whatever its putter
+   added does. What is not a job is carried along as it is.
+2. Why it failed is in its headers, bounded, where a person sees it in the management UI.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rabbitdelay.core.envelope import Message, fresh_headers
+from rabbitdelay.core.failure import Failure, bounded
+
+ERROR, ERROR_TYPE = "rd-error", "rd-error-type"
+REASON, BURIED = "rd-reason", "rd-buried"
+_OF_FAILURES = (ERROR, ERROR_TYPE, REASON, BURIED)
+
+
+@dataclass(frozen=True, slots=True)
+class Grave:
+    """What the headers of a buried message say."""
+
+    reason: str
+    buried_ms: int | None = None
+    """When, in milliseconds since 1970."""
+    error: str | None = None
+    error_type: str | None = None
+
+
+def again(message: Message, *, attempt: int, due_ms: int, failure: Failure | None) -> Message:
+    """The copy that is tried again."""
+    headers = fresh_headers(message.headers)
+    headers |= {"rd-attempt": attempt, "rd-due": due_ms} | _failure_headers(failure)
+    return replace(message, headers=headers)
+
+
+def buried(message: Message, *, reason: str, now_ms: int, failure: Failure | None) -> Message:
+    """The copy that is kept for a person."""
+    headers = fresh_headers(message.headers)
+    headers |= {REASON: bounded(reason), BURIED: now_ms} | _failure_headers(failure)
+    return replace(message, headers=headers)
+
+
+def kicked(message: Message, *, now_ms: int) -> Message:
+    """The copy of a buried message that is ready again: its id and body, and all its attempts."""
+    headers = fresh_headers(message.headers)
+    for name in _OF_FAILURES:
+        headers.pop(name, None)
+    return replace(message, headers=headers | {"rd-attempt": 1, "rd-due": now_ms})
+
+
+def read_grave(headers: Mapping[str, Any]) -> Grave:
+    """Why a message was buried: as our header says, or as the broker's own record does."""
+    reason, buried_ms = headers.get(REASON), headers.get(BURIED)
+    error, error_type = headers.get(ERROR), headers.get(ERROR_TYPE)
+    return Grave(
+        reason if isinstance(reason, str) else _brokers_reason(headers),
+        buried_ms if isinstance(buried_ms, int) else None,
+        error if isinstance(error, str) else None,
+        error_type if isinstance(error_type, str) else None,
+    )
+
+
+def _failure_headers(failure: Failure | None) -> dict[str, Any]:
+    return {} if failure is None else {ERROR: failure.text, ERROR_TYPE: failure.kind}
+
+
+_BROKERS_REASONS = {
+    "delivery_limit": "its consumers died with it until the broker's delivery limit",
+    "rejected": "a consumer rejected it",
+}
+
+
+def _brokers_reason(headers: Mapping[str, Any]) -> str:
+    deaths = headers.get("x-death")
+    newest = deaths[0] if isinstance(deaths, list) and deaths else None
+    reason = newest.get("reason") if isinstance(newest, Mapping) else None
+    return _BROKERS_REASONS.get(str(reason), f"dead-lettered: {reason}" if reason else "unknown")

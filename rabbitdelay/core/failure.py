@@ -1,0 +1,42 @@
+"""Failures: what went wrong with an attempt, as it goes into headers that people read."""
+
+from dataclasses import dataclass
+from typing import Self
+
+MAX_TEXT = 1_000
+"""How much of an error's text is kept: headers are shown whole in the management UI."""
+MAX_KIND = 100
+TIMEOUT = "Timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt failed."""
+
+    kind: str
+    """The type of the error; `Timeout` when the ttr passed."""
+    text: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """What an exception says of itself."""
+        return cls(bounded(type(error).__name__, MAX_KIND), bounded(str(error)))
+
+    @property
+    def is_timeout(self) -> bool:
+        """Whether the attempt was cut off, and may have had any effect."""
+        return self.kind == TIMEOUT
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}" if self.text else self.kind
+
+
+def timeout(ttr_ms: int) -> Failure:
+    """The failure of an attempt that was not settled within its ttr."""
+    return Failure(TIMEOUT, f"not settled within its ttr of {ttr_ms / 1000:g} s")
+
+
+def bounded(text: str, most: int = MAX_TEXT) -> str:
+    """The beginning of a text, as what AMQP and people can take."""
+    clean = text.encode(errors="replace").decode().replace("\x00", "�")
+    return clean if len(clean) <= most else f"{clean[: most - 1]}…"
