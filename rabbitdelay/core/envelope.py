@@ -20,6 +20,7 @@ from rabbitdelay.errors import InvalidJob, NotAJob
 from rabbitdelay.models import BYTES, DEFAULT_TTR_SECONDS, Job
 
 VERSION = 1
+MAX_TIME_S = (1 << 48) // 1000
 
 _BROKER_HEADERS = frozenset({"x-death", "x-delivery-count", "x-acquired-count", "CC", "BCC"})
 _BROKER_PREFIXES = ("x-first-death-", "x-last-death-", "x-opt-")
@@ -88,7 +89,7 @@ def decode(message: Message, *, topic: str, now_ms: int, random_hex: str) -> Job
     A message from somebody else with no headers of ours is a job that is due now.
     """
     headers = _read(message.headers)
-    timestamp_ms = None if message.timestamp_s is None else message.timestamp_s * 1000
+    timestamp_ms = _milliseconds(message.timestamp_s)
     put_ms = _first(headers.put_ms, timestamp_ms, now_ms)
     due_ms = _first(headers.due_ms, put_ms)
     return Job(
@@ -140,6 +141,11 @@ def _id(message: Message, due_ms: int, random_hex: str) -> str:
         return intake.check_id(message.message_id)
     except InvalidJob as error:
         raise NotAJob(f"message_id: {error}") from None
+
+
+def _milliseconds(timestamp_s: int | None) -> int | None:
+    """A timestamp, unless it is none that we could show: then it is as good as absent."""
+    return timestamp_s * 1000 if timestamp_s is not None and timestamp_s < MAX_TIME_S else None
 
 
 def _first(*values: int | None) -> int:

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.topology import Part
 from rabbitdelay.errors import BrokerBlocked, OutcomeUnknown
 from rabbitdelay.models import Job
 
@@ -21,11 +23,24 @@ FRESH_SECONDS = 1.0
 """A put that waited longer than this before it was sent goes with the rest of its delay."""
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a message goes that does not go down the ladder."""
+
+    exchange: str
+    routing_key: str
+    part: Part | None = None
+    """The queue that must be there for it; None when that is somebody else's."""
+
+
 @dataclass(slots=True)
 class Pending:
-    """A put on its way."""
+    """A message on its way: a put, a job that is given back or buried, or a response."""
 
     job: Job
+    message: Message
+    asked_ms: int
+    """The delay that was asked for."""
     put_at: float
     """When it was called."""
     deadline: float
@@ -34,6 +49,8 @@ class Pending:
     """Told once: with None when confirmed, else with the error."""
     position: int = 0
     """Its place among many that were put together."""
+    target: Target | None = None
+    """None when it goes down the ladder."""
     sent: bool = False
     """Whether it ever left this process: then it may have arrived."""
     safe_at: float = 0.0
@@ -51,10 +68,9 @@ class Pending:
         queues by the time that they are.
         """
         if self._delay_ms is None:
-            asked_ms = self.job.due_ms - self.job.put_ms
             waited = now - self.put_at
             late_ms = int(waited * 1000) if waited >= FRESH_SECONDS else 0
-            self._delay_ms = max(0, asked_ms - late_ms)
+            self._delay_ms = max(0, self.asked_ms - late_ms)
         return self._delay_ms
 
     def begin_again(self) -> None:
@@ -131,10 +147,10 @@ class Outbox:
         """Note that the broker did not take these; return them, to be added again later."""
         return self._pop(tag, multiple=multiple)
 
-    def returned(self, token: str) -> Pending | None:
+    def returned(self, message_id: str | None, token: str) -> Pending | None:
         """Note that the broker had nowhere to put this one; its confirm will mean nothing."""
         for tag, pending in self._sent.items():
-            if pending.job.token == token:
+            if pending.message.message_id == message_id and pending.job.token == token:
                 return self._sent.pop(tag)
         return None
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rabbitdelay.core import ladder
 from rabbitdelay.core.setup import SETTLE_SECONDS, Conversation, setup
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology import Part, Topology
 
 MOST_ROUTES = 10_000
 """How many delays are remembered; with more different ones, all are worked out anew."""
@@ -47,27 +47,35 @@ class Routes:
             route = self._routes[delay_ms] = self._make(delay_ms)
         return route
 
+    def parts(self, route: Route, topic: str) -> tuple[Part, ...]:
+        """Return everything that a job passes through on this way."""
+        return self._topology.path(route.digits, topic)
+
     def is_known(self, route: Route, topic: str) -> bool:
         """Whether everything that a job passes through is known to be there."""
+        if not (route.known and topic in self._topics) and self.are_made(self.parts(route, topic)):
+            route.known = True
+            self._topics.add(topic)
         return route.known and topic in self._topics
 
-    def set_up(self, route: Route, topic: str) -> Conversation:
+    def are_made(self, parts: Iterable[Part]) -> bool:
+        """Whether these queues are known to be there, with all that every namespace has."""
+        names = {part.queue.name for part in parts}
+        return bool(self._queues) and self._queues.issuperset(names)
+
+    def set_up(self, parts: Iterable[Part]) -> Conversation:
         """Make sure of what is not known yet: a conversation for the front to drive.
 
         It returns whether one of the queues may not have settled, for `learn`.
         """
-        path = self._topology.path(route.digits, topic)
-        parts = [part for part in path if part.queue.name not in self._queues]
+        missing = [part for part in parts if part.queue.name not in self._queues]
         with_base = not self._queues
-        return setup(self._topology, parts, with_base=with_base, may_declare=self._may_declare)
+        return setup(self._topology, missing, with_base=with_base, may_declare=self._may_declare)
 
-    def learn(self, route: Route, topic: str, *, unsettled: bool, now: float) -> None:
-        """Note that everything on this way is there, some of it perhaps made just now."""
-        path = self._topology.path(route.digits, topic)
-        new = {part.queue.name for part in path} - self._queues
+    def learn(self, parts: Iterable[Part], *, unsettled: bool, now: float) -> None:
+        """Note that these queues are there, some of them perhaps made just now."""
+        new = {part.queue.name for part in parts} - self._queues
         self._queues |= new
-        self._topics.add(topic)
-        route.known = True
         if unsettled:
             self._safe_at.update(dict.fromkeys(new, now + self._settle_seconds))
 
@@ -76,6 +84,10 @@ class Routes:
         if not self._safe_at:
             return 0.0
         return self._latest((self._topology.ready_queue(topic), *route.hold_queues))
+
+    def safe_at_queue(self, name: str) -> float:
+        """When this queue will have settled."""
+        return self._safe_at.get(name, 0.0)
 
     def forget_settled(self, now: float) -> None:
         """Stop counting what has settled by now."""
@@ -95,11 +107,9 @@ class Routes:
     def _make(self, delay_ms: int) -> Route:
         digits = ladder.to_digits(delay_ms)
         hold_queues = tuple(self._topology.hold_queue(hop) for hop in ladder.hops(digits))
-        known = bool(self._queues) and self._queues.issuperset(hold_queues)
         return Route(
             digits,
             self._topology.entrance(digits),
             ladder.routing_key(digits, ""),
             hold_queues,
-            known,
         )

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rabbitdelay import locate
-from rabbitdelay.core import intake
+from rabbitdelay.core import envelope, intake
 from rabbitdelay.core.outbox import Pending
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.setup import SETTLE_SECONDS
@@ -232,7 +232,11 @@ class Client:
                 "put was never sent: too many puts are waiting for the broker", sent=False
             )
         try:
-            pending = Pending(self._make_job(spec), time.monotonic(), deadline, resolved, position)
+            job = self._make_job(spec)
+            asked_ms, now = job.due_ms - job.put_ms, time.monotonic()
+            pending = Pending(
+                job, envelope.encode(job), asked_ms, now, deadline, resolved, position
+            )
             publisher.submit(pending)
         except BaseException:
             self._window.leave_unsent()

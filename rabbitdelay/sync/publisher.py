@@ -16,9 +16,10 @@ from pika.channel import Channel
 from pika.spec import BasicProperties
 
 from rabbitdelay.address import Address
-from rabbitdelay.core import envelope, frames, replies
-from rabbitdelay.core.outbox import Outbox, Pending, timeout_error
-from rabbitdelay.core.routes import Route, Routes
+from rabbitdelay.core import frames, replies
+from rabbitdelay.core.outbox import Outbox, Pending, Target, timeout_error
+from rabbitdelay.core.routes import Routes
+from rabbitdelay.core.topology import Part
 from rabbitdelay.errors import (
     BrokerUnreachable,
     ClientClosed,
@@ -187,7 +188,7 @@ class Publisher:
         """Resolve the puts that the broker will never take; the others go again."""
         limit = replies.largest_body_bytes(text)
         for pending in list(self._outbox):
-            if limit is not None and len(pending.job.payload) > limit:
+            if limit is not None and len(pending.message.body) > limit:
                 self._fail(pending, InvalidJob(f"the broker takes no body above {limit:,} bytes"))
             elif code == replies.ACCESS_REFUSED and pending.sent:
                 self._fail(pending, replies.channel_error(code, text))
@@ -208,7 +209,7 @@ class Publisher:
     def _take_in(self) -> None:
         while self._inbox:
             pending = self._inbox.popleft()
-            self._window.load(len(pending.job.payload))
+            self._window.load(len(pending.message.body))
             self._outbox.add(pending)
 
     def _flush(self) -> None:
@@ -227,35 +228,55 @@ class Publisher:
         return self._blocked is None and self._setting_up is None and not self._paused
 
     def _send(self, pending: Pending, channel_number: int, now: float) -> tuple[bytes, ...]:
-        """Return the frames of a put, or none when something must be made first."""
-        job = pending.job
-        route = self._routes.route(pending.delay_ms(now))
-        if not self._routes.is_known(route, job.topic):
-            self._set_up(pending, route)
+        """Return the frames of a message, or none when something must be made first."""
+        way = self._way(pending, now)
+        if way is None:
             return ()
-        self._outbox.sent(pending, self._routes.safe_at(route, job.topic))
-        key = route.key_prefix + job.topic
-        message = envelope.encode(job)
-        return (frames.publish(channel_number, route.exchange, key, message, self._frame_max),)
+        exchange, key, safe_at = way
+        self._outbox.sent(pending, safe_at)
+        message = pending.message
+        return (frames.publish(channel_number, exchange, key, message, self._frame_max),)
 
-    def _set_up(self, pending: Pending, route: Route) -> None:
+    def _way(self, pending: Pending, now: float) -> tuple[str, str, float] | None:
+        """Where it goes, and from when on it is safe there; None when that is yet to be made."""
+        if pending.target is not None:
+            return self._way_to(pending, pending.target)
+        topic, routes = pending.job.topic, self._routes
+        route = routes.route(pending.delay_ms(now))
+        if routes.is_known(route, topic):
+            return route.exchange, route.key_prefix + topic, routes.safe_at(route, topic)
+        self._set_up(pending, routes.parts(route, topic))
+        return None
+
+    def _way_to(self, pending: Pending, target: Target) -> tuple[str, str, float] | None:
+        part = target.part
+        if part is not None and not self._routes.are_made((part,)):
+            self._set_up(pending, (part,))
+            return None
+        safe_at = self._routes.safe_at_queue(part.queue.name) if part else 0.0
+        return target.exchange, target.routing_key, safe_at
+
+    def _set_up(self, pending: Pending, parts: Sequence[Part]) -> None:
         """Make what this put needs. Nothing is sent meanwhile: it is rare, and takes a moment."""
         assert self._connector.connection is not None
         self._outbox.put_back(pending)
         self._setting_up = pending
-        conversation = self._routes.set_up(route, pending.job.topic)
-        done = partial(self._set_up_done, pending, route)
-        SetupDriver(self._connector.connection, conversation, done).start()
+        done = partial(self._set_up_done, pending, parts)
+        SetupDriver(self._connector.connection, self._routes.set_up(parts), done).start()
 
-    def _set_up_done(self, pending: Pending, route: Route, result: bool | Exception) -> None:  # noqa: FBT001 - what the conversation returned
+    def _set_up_done(
+        self,
+        pending: Pending,
+        parts: Sequence[Part],
+        result: bool | Exception,  # noqa: FBT001 - what the conversation returned
+    ) -> None:
         if self._setting_up is not pending:
             return  # the connection was lost meanwhile
         self._setting_up = None
         if isinstance(result, Exception):
             self._fail(pending, result)
         else:
-            now = time.monotonic()
-            self._routes.learn(route, pending.job.topic, unsettled=result, now=now)
+            self._routes.learn(parts, unsettled=result, now=time.monotonic())
         self._connector.call_later(0, self._flush)
 
     def _pause(self) -> None:
@@ -284,7 +305,7 @@ class Publisher:
         _body: bytes,
     ) -> None:  # the confirm of a returned message follows, and means nothing
         token = (properties.headers or {}).get("rd-token", "")
-        if (pending := self._outbox.returned(token)) is not None:
+        if (pending := self._outbox.returned(properties.message_id, token)) is not None:
             self._routes.forget()
             self._fail(
                 pending,
@@ -305,7 +326,7 @@ class Publisher:
         for pending in done:
             pending.resolved = True
             pending.resolve(pending, error)
-        self._window.leave(len(done), sum(len(pending.job.payload) for pending in done))
+        self._window.leave(len(done), sum(len(pending.message.body) for pending in done))
         self._close_when_done()
 
     def _start_ticking(self) -> None:

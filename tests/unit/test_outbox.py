@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from rabbitdelay.core.envelope import encode
 from rabbitdelay.core.outbox import Outbox, Pending, timeout_error
 from rabbitdelay.errors import BrokerBlocked, OutcomeUnknown
 from rabbitdelay.models import Job
@@ -14,7 +15,7 @@ def pending(
     number: int = 0, *, delay_ms: int = 0, put_at: float = 0, deadline: float = 30
 ) -> Pending:
     job = Job("t", f"job-{number}", f"token-{number}", 0, delay_ms, 60_000, b"")
-    return Pending(job, put_at, deadline, lambda *_: None, number)
+    return Pending(job, encode(job), delay_ms, put_at, deadline, lambda *_: None, number)
 
 
 class Broker(RuleBasedStateMachine):
@@ -64,7 +65,8 @@ class Broker(RuleBasedStateMachine):
     @precondition(lambda self: self.on_channel)
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
-        item = self.outbox.returned(data.draw(st.sampled_from(self.on_channel)).job.token)
+        job = data.draw(st.sampled_from(self.on_channel)).job
+        item = self.outbox.returned(job.id, job.token)
         if item is not None:
             self.resolve([item], "returned")
 

@@ -50,8 +50,9 @@ def put_through(routes: Routes, broker: Broker, delay_ms: int, topic: str, now: 
     """Do what a front does for a put; return when it may be trusted."""
     route = routes.route(delay_ms)
     if not routes.is_known(route, topic):
-        unsettled = broker.talk(routes.set_up(route, topic))
-        routes.learn(route, topic, unsettled=unsettled, now=now)
+        parts = routes.parts(route, topic)
+        unsettled = broker.talk(routes.set_up(parts))
+        routes.learn(parts, unsettled=unsettled, now=now)
     return routes.safe_at(route, topic)
 
 

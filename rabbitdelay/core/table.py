@@ -1,0 +1,166 @@
+"""Tables: AMQP 0-9-1 field tables, which headers are, to bytes and back, without loss.
+
+A message that is given back or buried must carry what its putter wrote, of whatever type. pika
+cuts the fraction off a float, and a timestamp beyond the year 9999 ends the whole connection with
+an error: one such message in a ready queue would take a consumer down for ever.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - it is a class
+from types import NoneType
+from typing import Any, NamedTuple
+
+_LONG = Struct(">cq")
+_LONG_TEXT = Struct(">cI")
+_DOUBLE = Struct(">cd")
+_TIMESTAMP = Struct(">cQ")
+_DECIMAL = Struct(">cBi")
+_LENGTH = Struct(">I")
+
+TEXT_ERRORS = "surrogateescape"
+"""Text that is not UTF-8 keeps its bytes: it is refused as an id, and carried along unchanged."""
+
+
+class Undecodable(ValueError):
+    """Bytes that are no field table."""
+
+
+class Timestamp(NamedTuple):
+    """AMQP's timestamp: any 64 bits of seconds, few of which a datetime can hold."""
+
+    seconds: int
+
+
+class ScaledInteger(NamedTuple):
+    """AMQP's decimal: `unscaled` / 10 ** `scale`."""
+
+    scale: int
+    unscaled: int
+
+
+def encode(table: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a table, without its length."""
+    pieces: list[bytes] = []
+    for name, value in table.items():
+        pieces.append(short_text(name))
+        kind = type(value)
+        if kind is int:
+            pieces.append(_LONG.pack(b"l", value))
+        elif kind is str:
+            text = value.encode(errors=TEXT_ERRORS)
+            pieces.append(_LONG_TEXT.pack(b"S", len(text)) + text)
+        else:
+            pieces.append(_encode_value(value))
+    return b"".join(pieces)
+
+
+@lru_cache(maxsize=1024)
+def short_text(text: str) -> bytes:
+    """Return the bytes of a short string; for those that come again and again."""
+    encoded = text.encode(errors=TEXT_ERRORS)
+    return bytes((len(encoded),)) + encoded
+
+
+def _encode_value(value: object) -> bytes:
+    for kind, encoder in _ENCODERS.items():
+        if isinstance(value, kind):
+            return encoder(value)
+    raise TypeError(f"AMQP has no type for {type(value).__name__}")
+
+
+def _encode_array(values: Iterable[Any]) -> bytes:
+    return _sized(b"A", b"".join(map(_encode_value, values)))
+
+
+def _sized(kind: bytes, data: bytes) -> bytes:
+    return _LONG_TEXT.pack(kind, len(data)) + data
+
+
+_ENCODERS: dict[type, Callable[[Any], bytes]] = {
+    bool: lambda value: b"t" + bytes((value,)),  # before int, which it is
+    int: lambda value: _LONG.pack(b"l", value),
+    str: lambda value: _sized(b"S", value.encode(errors=TEXT_ERRORS)),
+    bytes: lambda value: _sized(b"x", value),
+    float: lambda value: _DOUBLE.pack(b"d", value),
+    NoneType: lambda _: b"V",
+    Timestamp: lambda value: _TIMESTAMP.pack(b"T", value.seconds),  # before tuple, which they are
+    ScaledInteger: lambda value: _DECIMAL.pack(b"D", value.scale, value.unscaled),
+    dict: lambda value: _sized(b"F", encode(value)),
+    list: _encode_array,
+    tuple: _encode_array,
+}
+
+
+def decode(data: bytes, start: int, end: int) -> dict[str, Any]:
+    """Return the table between two offsets, or raise Undecodable."""
+    table: dict[str, Any] = {}
+    offset = start
+    try:
+        while offset < end:
+            after = offset + 1 + data[offset]
+            name = _known_name(data[offset + 1 : after])
+            table[name], offset = _decode_value(data, after)
+    except (IndexError, StructError) as error:
+        raise Undecodable(f"headers: {error}") from None
+    if offset != end:
+        raise Undecodable("headers: a value is longer than the table")
+    return table
+
+
+@lru_cache(maxsize=1024)
+def _known_name(name: bytes) -> str:
+    return name.decode(errors=TEXT_ERRORS)
+
+
+def _decode_value(data: bytes, offset: int) -> tuple[Any, int]:
+    kind, start = data[offset], offset + 1
+    if kind == _TEXT:
+        (length,) = _LENGTH.unpack_from(data, start)
+        end = start + 4 + length
+        return data[start + 4 : end].decode(errors=TEXT_ERRORS), end
+    fixed = _FIXED.get(kind)
+    if fixed is not None:
+        struct, make = fixed
+        value = struct.unpack_from(data, start)
+        return (make(*value) if make else value[0]), start + struct.size
+    if kind == _VOID:
+        return None, start
+    return _decode_sized(data, kind, start)
+
+
+def _decode_sized(data: bytes, kind: int, start: int) -> tuple[Any, int]:
+    (length,) = _LENGTH.unpack_from(data, start)
+    begin, end = start + 4, start + 4 + length
+    if kind == _TABLE:
+        return decode(data, begin, end), end
+    if kind == _BYTES:
+        return data[begin:end], end
+    if kind != _ARRAY:
+        raise Undecodable(f"headers: no such type as {chr(kind)!r}")
+    items: list[Any] = []
+    while begin < end:
+        value, begin = _decode_value(data, begin)
+        items.append(value)
+    return items, end
+
+
+_TEXT, _VOID, _TABLE, _ARRAY, _BYTES = b"SVFAx"
+_FIXED: dict[int, tuple[Struct, Callable[..., Any] | None]] = {
+    ord("t"): (Struct(">?"), None),
+    ord("b"): (Struct(">b"), None),
+    ord("B"): (Struct(">B"), None),
+    ord("U"): (Struct(">h"), None),
+    ord("s"): (Struct(">h"), None),
+    ord("u"): (Struct(">H"), None),
+    ord("I"): (Struct(">i"), None),
+    ord("i"): (Struct(">I"), None),
+    ord("l"): (Struct(">q"), None),
+    ord("L"): (Struct(">q"), None),
+    ord("f"): (Struct(">f"), None),
+    ord("d"): (Struct(">d"), None),
+    ord("T"): (Struct(">Q"), Timestamp),
+    ord("D"): (Struct(">Bi"), ScaledInteger),
+}
+"""As RabbitMQ reads them: `L` and `l` are both signed, and `s` is a short."""
