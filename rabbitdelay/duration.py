@@ -39,6 +39,14 @@ def milliseconds(value: float | timedelta, *, what: str) -> int:
     return math.ceil(round(value * 1_000_000) / 1000)
 
 
+def seconds(value: float | timedelta, *, what: str) -> float:
+    """Return seconds or a timedelta as seconds, which must not be negative."""
+    result = milliseconds(value, what=what) / 1000
+    if result < 0:
+        raise InvalidJob(f"{what} must not be negative, not {result:g} s")
+    return result
+
+
 def parse(text: str, *, what: str) -> int:
     """Return `1h30m`, `250ms`, `1.5h` or a bare number of seconds as whole milliseconds."""
     compact = text.strip().replace(" ", "").lower()

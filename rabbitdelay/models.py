@@ -17,6 +17,11 @@ BYTES = "application/octet-stream"
 DEFAULT_TTR_SECONDS = 60
 
 
+def media_type(content_type: str) -> str:
+    """Return a content type without its parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """A job as asked for: the arguments of put, to be given to put_many.
@@ -97,10 +102,10 @@ class Job:
     @property
     def body(self) -> Any:  # noqa: ANN401 - whatever JSON holds
         """The body as it was given: parsed JSON, a str, or bytes."""
-        media_type = self.content_type.partition(";")[0].strip().lower()
-        if media_type == JSON:
+        kind = media_type(self.content_type)
+        if kind == JSON:
             return json.loads(self.payload)
-        return self.payload.decode() if media_type == "text/plain" else self.payload
+        return self.payload.decode() if kind == "text/plain" else self.payload
 
 
 def _duration(value: object) -> object:

@@ -7,16 +7,17 @@ Two rules this file owns:
 2. Why it failed is in its headers, bounded, where a person sees it in the management UI.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rabbitdelay.core.envelope import Message, fresh_headers
-from rabbitdelay.core.failure import Failure, bounded
+from rabbitdelay.core.failure import MAX_KIND, Failure, bounded
 
 ERROR, ERROR_TYPE = "rd-error", "rd-error-type"
 REASON, BURIED = "rd-reason", "rd-buried"
-_OF_FAILURES = (ERROR, ERROR_TYPE, REASON, BURIED)
+_OF_GRAVES = (REASON, BURIED)
+_OF_FAILURES = (ERROR, ERROR_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class Grave:
 
 def again(message: Message, *, attempt: int, due_ms: int, failure: Failure | None) -> Message:
     """The copy that is tried again."""
-    headers = fresh_headers(message.headers)
+    # Without its grave: a person may have moved it here by hand, in the management UI.
+    headers = _without(fresh_headers(message.headers), _OF_GRAVES)
     headers |= {"rd-attempt": attempt, "rd-due": due_ms} | _failure_headers(failure)
     return replace(message, headers=headers)
 
@@ -46,9 +48,7 @@ def buried(message: Message, *, reason: str, now_ms: int, failure: Failure | Non
 
 def kicked(message: Message, *, now_ms: int) -> Message:
     """The copy of a buried message that is ready again: its id and body, and all its attempts."""
-    headers = fresh_headers(message.headers)
-    for name in _OF_FAILURES:
-        headers.pop(name, None)
+    headers = _without(fresh_headers(message.headers), _OF_GRAVES + _OF_FAILURES)
     return replace(message, headers=headers | {"rd-attempt": 1, "rd-due": now_ms})
 
 
@@ -64,8 +64,14 @@ def read_grave(headers: Mapping[str, Any]) -> Grave:
     )
 
 
+def _without(headers: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in headers.items() if name not in names}
+
+
 def _failure_headers(failure: Failure | None) -> dict[str, Any]:
-    return {} if failure is None else {ERROR: failure.text, ERROR_TYPE: failure.kind}
+    if failure is None:
+        return {}
+    return {ERROR: bounded(failure.text), ERROR_TYPE: bounded(failure.kind, MAX_KIND)}
 
 
 _BROKERS_REASONS = {

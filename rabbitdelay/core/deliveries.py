@@ -19,6 +19,7 @@ _CONTENT = Struct(">HHQH")
 _SIZE_BYTES = 4
 _TIMESTAMP_BYTES = 8
 _HEADER_BYTES = 7
+_PROTOCOL_HEADER = ord("A")
 
 _DELIVER, _GET_OK, _GET_EMPTY = 60, 71, 72
 _EMPTY_MESSAGE = Message(b"", {})
@@ -81,6 +82,9 @@ class Deliveries:
         offset, size = 0, len(buffer)
         while size - offset >= _HEADER_BYTES:
             kind, channel, length = _FRAME.unpack_from(buffer, offset)
+            if kind == _PROTOCOL_HEADER:  # a broker of another version says so, and hangs up
+                yield Other(buffer[offset:])
+                return
             end = offset + _HEADER_BYTES + length + 1
             if end > size:
                 break

@@ -10,7 +10,7 @@ How to change it:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -108,6 +108,22 @@ def decode(message: Message, *, topic: str, now_ms: int, random_hex: str) -> Job
         headers.backoff_max_ms,
         message.reply_to,
     )
+
+
+def named(message: Message, job: Job) -> Message:
+    """Return a message that came without an id, with the id and the times that it was given."""
+    headers = {**message.headers, "rd-put": job.put_ms, "rd-due": job.due_ms}
+    return replace(message, message_id=job.id, headers=headers)
+
+
+def redeliveries(message: Message, *, redelivered: bool) -> int:
+    """Return how often the broker has counted a job as handed out before.
+
+    Quorum queues count; for others there is one flag. RabbitMQ 3.10 counts every return, and 4.3
+    only those by a consumer that died or rejected.
+    """
+    count = message.headers.get("x-delivery-count")
+    return count if isinstance(count, int) and count >= 0 else int(redelivered)
 
 
 def fresh_headers(headers: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> Self:
         """What an exception says of itself."""
-        return cls(bounded(type(error).__name__, MAX_KIND), bounded(str(error)))
+        return cls(bounded(type(error).__name__, MAX_KIND), bounded(_text(error)))
 
     @property
     def is_timeout(self) -> bool:
@@ -34,6 +34,13 @@ class Failure:
 def timeout(ttr_ms: int) -> Failure:
     """The failure of an attempt that was not settled within its ttr."""
     return Failure(TIMEOUT, f"not settled within its ttr of {ttr_ms / 1000:g} s")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as another:  # noqa: BLE001 - a handler's error may be of any make
+        return f"(its text cannot be read: {type(another).__name__})"
 
 
 def bounded(text: str, most: int = MAX_TEXT) -> str:

@@ -1,6 +1,7 @@
 """Intake: what the user passed becomes a Job, or a clear error, before anything is sent."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -69,6 +70,21 @@ def check_topic(topic: str) -> str:
     if not _TOPIC.fullmatch(topic):
         raise InvalidJob(f"topic {topic!r} may only have A-Z a-z 0-9 . _ -")
     return topic
+
+
+def check_topics(topics: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one or several topics, each once, or say why one of them cannot be one."""
+    names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+    if not names:
+        raise InvalidJob("say at least one topic")
+    return tuple(map(check_topic, names))
+
+
+def check_count(value: int, what: str, most: int) -> int:
+    """Return a count, or say why it cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidJob(f"{what} must be from 1 to {most:,}, not {value!r}")
+    return value
 
 
 def check_id(id: str) -> str:
@@ -168,9 +184,7 @@ def _ttr_ms(ttr: float | timedelta) -> int:
 def _max_attempts(value: int | None) -> int | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ATTEMPTS:
-        raise InvalidJob(f"max_attempts must be from 1 to {MAX_ATTEMPTS:,}, not {value!r}")
-    return value
+    return check_count(value, "max_attempts", MAX_ATTEMPTS)
 
 
 def _callback(url: str | None) -> str | None:

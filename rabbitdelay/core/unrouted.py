@@ -8,7 +8,7 @@ Two rules this file owns:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from rabbitdelay.core import intake, ladder
 from rabbitdelay.core.envelope import Message
@@ -62,13 +62,6 @@ class Choice:
     def takes(self, unrouted: Unrouted) -> bool:
         """Whether it is one of them."""
         return self.topic in (None, unrouted.topic) and self.id in (None, unrouted.id)
-
-
-class Chooser(Protocol):
-    """Which of them."""
-
-    def takes(self, unrouted: Unrouted) -> bool:
-        """Whether it is one of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,27 +5,33 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
-from rabbitdelay import locate
+from rabbitdelay import duration, locate
 from rabbitdelay.core import envelope, intake
 from rabbitdelay.core.outbox import Pending
+from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType, Topology
 from rabbitdelay.errors import ClientClosed, OutcomeUnknown, RabbitDelayError
 from rabbitdelay.models import DEFAULT_TTR_SECONDS, Job, JobSpec
 from rabbitdelay.sync.batch import Batch, OnConfirmed
+from rabbitdelay.sync.consumer import Consumer
+from rabbitdelay.sync.popping import MAX_AT_ONCE, Popper
 from rabbitdelay.sync.publisher import Publisher
 from rabbitdelay.sync.rescue import rescue_in_background
+from rabbitdelay.sync.reserved import ReservedJob, reserved_job
 from rabbitdelay.sync.window import Window
 
 WINDOW_BYTES = 64 * 1024 * 1024
+Wait = float | timedelta | None
+"""How long to wait: seconds or a timedelta; None is without a limit."""
 
 
 class Client:
@@ -44,6 +50,8 @@ class Client:
         max_body_bytes: The largest body that is taken.
         settle_seconds: How old a new queue must be before a put through it returns. Less
             than 3 risks the jobs in it when the broker is killed right then.
+        retry: How often a job that was popped is tried, and how long is waited in between, when
+            the job does not say so itself.
     """
 
     def __init__(
@@ -58,6 +66,7 @@ class Client:
         window: int = 2_000,
         max_body_bytes: int = intake.DEFAULT_MAX_BODY_BYTES,
         settle_seconds: float = SETTLE_SECONDS,
+        retry: RetryPolicy | None = None,
     ) -> None:
         self._addresses = locate.locate(url)
         self._topology = Topology(namespace, queue_type)
@@ -68,7 +77,9 @@ class Client:
         self._bounds = intake.Bounds(max_body_bytes)
         self._settle_seconds = settle_seconds
         self._closed = False
+        self._retry = retry or RetryPolicy()
         self._publisher: Publisher | None = None
+        self._popper: Popper | None = None
         self._begin_anew()
 
     def __enter__(self) -> Self:
@@ -194,12 +205,57 @@ class Client:
                 break
         return batch.wait()
 
+    @overload
+    def pop(
+        self, topics: str | Sequence[str], *, max: None = None, wait: Wait = 0
+    ) -> ReservedJob | None: ...
+
+    @overload
+    def pop(
+        self, topics: str | Sequence[str], *, max: int, wait: Wait = 0
+    ) -> list[ReservedJob]: ...
+
+    def pop(
+        self, topics: str | Sequence[str], *, max: int | None = None, wait: Wait = 0
+    ) -> ReservedJob | list[ReservedJob] | None:
+        """Take the next job of a topic, or of several, and hold it for at most its ttr.
+
+        It waits on the broker for at most `wait` seconds, without a limit when that is None, and
+        returns None when no job came. With `max` it returns a list of what is there, at most so
+        many, and waits for the first of them only.
+
+        Raises:
+            InvalidJob: A topic is none.
+            ConnectionFailed: There is no connection to the broker, and was none until the end.
+        """
+        names = intake.check_topics(topics)
+        most = 1 if max is None else intake.check_count(max, "max", MAX_AT_ONCE)
+        deadline = None if wait is None else time.monotonic() + duration.seconds(wait, what="wait")
+        popper = self._running_popper()
+        request = popper.pop(names, most, deadline)
+        try:
+            leases = request.future.result()
+        except BaseException:
+            popper.abandon(request)
+            raise
+        jobs = [reserved_job(lease, popper.consumer.holding) for lease in leases]
+        return jobs if max is not None else jobs[0] if jobs else None
+
     def close(self, timeout: float | None = None) -> None:
-        """Wait for what is on its way, at most `timeout` seconds, and close."""
+        """Wait for what is on its way, at most `timeout` seconds, and close.
+
+        Jobs that are still held go back to the broker.
+        """
         self._closed = True
+        flush_seconds = self._timeout if timeout is None else timeout
+        popper, self._popper = self._popper, None
         publisher, self._publisher = self._publisher, None
-        if publisher is not None and self._process_id == os.getpid():
-            publisher.close(self._timeout if timeout is None else timeout)
+        if self._process_id != os.getpid():
+            return
+        if popper is not None:
+            popper.consumer.close(flush_seconds)
+        if publisher is not None:
+            publisher.close(flush_seconds)
 
     # The way of a put
 
@@ -275,6 +331,35 @@ class Client:
                 self._publisher = publisher
             return self._publisher
 
+    def _running_popper(self) -> Popper:
+        popper = self._popper
+        return popper if popper is not None else self._start_popper()
+
+    def _start_popper(self) -> Popper:
+        publisher = self._running_publisher()
+        with self._lock:
+            if self._closed:
+                raise ClientClosed("the client is closed")
+            if self._popper is None:
+                retry = self._retry
+                popper = Popper(self._new_consumer(publisher, lambda _: retry))
+                try:
+                    popper.consumer.start(popper, self._connect_timeout)
+                except BaseException:
+                    popper.consumer.close(0)
+                    raise
+                weakref.finalize(self, popper.consumer.close_soon).atexit = False
+                self._popper = popper
+            return self._popper
+
+    def new_consumer(self, policy: Callable[[str], RetryPolicy]) -> Consumer:
+        """Return a consumer that gives back through this client; for workers."""
+        return self._new_consumer(self._running_publisher(), policy)
+
+    def _new_consumer(self, publisher: Publisher, policy: Callable[[str], RetryPolicy]) -> Consumer:
+        routes = self._new_routes()
+        return Consumer(self._addresses, self._topology, routes, publisher, policy)
+
     def _new_routes(self) -> Routes:
         return Routes(
             self._topology, may_declare=self._declare, settle_seconds=self._settle_seconds
@@ -292,6 +377,7 @@ class Client:
         self._lock = threading.Lock()
         self._window = Window(self._window_puts, WINDOW_BYTES)
         self._publisher = None
+        self._popper = None
 
     def _refuse_on_io_thread(self) -> None:
         if self._publisher is not None and self._publisher.on_own_thread:

@@ -3,6 +3,7 @@
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -12,7 +13,8 @@ from pika.connection import Connection, ConnectionParameters, SSLOptions
 
 from rabbitdelay.address import Address
 from rabbitdelay.core import backoff
-from rabbitdelay.errors import ConnectionFailed
+from rabbitdelay.core.deliveries import Deliveries, Delivery, GetEmpty, Other
+from rabbitdelay.errors import BrokerUnreachable, ConnectionFailed
 from rabbitdelay.sync import driver_errors
 
 logger = logging.getLogger("rabbitdelay")
@@ -21,8 +23,13 @@ logger = logging.getLogger("rabbitdelay")
 logging.getLogger("pika").addHandler(logging.NullHandler())
 
 
-class PublishingConnection(pika.SelectConnection):
-    """A SelectConnection that also sends frames that were encoded elsewhere."""
+OnInbound = Callable[[Delivery | GetEmpty], None]
+
+
+class FrameConnection(pika.SelectConnection):
+    """A SelectConnection that sends frames and reads deliveries past pika's own objects."""
+
+    _deliveries: Deliveries | None = None
 
     @property
     def frame_max(self) -> int:
@@ -31,14 +38,31 @@ class PublishingConnection(pika.SelectConnection):
         return self.params.frame_max
 
     def send_frames(self, data: bytes) -> None:
-        """Send whole frames. pika's channels keep no count of what is published on them."""
+        """Send whole frames. pika's channels keep no count of what is sent on them."""
         self._adapter_emit_data(data)
+
+    def read_deliveries(self, on_inbound: OnInbound, on_read: Callable[[], None]) -> None:
+        """Hand over messages; `on_read` is called after all that came at once."""
+        self._deliveries = Deliveries()
+        self._on_inbound = on_inbound
+        self._on_read = on_read
+
+    def _on_data_available(self, data_in: bytes) -> None:
+        if self._deliveries is None:
+            super()._on_data_available(data_in)
+            return
+        for found in self._deliveries.feed(data_in):
+            if isinstance(found, Other):
+                super()._on_data_available(found.frame)
+            else:
+                self._on_inbound(found)
+        self._on_read()
 
 
 class Owner(Protocol):
     """Who is told what happens to the connection, on the I/O thread."""
 
-    def connection_opened(self, connection: PublishingConnection) -> None:
+    def connection_opened(self, connection: FrameConnection) -> None:
         """There is a connection, with nothing on it yet."""
 
     def connection_failed(self, error: ConnectionFailed) -> None:
@@ -55,7 +79,7 @@ class Connector:
         for address in addresses:
             address.tls_context()  # a bad one is an error of the caller, at once
         self.loop = IOLoop()
-        self.connection: PublishingConnection | None = None
+        self.connection: FrameConnection | None = None
         self._addresses = addresses
         self._owner = owner
         self._attempts = 0
@@ -94,9 +118,13 @@ class Connector:
 
     # On the I/O thread
 
-    def call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run a function on the I/O thread after a while."""
-        self.loop.call_later(seconds, function)
+    def call_later(self, seconds: float, function: Callable[[], None]) -> object:
+        """Run a function on the I/O thread after a while; return what cancels it."""
+        return self.loop.call_later(seconds, function)
+
+    def cancel(self, timer: object) -> None:
+        """Do not run it after all."""
+        self.loop.remove_timeout(timer)  # type: ignore[arg-type] # its own handle, a private type
 
     def close(self) -> None:
         """Close the connection and end the thread."""
@@ -132,7 +160,7 @@ class Connector:
         except Exception as error:  # noqa: BLE001 - reported to whoever waits for the connection
             self._failed(error)
             return
-        self.connection = PublishingConnection(
+        self.connection = FrameConnection(
             parameters,
             on_open_callback=self._opened,
             on_open_error_callback=lambda _, error: self._failed(_exception(error)),
@@ -161,6 +189,43 @@ class Connector:
         logger.log(level, "%s; next attempt in %.1f s", ours, pause)
         self._owner.connection_failed(ours)
         self.loop.call_later(pause, self._connect)
+
+
+class FirstConnection:
+    """Whether there ever was a connection, for those who wait for the first one."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.made = False
+        self.error: ConnectionFailed | None = None
+        """What is in the way now; None when connected."""
+
+    def opened(self) -> bool:
+        """There is a connection; say whether it is one that came back."""
+        with self._changed:
+            came_back = self.made and self.error is not None
+            self.made, self.error = True, None
+            self._changed.notify_all()
+        return came_back
+
+    def failed(self, error: ConnectionFailed) -> None:
+        """An attempt failed, or the connection was lost."""
+        with self._changed:
+            self.error = error
+            self._changed.notify_all()
+
+    def wait(self, timeout: float) -> None:
+        """Wait for the first connection; raise what stands in its way."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            # At least one attempt, which has a timeout of its own.
+            self._changed.wait_for(lambda: self.made or self.error is not None)
+            while not self.made:
+                rest = deadline - time.monotonic()
+                hopeless = not isinstance(self.error, BrokerUnreachable)
+                if self.error is not None and (hopeless or rest <= 0):
+                    raise self.error
+                self._changed.wait(max(rest, 0))
 
 
 def connection_parameters(address: Address) -> ConnectionParameters:

@@ -4,7 +4,6 @@ Callers hand puts over with `submit`. Everything else happens on the I/O thread:
 is made, what can be sent is sent, and what is confirmed, refused or late is resolved.
 """
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,14 +20,13 @@ from rabbitdelay.core.outbox import Outbox, Pending, Target, timeout_error
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.topology import Part
 from rabbitdelay.errors import (
-    BrokerUnreachable,
     ClientClosed,
     ConnectionFailed,
     InvalidJob,
     JobRefused,
 )
 from rabbitdelay.sync import lifetime
-from rabbitdelay.sync.connection import Connector, PublishingConnection, logger
+from rabbitdelay.sync.connection import Connector, FirstConnection, FrameConnection, logger
 from rabbitdelay.sync.setup import SetupDriver
 from rabbitdelay.sync.window import Window
 
@@ -53,9 +51,7 @@ class Publisher:
         self._window = window
         self._inbox: deque[Pending] = deque()
         self._woken = False
-        self._state = threading.Condition()
-        self._connected_once = False
-        self._last_error: ConnectionFailed | None = None
+        self._first = FirstConnection()
         self._closed = False
         # Of the I/O thread alone:
         self._on_reconnected = on_reconnected
@@ -75,16 +71,7 @@ class Publisher:
         """Start, and wait for the first connection; raise what stands in its way."""
         lifetime.opened(self)
         self._connector.start()
-        deadline = time.monotonic() + connect_timeout
-        with self._state:
-            # At least one attempt, which has a timeout of its own.
-            self._state.wait_for(lambda: self._connected_once or self._last_error is not None)
-            while not self._connected_once:
-                rest = deadline - time.monotonic()
-                hopeless = not isinstance(self._last_error, BrokerUnreachable)
-                if self._last_error is not None and (hopeless or rest <= 0):
-                    raise self._last_error
-                self._state.wait(max(rest, 0))
+        self._first.wait(connect_timeout)
 
     def submit(self, pending: Pending) -> None:
         """Take a put; its `resolve` will be called on the I/O thread."""
@@ -95,6 +82,15 @@ class Publisher:
             self._woken = True
             if not self._connector.call(self._on_submit):
                 self._refuse_the_rest()
+
+    def submit_copy(self, pending: Pending) -> None:
+        """Take what a consumer gives back: it holds a job, and does not wait for room."""
+        self._window.enter_regardless()
+        try:
+            self.submit(pending)
+        except ClientClosed as error:
+            self._window.leave_unsent()
+            pending.resolve(pending, error)
 
     def close(self, flush_seconds: float) -> None:
         """Wait for what is on its way, then close. What is not confirmed by then is told so."""
@@ -120,7 +116,7 @@ class Publisher:
 
     # The connection comes and goes
 
-    def connection_opened(self, connection: PublishingConnection) -> None:
+    def connection_opened(self, connection: FrameConnection) -> None:
         """Open a channel for publishing."""
         connection.add_on_connection_blocked_callback(
             lambda _, frame: self._set_blocked(frame.method.reason)
@@ -133,9 +129,7 @@ class Publisher:
         """Keep what is not confirmed, to be sent again."""
         self._forget_channel()
         self._blocked = None
-        with self._state:
-            self._last_error = error
-            self._state.notify_all()
+        self._first.failed(error)
 
     def connection_closed(self) -> None:
         """Resolve whatever is left: the last thing on this thread, also when it fails."""
@@ -147,7 +141,7 @@ class Publisher:
     def _refuse_the_rest(self) -> None:
         self._take_in()
         for pending in list(self._outbox):
-            self._fail(pending, timeout_error(pending, self._blocked, self._last_error))
+            self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
 
     def _open_channel(self) -> None:
         connection = self._connector.connection
@@ -161,12 +155,8 @@ class Publisher:
 
     def _begin(self, channel: Channel) -> None:
         self._channel = channel
-        if self._last_error is not None and self._connected_once:
+        if self._first.opened():
             self._on_reconnected()
-        with self._state:
-            self._connected_once = True
-            self._last_error = None
-            self._state.notify_all()
         self._flush()
 
     def _forget_channel(self) -> None:
@@ -339,7 +329,7 @@ class Publisher:
         now = time.monotonic()
         self._resolve(self._outbox.settled(now))
         for pending in self._outbox.expire(now):
-            self._fail(pending, timeout_error(pending, self._blocked, self._last_error))
+            self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
         self._routes.forget_settled(now)
         self._start_ticking()
 
@@ -361,5 +351,5 @@ class Publisher:
             ids = ", ".join(pending.job.id for pending in unconfirmed[:10])
             logger.warning("closed with %d puts not confirmed: %s", len(unconfirmed), ids)
         for pending in unconfirmed:
-            self._fail(pending, timeout_error(pending, self._blocked, self._last_error))
+            self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
         self._connector.close()

@@ -1,0 +1,37 @@
+"""Bodies: a job's bytes as the type that its handler asks for."""
+
+import json
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from rabbitdelay.errors import NotAJob
+from rabbitdelay.models import JSON, Job, media_type
+
+Value = TypeVar("Value")
+
+
+def read(job: Job, adapter: TypeAdapter[Value]) -> Value:
+    """Return the body, validated, or raise NotAJob with the reason."""
+    try:
+        if media_type(job.content_type) == JSON:
+            return adapter.validate_json(job.payload)
+        return adapter.validate_python(plain(job))
+    except ValidationError as error:
+        raise NotAJob(f"body: {_first(error)}") from None
+
+
+def plain(job: Job) -> object:
+    """Return the body as its content type says, or raise NotAJob with the reason."""
+    try:
+        return job.body
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NotAJob(f"body is not {media_type(job.content_type)}: {error}") from None
+
+
+def _first(error: ValidationError) -> str:
+    """The first complaint, and where; the body itself is not repeated, it may be secret."""
+    complaint = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, complaint["loc"]))
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{place}: {complaint['msg']}{more}" if place else f"{complaint['msg']}{more}"

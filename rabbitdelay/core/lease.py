@@ -1,0 +1,233 @@
+"""Leases: who holds which job until when, and what is to be done with its message.
+
+Three rules this file owns:
+
+1. A lease ends once: the job is finished, or given back (released, buried, timed out), or lost
+   with its connection. Never two of them, never none.
+2. What is given back is acked only after the broker has confirmed its copy. Until then the lease
+   is *leaving*: nobody can finish it any more, and it is not gone.
+3. From the deadline on a finish is refused, whether or not anybody has called `expire` meanwhile.
+
+Times are seconds on a monotonic clock.
+"""
+
+import heapq
+import math
+from dataclasses import dataclass
+from enum import Enum
+from itertools import count
+
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.life import NEXT, Event, State
+from rabbitdelay.errors import LeaseLost
+from rabbitdelay.models import Job
+
+_SPARE_DEADLINES = 1_000
+"""So many deadlines of jobs that are settled may be kept: less work than to find them each time."""
+
+Identity = tuple[str, str, str, int]
+
+
+class Do(Enum):
+    """What is to be done with the message of a lease."""
+
+    NOTHING = "nothing"
+    """Its connection is gone, and the broker has given it to somebody else."""
+    ACK = "ack"
+    NACK = "nack"
+    """Give it back as it is: its copy could not be published."""
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A job that this process holds, unacked."""
+
+    job: Job
+    message: Message
+    """As it came: what is given back is a copy of it."""
+    channel: int
+    tag: int
+    received_ms: int = 0
+    """When its message came, in milliseconds since 1970."""
+    redeliveries: int = 0
+    """How often the broker has handed it out before, by its own count."""
+    state: State = State.READY
+    """READY while it is only prefetched: nobody works on it, and its ttr has not begun."""
+    deadline: float = math.inf
+    leaving: Event | None = None
+    """How it is being given back, while its copy is not confirmed."""
+    ended_by: Event | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """What tells this attempt from every other, in any process."""
+        return (self.job.topic, self.job.id, self.job.token, self.job.attempt)
+
+    @property
+    def lateness_ms(self) -> int:
+        """How long after its time it came; never negative, whatever the clocks say."""
+        return max(0, self.received_ms - self.job.due_ms)
+
+    @property
+    def was_reserved(self) -> bool:
+        """Whether it was ever handed out."""
+        return self.deadline != math.inf
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody here can settle it any more."""
+        return self.state is not State.RESERVED or self.leaving is not None
+
+
+class Leases:
+    """The leases of one connection after another."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[int, int], Lease] = {}
+        self._deadlines: list[tuple[float, int, Lease]] = []
+        self._order = count()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def held(self) -> list[Lease]:
+        """Everything that is held, handed out or not."""
+        return list(self._held.values())
+
+    def take(self, lease: Lease) -> None:
+        """Note a message that has come in; nobody works on it yet."""
+        self._held[lease.channel, lease.tag] = lease
+
+    def reserve(self, lease: Lease, now: float) -> None:
+        """Hand it out: its ttr begins."""
+        lease.state = self._after(lease, Event.POP)
+        self._set_deadline(lease, now + lease.job.ttr_ms / 1000)
+
+    def touch(self, lease: Lease, now: float) -> float:
+        """Let its ttr begin again; return the new deadline."""
+        self._after(lease, Event.TOUCH, now)
+        self._set_deadline(lease, now + lease.job.ttr_ms / 1000)
+        return lease.deadline
+
+    def finish(self, lease: Lease, now: float) -> Do:
+        """End it for good."""
+        self._end(lease, self._after(lease, Event.FINISH, now), Event.FINISH)
+        return Do.ACK
+
+    def leave(self, lease: Lease, event: Event, now: float) -> None:
+        """Begin to give it back by RELEASE or BURY; its copy is to be published."""
+        self._after(lease, event, now)
+        lease.leaving = event
+
+    def unread(self, lease: Lease) -> None:
+        """Begin to bury what was never handed out: it is no job."""
+        lease.state, lease.leaving = State.RESERVED, Event.BURY
+
+    def expire(self, now: float) -> list[Lease]:
+        """Begin to give back what has reached its deadline; a copy of each is to be published."""
+        expired: list[Lease] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, _, lease = heapq.heappop(self._deadlines)
+            if deadline == lease.deadline and not lease.is_over:
+                lease.leaving = Event.TIMEOUT
+                expired.append(lease)
+        return expired
+
+    def next_expiry(self) -> float | None:
+        """When to call `expire` next."""
+        while self._deadlines:
+            deadline, _, lease = self._deadlines[0]
+            if deadline == lease.deadline and not lease.is_over:
+                return deadline
+            heapq.heappop(self._deadlines)
+        return None
+
+    def copied(self, lease: Lease) -> Do:
+        """The copy of what is leaving was confirmed."""
+        return self._left(lease, Do.ACK)
+
+    def not_copied(self, lease: Lease) -> Do:
+        """The copy of what is leaving could not be published, or nobody knows."""
+        return self._left(lease, Do.NACK)
+
+    def hand_back(self, lease: Lease) -> Do:
+        """Give it back as it is, when nobody has worked on it or its worker stops."""
+        if (lease.channel, lease.tag) not in self._held or lease.leaving is not None:
+            return Do.NOTHING
+        self._end(lease, State.READY, Event.LOSE)
+        return Do.NACK
+
+    def lose(self, channel: int | None = None) -> list[Lease]:
+        """The connection, or one channel, is gone: the broker gives its jobs to somebody else."""
+        lost = [lease for lease in self._held.values() if channel in (None, lease.channel)]
+        for lease in lost:
+            self._end(lease, State.READY, Event.LOSE)
+        return lost
+
+    def adopt(self, lease: Lease, again: Lease) -> None:
+        """Go on with a lease that was lost, by its message that the broker handed out again.
+
+        Its deadline stays: whoever works on it has not become any faster.
+        """
+        lease.channel, lease.tag, lease.redeliveries = again.channel, again.tag, again.redeliveries
+        lease.state, lease.ended_by, lease.leaving = State.RESERVED, None, None
+        self._held[lease.channel, lease.tag] = lease
+        self._set_deadline(lease, lease.deadline)
+
+    # Pieces
+
+    def _after(self, lease: Lease, event: Event, now: float = -math.inf) -> State:
+        following = NEXT[lease.state][event]
+        if following is None or lease.leaving is not None or now >= lease.deadline:
+            raise LeaseLost(f"{event.value}: {_why(lease)}")
+        return following
+
+    def _left(self, lease: Lease, do: Do) -> Do:
+        event = lease.leaving
+        if event is None:
+            return Do.NOTHING  # the connection was lost meanwhile
+        following = NEXT[State.RESERVED][event]
+        assert following is not None
+        self._end(lease, following, event)
+        return do
+
+    def _end(self, lease: Lease, state: State, event: Event) -> None:
+        lease.state, lease.leaving, lease.ended_by = state, None, event
+        self._held.pop((lease.channel, lease.tag), None)
+
+    def _set_deadline(self, lease: Lease, deadline: float) -> None:
+        lease.deadline = deadline
+        if len(self._deadlines) > 2 * len(self._held) + _SPARE_DEADLINES:
+            self._forget_old_deadlines()
+        heapq.heappush(self._deadlines, (deadline, next(self._order), lease))
+
+    def _forget_old_deadlines(self) -> None:
+        """Let go of jobs that were settled long before their deadlines."""
+        self._deadlines = [
+            entry
+            for entry in self._deadlines
+            if entry[0] == entry[2].deadline and self._has(entry[2])
+        ]
+        heapq.heapify(self._deadlines)
+
+    def _has(self, lease: Lease) -> bool:
+        return self._held.get((lease.channel, lease.tag)) is lease and not lease.is_over
+
+
+_WHY = {
+    Event.FINISH: "was finished before",
+    Event.RELEASE: "was released before",
+    Event.BURY: "was buried before",
+    Event.TIMEOUT: "was given back when its ttr had passed",
+    Event.LOSE: "went back to the broker when its connection was lost",
+}
+
+
+def _why(lease: Lease) -> str:
+    job = f"job {lease.job.id} ({lease.job.topic})"
+    event = lease.leaving or lease.ended_by
+    if event is not None:
+        return f"{job} {_WHY[event]}"
+    if lease.state is State.RESERVED:
+        return f"{job} {_WHY[Event.TIMEOUT]}"
+    return f"{job} is {lease.state.value}"

@@ -1,0 +1,129 @@
+"""The tally: what a worker has done, counted, and how late its jobs were.
+
+It is added to on the I/O thread, for each job: adding does not sort, search or grow. Looking is
+dear, and may be done from any thread: it reads, and may miss what is added in that instant.
+
+Times are seconds on a monotonic clock.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+KEPT_LATENESSES = 2_000
+"""Percentiles are of the last so many jobs that were finished."""
+RATE_SECONDS = 10
+"""The rate is of the last so many seconds, and of the one that has begun."""
+_BUCKETS = RATE_SECONDS + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A tally as it was at one moment."""
+
+    finished: int
+    released: int
+    """Given back to be tried again, timeouts included."""
+    buried: int
+    """Given up on, timeouts included."""
+    timed_out: int
+    """Cut off at their ttr. Each of them is counted as released or buried as well."""
+    lost: int
+    """Leases that were lost with their connection: the broker has given those jobs back."""
+    refused_late: int
+    """Finishes that came after their lease had ended, and were refused."""
+    finished_per_second: float
+    lateness_p50_ms: float
+    lateness_p99_ms: float
+
+
+class Tally:
+    """Counts what one worker does."""
+
+    __slots__ = (
+        *("_began", "_second", "_per_second", "_latenesses_ms"),
+        *("_finished", "_released", "_buried", "_timed_out", "_lost", "_refused_late"),
+    )
+
+    def __init__(self, now: float) -> None:
+        self._began = now
+        self._second = int(now)
+        self._per_second = [0] * _BUCKETS
+        self._latenesses_ms = [0.0] * KEPT_LATENESSES
+        self._finished = self._released = self._buried = 0
+        self._timed_out = self._lost = self._refused_late = 0
+
+    # Adding
+
+    def finished(self, lateness_ms: float, now: float) -> None:
+        """Count a job that was finished, and how long after its time it had been received."""
+        second = int(now)
+        if second > self._second:
+            self._begin_second(second)
+        self._per_second[second % _BUCKETS] += 1
+        self._latenesses_ms[self._finished % KEPT_LATENESSES] = lateness_ms
+        self._finished += 1
+
+    def released(self) -> None:
+        """Count a job that was given back to be tried again."""
+        self._released += 1
+
+    def buried(self) -> None:
+        """Count a job that was given up on."""
+        self._buried += 1
+
+    def timed_out(self) -> None:
+        """Count a job whose ttr has passed; what became of it is counted besides."""
+        self._timed_out += 1
+
+    def lost(self, leases: int = 1) -> None:
+        """Count leases that were lost with their connection."""
+        self._lost += leases
+
+    def refused_late(self) -> None:
+        """Count a finish that came after its lease had ended."""
+        self._refused_late += 1
+
+    # Looking
+
+    def percentile_ms(self, percent: float) -> float:
+        """The lateness that so many percent of the last jobs did not exceed."""
+        return percentile(self._ordered_ms(), percent)
+
+    def rate(self, now: float) -> float:
+        """How many jobs were finished per second lately."""
+        latest = max(int(now), self._second)
+        seconds = range(latest - RATE_SECONDS, self._second + 1)
+        count = sum(self._per_second[second % _BUCKETS] for second in seconds)
+        return count / max(1.0, now - max(self._began, seconds.start))
+
+    def snapshot(self, now: float) -> Snapshot:
+        """Everything, as it is now."""
+        ordered_ms = self._ordered_ms()
+        return Snapshot(
+            self._finished,
+            self._released,
+            self._buried,
+            self._timed_out,
+            self._lost,
+            self._refused_late,
+            self.rate(now),
+            percentile(ordered_ms, 50),
+            percentile(ordered_ms, 99),
+        )
+
+    def _ordered_ms(self) -> list[float]:
+        return sorted(self._latenesses_ms[: self._finished])
+
+    def _begin_second(self, second: int) -> None:
+        """Empty the buckets of the seconds that have begun since the last one was."""
+        for skipped in range(max(self._second, second - _BUCKETS) + 1, second + 1):
+            self._per_second[skipped % _BUCKETS] = 0
+        self._second = second
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The nearest rank; 0 of nothing."""
+    if not ordered:
+        return 0.0
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]

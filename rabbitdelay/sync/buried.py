@@ -1,0 +1,49 @@
+"""The buried queue of a topic: looking into it, kicking its jobs, and dropping them."""
+
+from pika import BlockingConnection
+
+from rabbitdelay.core import buried, copies
+from rabbitdelay.core.buried import Buried
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.sync.parked import Chooser, Copy, OnTried, ParkedQueue, SentOn
+
+
+class BuriedQueue(ParkedQueue[Buried]):
+    """The queue of a topic's jobs that were given up on, over one connection."""
+
+    def __init__(
+        self,
+        connection: BlockingConnection,
+        topology: Topology,
+        topic: str,
+        settle_seconds: float = SETTLE_SECONDS,
+    ) -> None:
+        super().__init__(connection, topology, topology.buried_queue(topic), settle_seconds)
+        self._topic = topic
+
+    def kick(
+        self,
+        choice: Chooser[Buried],
+        *,
+        limit: int | None = None,
+        on_tried: OnTried[Buried] | None = None,
+    ) -> SentOn:
+        """Make them ready again, with all their attempts; a ready queue that is missing is made.
+
+        `on_tried` is told of each, and whether it was kicked. What is no job is kicked too: a
+        consumer buries it again.
+        """
+        return self._send_on(choice, limit, on_tried)
+
+    def _read(self, exchange: str, routing_key: str, message: Message) -> Buried:
+        del exchange, routing_key  # whatever way it came, it is of this topic
+        return Buried(self._topic, message)
+
+    def _copy(self, found: Buried, now_ms: int) -> Copy:
+        kicked = copies.kicked(found.message, now_ms=now_ms)
+        return Copy(buried.way_back(self._topology, found.topic), kicked.headers)
+
+    def _why_missing(self) -> str:
+        return f"nothing was ever put to topic {self._topic} in {self._topology.namespace}"

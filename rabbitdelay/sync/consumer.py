@@ -1,0 +1,328 @@
+"""The consumer: one connection on which jobs come in and are settled, with its I/O thread.
+
+Deliveries go to whoever opened the channel that they come on. What settles them is collected and
+sent as one piece: by then a busy worker has more than one.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol
+
+from pika import exceptions as pika_errors
+from pika.channel import Channel
+
+from rabbitdelay.address import Address
+from rabbitdelay.core import envelope, frames
+from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.intake import RANDOM_HEX_DIGITS
+from rabbitdelay.core.lease import Do, Lease
+from rabbitdelay.core.retry import RetryPolicy
+from rabbitdelay.core.routes import Routes
+from rabbitdelay.core.topology import Part, Topology
+from rabbitdelay.errors import ConnectionFailed, NotAJob
+from rabbitdelay.models import Job
+from rabbitdelay.sync import driver_errors, lifetime
+from rabbitdelay.sync.connection import Connector, FirstConnection, FrameConnection, logger
+from rabbitdelay.sync.holding import Holding, Outlet
+from rabbitdelay.sync.setup import SetupDriver
+
+COPY_TIMEOUT_SECONDS = 30.0
+"""How long a copy may take that is given back, before the message itself is given back instead."""
+OnInbound = Callable[[Delivery | GetEmpty], None]
+OnReady = Callable[[Exception | None], None]
+
+
+class User(Protocol):
+    """Who takes jobs over the connection; everything on the I/O thread."""
+
+    def connected(self) -> None:
+        """There is a connection, with nothing on it yet."""
+
+    def disconnected(self, error: ConnectionFailed, lost: Sequence[Lease]) -> None:
+        """It is gone, and these leases with it."""
+
+    def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
+        """The broker closed one channel, and these leases are gone with it."""
+
+    def expired(self, leases: Sequence[Lease]) -> None:
+        """These have reached their deadlines, and are being given back."""
+
+    def read(self) -> None:
+        """All that came at once has been handed over."""
+
+    def closed(self) -> None:
+        """The connection was closed on purpose: nothing will come any more."""
+
+
+class Consumer:
+    """One consuming connection, for one user."""
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        topology: Topology,
+        routes: Routes,
+        outlet: Outlet,
+        policy: Callable[[str], RetryPolicy],
+    ) -> None:
+        self.topology = topology
+        self.holding = Holding(topology, outlet, self, policy, COPY_TIMEOUT_SECONDS)
+        self.first = FirstConnection()
+        self._connector = Connector(addresses, "rabbitdelay-consumer", self)
+        self._closed = False
+        # Under the holding's lock:
+        self._outbound: list[tuple[int, bytes]] = []
+        self._woken = False
+        # Of the I/O thread alone:
+        self._user: User | None = None
+        self._routes = routes
+        self._listeners: dict[int, OnInbound] = {}
+        self._timer_at: float | None = None
+        self._timer: object = None
+
+    # From any thread
+
+    def start(self, user: User, connect_timeout: float) -> None:
+        """Start, and wait for the first connection; raise what stands in its way."""
+        self._user = user
+        lifetime.opened(self)
+        self._connector.start()
+        self.first.wait(connect_timeout)
+
+    def call(self, function: Callable[[], None]) -> bool:
+        """Run a function on the I/O thread; False when that has ended."""
+        return self._connector.call(function)
+
+    @property
+    def on_own_thread(self) -> bool:
+        """Whether the caller is on the I/O thread, where nobody may wait."""
+        return self._connector.is_current_thread()
+
+    def close(self, flush_seconds: float) -> None:
+        """Give back what is held, wait for the copies that are on their way, and close."""
+        self.close_soon(flush_seconds)
+        if not self.on_own_thread:
+            self._connector.join(flush_seconds + 5)
+
+    def close_soon(self, flush_seconds: float = lifetime.EXIT_FLUSH_SECONDS) -> None:
+        """Close in the background."""
+        if not self._closed:
+            self._closed = True
+            deadline = time.monotonic() + flush_seconds
+            self._connector.call(partial(self._begin_close, deadline))
+
+    def abandon(self) -> None:
+        """In a forked child: forget the parent's connection without a word on it."""
+        self._closed = True
+        self._connector.abandon()
+
+    # For the holding, with its lock held, on any thread
+
+    def settle(self, lease: Lease, do: Do) -> None:
+        """Send soon what settles a message."""
+        if do is Do.NOTHING:
+            return
+        if do is Do.ACK:
+            frame = frames.ack(lease.channel, lease.tag)
+        else:
+            frame = frames.nack(lease.channel, lease.tag, requeue=True)
+        self._outbound.append((lease.channel, frame))
+        self._wake()
+
+    def schedule(self, at: float) -> None:
+        """See to it that deadlines are looked at by this time."""
+        if self._timer_at is None or at < self._timer_at:
+            self._timer_at = at
+            self._connector.call(self._set_timer)
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._connector.call(self.flush)
+
+    # For the user, on the I/O thread
+
+    def open_channel(self, opened: Callable[[Channel], None], on_inbound: OnInbound) -> None:
+        """Open a channel; what comes in on it goes to `on_inbound`."""
+        connection = self._connector.connection
+        if connection is None or not connection.is_open:
+            return  # whoever asked is told when there is a connection again
+
+        def ready(channel: Channel) -> None:
+            number = channel.channel_number
+            self._listeners[number] = on_inbound
+            channel.add_on_close_callback(self._channel_closed)
+            opened(channel)
+
+        connection.channel(on_open_callback=ready)
+
+    def make(self, parts: Iterable[Part], ready: OnReady) -> None:
+        """Make sure that these queues are there; a new one holds nothing that could be lost."""
+        connection, wanted = self._connector.connection, tuple(parts)
+        if connection is None or not connection.is_open:
+            return
+        if self._routes.are_made(wanted):
+            ready(None)
+            return
+
+        def made(result: bool | Exception) -> None:  # noqa: FBT001 - what the conversation returned
+            if not isinstance(result, Exception):
+                self._routes.learn(wanted, unsettled=result, now=time.monotonic())
+            ready(result if isinstance(result, Exception) else None)
+
+        SetupDriver(connection, self._routes.set_up(wanted), made).start()
+
+    def forget_made(self) -> None:
+        """What was there may be gone: look again before it is used."""
+        self._routes.forget()
+
+    def send(self, data: bytes) -> None:
+        """Send frames now."""
+        if self._connector.connection is not None and self._connector.connection.is_open:
+            self._connector.connection.send_frames(data)
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> object:
+        """Run a function on the I/O thread after a while; return what cancels it."""
+        return self._connector.call_later(seconds, function)
+
+    def cancel(self, timer: object) -> None:
+        """Do not run it after all."""
+        self._connector.cancel(timer)
+
+    def read_job(self, delivery: Delivery, topic: str) -> Lease | None:
+        """Return the job in a delivery, held and not handed out; what is none is buried."""
+        now_ms = time.time_ns() // 1_000_000
+        message = delivery.message
+        if delivery.problem is not None:
+            self._refuse(delivery, topic, now_ms, delivery.problem)
+            return None
+        random_hex = "" if message.message_id else secrets.token_hex(RANDOM_HEX_DIGITS // 4)
+        try:
+            job = envelope.decode(message, topic=topic, now_ms=now_ms, random_hex=random_hex)
+        except NotAJob as error:
+            self._refuse(delivery, topic, now_ms, str(error))
+            return None
+        if not message.message_id:
+            message = envelope.named(message, job)
+        lease = Lease(
+            job,
+            message,
+            delivery.channel,
+            delivery.tag,
+            now_ms,
+            envelope.redeliveries(message, redelivered=delivery.redelivered),
+        )
+        with self.holding.lock:
+            self.holding.leases.take(lease)
+        return lease
+
+    def flush(self) -> None:
+        """Send what was settled."""
+        with self.holding.lock:
+            self._woken = False
+            pieces, self._outbound = self._outbound, []
+        if pieces:
+            self.send(b"".join(frame for _, frame in pieces))
+
+    # The connection comes and goes
+
+    def connection_opened(self, connection: FrameConnection) -> None:
+        """Read deliveries from it, and let the user begin."""
+        connection.read_deliveries(self._inbound, self._read)
+        self.first.opened()
+        assert self._user is not None
+        self._user.connected()
+
+    def connection_failed(self, error: ConnectionFailed) -> None:
+        """Nothing that was held is held any more."""
+        self._routes.forget()
+        self._listeners.clear()
+        lost = self._lose(None)
+        self.first.failed(error)
+        assert self._user is not None
+        self._user.disconnected(error, lost)
+
+    def connection_closed(self) -> None:
+        """The last thing on this thread, also when it fails."""
+        self._closed = True
+        lifetime.closed(self)
+        self._lose(None)
+        assert self._user is not None
+        self._user.closed()
+
+    def _channel_closed(self, channel: Channel, error: Exception) -> None:
+        number = channel.channel_number
+        self._listeners.pop(number, None)
+        if not isinstance(error, pika_errors.ChannelClosedByBroker):
+            return  # closed by us, or the whole connection goes
+        lost = self._lose(number)
+        assert self._user is not None
+        self._user.channel_lost(number, driver_errors.channel_error(error), lost)
+
+    def _lose(self, channel: int | None) -> list[Lease]:
+        """What is about to be sent belongs to what is gone."""
+        with self.holding.lock:
+            self._outbound = [
+                item for item in self._outbound if channel is not None and item[0] != channel
+            ]
+            return self.holding.lose(channel)
+
+    # What comes in
+
+    def _inbound(self, found: Delivery | GetEmpty) -> None:
+        listener = self._listeners.get(found.channel)
+        if listener is not None:
+            listener(found)
+
+    def _read(self) -> None:
+        if self._user is not None:
+            self._user.read()
+
+    def _refuse(self, delivery: Delivery, topic: str, now_ms: int, reason: str) -> None:
+        """Bury a message that is not a job: a copy with the reason, or the message itself."""
+        if delivery.problem is not None:
+            logger.warning("buried a message of topic %s: %s", topic, reason)
+            with self.holding.lock:
+                frame = frames.nack(delivery.channel, delivery.tag, requeue=False)
+                self._outbound.append((delivery.channel, frame))
+                self._wake()
+            return
+        job = Job(topic, delivery.message.message_id or "", "", now_ms, now_ms, 0, b"")
+        lease = Lease(job, delivery.message, delivery.channel, delivery.tag, now_ms)
+        self.holding.bury_unread(lease, f"not a job: {reason}")
+
+    # Deadlines
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self.cancel(self._timer)
+            self._timer = None
+        if self._timer_at is not None:
+            rest = max(0.0, self._timer_at - time.monotonic())
+            self._timer = self.call_later(rest, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        expired = self.holding.expire()
+        following = self.holding.next_expiry()
+        with self.holding.lock:
+            self._timer_at = following
+        self._set_timer()
+        if expired and self._user is not None:
+            self._user.expired(expired)
+
+    # Closing
+
+    def _begin_close(self, deadline: float) -> None:
+        self.holding.hand_back_all()
+        self._close_when_done(deadline)
+
+    def _close_when_done(self, deadline: float) -> None:
+        """Wait for the copies that are on their way: then their messages can be acked."""
+        self.flush()
+        if len(self.holding.leases) and time.monotonic() < deadline:
+            self._connector.call_later(0.02, partial(self._close_when_done, deadline))
+        else:
+            self._connector.close()

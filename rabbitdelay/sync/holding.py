@@ -1,0 +1,257 @@
+"""Holding: the jobs that a consumer holds, and what becomes of each of them.
+
+Any thread may settle a job. What is given back goes as a copy through the publisher, and the
+message that it came in is acked when the copy is confirmed: nothing is lost in between.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Protocol
+
+from rabbitdelay.core import copies, failure
+from rabbitdelay.core.failure import Failure
+from rabbitdelay.core.lease import Do, Identity, Lease, Leases
+from rabbitdelay.core.life import Event
+from rabbitdelay.core.outbox import Pending, Target
+from rabbitdelay.core.retry import Again, GiveUp, RetryPolicy
+from rabbitdelay.core.tally import Tally
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.errors import LeaseLost
+from rabbitdelay.models import Job
+from rabbitdelay.sync.connection import logger
+from rabbitdelay.sync.remembered import Remembered
+
+Fate = Again | GiveUp
+OnEnd = Callable[[], None]
+
+
+class Outlet(Protocol):
+    """Publishes what is given back, without ever waiting for room."""
+
+    def submit_copy(self, pending: Pending) -> None:
+        """Send it; its `resolve` will be called on another thread."""
+
+
+class Settler(Protocol):
+    """Sends what settles a message. It is called with the lock held, and must not wait."""
+
+    def settle(self, lease: Lease, do: Do) -> None:
+        """Send it soon."""
+
+    def schedule(self, at: float) -> None:
+        """See to it that `expire` is called at this time."""
+
+
+class Holding:
+    """The leases of one consumer."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        outlet: Outlet,
+        settler: Settler,
+        policy: Callable[[str], RetryPolicy],
+        copy_timeout: float,
+    ) -> None:
+        self.lock = threading.RLock()
+        """Held around every change of a lease and the frame that goes with it."""
+        self.leases = Leases()
+        self.tally = Tally(time.monotonic())
+        self.finished_before = Remembered()
+        self._topology = topology
+        self._outlet = outlet
+        self._settler = settler
+        self._policy = policy
+        self._copy_timeout = copy_timeout
+        self._on_end: dict[Lease, list[OnEnd]] = {}
+
+    # What the holder of a job may call, from any thread
+
+    def reserve(self, lease: Lease) -> None:
+        """Hand it out: its ttr begins."""
+        with self.lock:
+            self.leases.reserve(lease, time.monotonic())
+            self._settler.schedule(lease.deadline)
+
+    def finish(self, lease: Lease) -> None:
+        """It is done: ack it."""
+        now = time.monotonic()
+        with self.lock:
+            do = self._or_count(lambda: self.leases.finish(lease, now))
+            self.finished_before.add(lease.identity)
+            self._settler.settle(lease, do)
+            self.tally.finished(lease.lateness_ms, now)
+            if self._on_end:
+                self._on_end.pop(lease, None)
+
+    def touch(self, lease: Lease) -> float:
+        """Let its ttr begin again; return the new deadline."""
+        with self.lock:
+            deadline = self.leases.touch(lease, time.monotonic())
+            self._settler.schedule(deadline)
+            return deadline
+
+    def release(
+        self, lease: Lease, delay_ms: int | None = None, why: Failure | None = None
+    ) -> Future[Fate]:
+        """Give it back, after a delay or its backoff; when its attempts are used up, bury it."""
+        fate = self._policy(lease.job.topic).after(
+            lease.job,
+            random=random.random(),  # noqa: S311 - jitter
+            delay_ms=delay_ms,
+        )
+        event = Event.RELEASE if isinstance(fate, Again) else Event.BURY
+        return self._leave(lease, event, fate, why)
+
+    def bury(self, lease: Lease, reason: str, why: Failure | None = None) -> Future[Fate]:
+        """Give it up."""
+        return self._leave(lease, Event.BURY, GiveUp(reason), why)
+
+    def time_left(self, lease: Lease) -> float:
+        """How many seconds it may still be held; 0 when it is not held any more."""
+        return 0.0 if lease.is_over else max(0.0, lease.deadline - time.monotonic())
+
+    def on_end(self, lease: Lease, callback: OnEnd) -> None:
+        """Call it when the job is taken away; at once when it is not held any more."""
+        with self.lock:
+            if not lease.is_over:
+                self._on_end.setdefault(lease, []).append(callback)
+                return
+        callback()
+
+    # What the consumer calls, on its I/O thread
+
+    def expire(self) -> list[Lease]:
+        """Give back what has reached its deadline; return it."""
+        with self.lock:
+            expired = self.leases.expire(time.monotonic())
+        for lease in expired:
+            self.tally.timed_out()
+            self._time_out(lease)
+        return expired
+
+    def next_expiry(self) -> float | None:
+        """When to call `expire` next."""
+        with self.lock:
+            return self.leases.next_expiry()
+
+    def bury_unread(self, lease: Lease, reason: str) -> None:
+        """Bury what is not a job."""
+        logger.warning("buried a message of topic %s: %s", lease.job.topic, reason)
+        with self.lock:
+            self.leases.take(lease)
+            self.leases.unread(lease)
+        self._publish(lease, GiveUp(reason), None, Future())
+
+    def lose(self, channel: int | None = None) -> list[Lease]:
+        """The connection, or one channel of it, is gone, and with it these jobs."""
+        with self.lock:
+            lost = self.leases.lose(channel)
+        self.tally.lost(sum(lease.was_reserved for lease in lost))
+        for lease in lost:
+            self._tell(lease)
+        return lost
+
+    def is_finished(self, identity: Identity) -> bool:
+        """Whether this attempt was finished here, and only its ack was lost."""
+        return identity in self.finished_before
+
+    def hand_back(self, lease: Lease) -> None:
+        """Give it back as it is."""
+        with self.lock:
+            self._settler.settle(lease, self.leases.hand_back(lease))
+
+    def hand_back_all(self) -> int:
+        """Give back as it is whatever is still held; return how many."""
+        with self.lock:
+            held = [lease for lease in self.leases.held() if lease.leaving is None]
+            for lease in held:
+                self._settler.settle(lease, self.leases.hand_back(lease))
+        for lease in held:
+            self._tell(lease)
+        return len(held)
+
+    # Giving back
+
+    def _time_out(self, lease: Lease) -> None:
+        job = lease.job
+        why = failure.timeout(job.ttr_ms)
+        fate = self._policy(job.topic).after(
+            job,
+            random=random.random(),  # noqa: S311 - jitter
+            timed_out=True,
+        )
+        self._tell(lease)
+        self._publish(lease, fate, why, Future())
+
+    def _leave(self, lease: Lease, event: Event, fate: Fate, why: Failure | None) -> Future[Fate]:
+        with self.lock:
+            self._or_count(lambda: self.leases.leave(lease, event, time.monotonic()))
+        self._on_end.pop(lease, None)
+        future: Future[Fate] = Future()
+        self._publish(lease, fate, why, future)
+        return future
+
+    def _publish(self, lease: Lease, fate: Fate, why: Failure | None, future: Future[Fate]) -> None:
+        self._count(fate)
+        now, job = time.monotonic(), lease.job
+        deadline = now + self._copy_timeout
+        resolve = partial(self._copied, lease, fate, future)
+        now_ms = time.time_ns() // 1_000_000
+        if isinstance(fate, Again):
+            message = copies.again(
+                lease.message,
+                attempt=job.attempt + 1,
+                due_ms=now_ms + fate.delay_ms,
+                failure=why,
+            )
+            pending = Pending(job, message, fate.delay_ms, now, deadline, resolve)
+        else:
+            message = copies.buried(lease.message, reason=fate.reason, now_ms=now_ms, failure=why)
+            target = self._grave(job)
+            pending = Pending(job, message, 0, now, deadline, resolve, target=target)
+        self._outlet.submit_copy(pending)
+
+    def _grave(self, job: Job) -> Target:
+        buried, _ = self._topology.topic(job.topic)
+        return Target(self._topology.buried_exchange, job.topic, buried)
+
+    def _copied(
+        self,
+        lease: Lease,
+        fate: Fate,
+        future: Future[Fate],
+        _pending: Pending,
+        error: Exception | None,
+    ) -> None:
+        """The copy is confirmed, or it is not; on the publisher's thread."""
+        with self.lock:
+            do = self.leases.copied(lease) if error is None else self.leases.not_copied(lease)
+            self._settler.settle(lease, do)
+        if error is not None:
+            logger.warning("job %s was given back as it is: %s", lease.job.id, error)
+        future.set_result(fate)
+
+    # Pieces
+
+    def _count(self, fate: Fate) -> None:
+        if isinstance(fate, Again):
+            self.tally.released()
+        else:
+            self.tally.buried()
+
+    def _or_count(self, settle: Callable[[], object]) -> Do:
+        try:
+            do = settle()
+        except LeaseLost:
+            self.tally.refused_late()
+            raise
+        return do if isinstance(do, Do) else Do.NOTHING
+
+    def _tell(self, lease: Lease) -> None:
+        for callback in self._on_end.pop(lease, ()):
+            callback()
