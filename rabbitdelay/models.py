@@ -14,12 +14,21 @@ JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 BYTES = "application/octet-stream"
 
-DEFAULT_TTR_SECONDS = 60
+DEFAULT_TTR_MS = 60_000
+"""How long a consumer may hold a job when neither its putter nor its topic says so."""
 
 
 def media_type(content_type: str) -> str:
     """Return a content type without its parameters."""
     return content_type.partition(";")[0].strip().lower()
+
+
+def read_body(payload: bytes, content_type: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """Return bytes as what they are: parsed JSON, a str, or bytes."""
+    kind = media_type(content_type)
+    if kind == JSON:
+        return json.loads(payload)
+    return payload.decode() if kind == "text/plain" else payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +47,8 @@ class JobSpec:
     """How long to wait, in seconds or as a timedelta; at most 9 years. Rounded up."""
     at: datetime | None = None
     """When it is due, instead of a delay. Aware. A time that has passed means now."""
-    ttr: float | timedelta = DEFAULT_TTR_SECONDS
-    """How long one consumer may hold it: 1 s to 24 h."""
+    ttr: float | timedelta | None = None
+    """How long one consumer may hold it: 1 s to 24 h. The topic's if absent, else 60 s."""
     id: str | None = None
     """Its name, at most 200 bytes; generated when absent."""
     max_attempts: int | None = None
@@ -68,7 +77,8 @@ class Job:
     """When it was put, in milliseconds since 1970."""
     due_ms: int
     """When it is due, in milliseconds since 1970, by the putter's clock."""
-    ttr_ms: int
+    ttr_ms: int | None
+    """None when its putter left it to the topic."""
     payload: bytes = field(repr=False)
     """The body as it travels."""
     content_type: str = JSON
@@ -97,15 +107,12 @@ class Job:
     @property
     def ttr(self) -> timedelta:
         """How long one consumer may hold it."""
-        return timedelta(milliseconds=self.ttr_ms)
+        return timedelta(milliseconds=DEFAULT_TTR_MS if self.ttr_ms is None else self.ttr_ms)
 
     @property
     def body(self) -> Any:  # noqa: ANN401 - whatever JSON holds
         """The body as it was given: parsed JSON, a str, or bytes."""
-        kind = media_type(self.content_type)
-        if kind == JSON:
-            return json.loads(self.payload)
-        return self.payload.decode() if kind == "text/plain" else self.payload
+        return read_body(self.payload, self.content_type)
 
 
 def _duration(value: object) -> object:
@@ -133,7 +140,7 @@ class JobLine(BaseModel):
     body: Any = None
     delay: Duration = timedelta(0)
     at: AwareDatetime | None = None
-    ttr: Duration = timedelta(seconds=DEFAULT_TTR_SECONDS)
+    ttr: Duration | None = None
     id: str | None = None
     max_attempts: int | None = None
     callback: str | None = None

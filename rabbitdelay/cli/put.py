@@ -179,7 +179,7 @@ def _as_json(job: Job) -> dict[str, object]:
         "token": job.token,
         "put": moment(job.put_ms),
         "due": moment(job.due_ms),
-        "ttr_ms": job.ttr_ms,
+        "ttr_ms": duration.milliseconds(job.ttr, what="ttr"),
         "content_type": job.content_type,
         "max_attempts": job.max_attempts,
         "callback": job.callback,

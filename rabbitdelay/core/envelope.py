@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rabbitdelay.core import identity, intake
 from rabbitdelay.errors import InvalidJob, NotAJob
-from rabbitdelay.models import BYTES, DEFAULT_TTR_SECONDS, Job
+from rabbitdelay.models import BYTES, DEFAULT_TTR_MS, Job
 
 VERSION = 1
 MAX_TIME_S = (1 << 48) // 1000
@@ -51,9 +51,7 @@ class _Headers(BaseModel):
     version: int = Field(VERSION, alias="rd-version")
     put_ms: int | None = Field(None, alias="rd-put", ge=0, lt=1 << 48)
     due_ms: int | None = Field(None, alias="rd-due", ge=0, lt=1 << 48)
-    ttr_ms: int = Field(
-        DEFAULT_TTR_SECONDS * 1000, alias="rd-ttr", ge=intake.MIN_TTR_MS, le=intake.MAX_TTR_MS
-    )
+    ttr_ms: int | None = Field(None, alias="rd-ttr", ge=intake.MIN_TTR_MS, le=intake.MAX_TTR_MS)
     attempt: int = Field(1, alias="rd-attempt", ge=1)
     max_attempts: int | None = Field(None, alias="rd-max-attempts", ge=1)
     token: str = Field("", alias="rd-token", max_length=64)
@@ -68,10 +66,11 @@ def encode(job: Job) -> Message:
         "rd-version": VERSION,
         "rd-put": job.put_ms,
         "rd-due": job.due_ms,
-        "rd-ttr": job.ttr_ms,
         "rd-attempt": job.attempt,
         "rd-token": job.token,
     }
+    if job.ttr_ms is not None:
+        headers["rd-ttr"] = job.ttr_ms
     if job.max_attempts is not None:
         headers["rd-max-attempts"] = job.max_attempts
     if job.callback is not None:
@@ -83,7 +82,14 @@ def encode(job: Job) -> Message:
     return Message(job.payload, headers, job.id, job.content_type, job.put_ms // 1000, job.reply_to)
 
 
-def decode(message: Message, *, topic: str, now_ms: int, random_hex: str) -> Job:
+def decode(
+    message: Message,
+    *,
+    topic: str,
+    now_ms: int,
+    random_hex: str,
+    default_ttr_ms: int = DEFAULT_TTR_MS,
+) -> Job:
     """Return the job in a message, or raise NotAJob with the reason.
 
     A message from somebody else with no headers of ours is a job that is due now.
@@ -98,7 +104,7 @@ def decode(message: Message, *, topic: str, now_ms: int, random_hex: str) -> Job
         headers.token,
         put_ms,
         due_ms,
-        headers.ttr_ms,
+        default_ttr_ms if headers.ttr_ms is None else headers.ttr_ms,
         message.body,
         message.content_type or BYTES,
         headers.attempt,

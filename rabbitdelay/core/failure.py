@@ -1,6 +1,7 @@
 """Failures: what went wrong with an attempt, as it goes into headers that people read."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Self
 
 MAX_TEXT = 1_000
@@ -31,9 +32,9 @@ class Failure:
         return f"{self.kind}: {self.text}" if self.text else self.kind
 
 
-def timeout(ttr_ms: int) -> Failure:
+def timeout(ttr: timedelta) -> Failure:
     """The failure of an attempt that was not settled within its ttr."""
-    return Failure(TIMEOUT, f"not settled within its ttr of {ttr_ms / 1000:g} s")
+    return Failure(TIMEOUT, f"not settled within its ttr of {ttr.total_seconds():g} s")
 
 
 def _text(error: BaseException) -> str:

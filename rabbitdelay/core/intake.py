@@ -174,7 +174,12 @@ def _unix_ms(at: datetime) -> int:
     return duration.milliseconds(at.astimezone(UTC) - _EPOCH, what="at")
 
 
-def _ttr_ms(ttr: float | timedelta) -> int:
+def _ttr_ms(ttr: float | timedelta | None) -> int | None:
+    return None if ttr is None else check_ttr_ms(ttr)
+
+
+def check_ttr_ms(ttr: float | timedelta) -> int:
+    """Return a ttr in milliseconds, or say why it cannot be one."""
     ttr_ms = duration.milliseconds(ttr, what="ttr")
     if not MIN_TTR_MS <= ttr_ms <= MAX_TTR_MS:
         raise InvalidJob(f"ttr must be from 1 second to 24 hours, got {ttr_ms / 1000:g} s")

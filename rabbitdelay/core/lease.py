@@ -64,6 +64,11 @@ class Lease:
         return (self.job.topic, self.job.id, self.job.token, self.job.attempt)
 
     @property
+    def ttr_seconds(self) -> float:
+        """How long it may be held."""
+        return self.job.ttr.total_seconds()
+
+    @property
     def lateness_ms(self) -> int:
         """How long after its time it came; never negative, whatever the clocks say."""
         return max(0, self.received_ms - self.job.due_ms)
@@ -101,12 +106,12 @@ class Leases:
     def reserve(self, lease: Lease, now: float) -> None:
         """Hand it out: its ttr begins."""
         lease.state = self._after(lease, Event.POP)
-        self._set_deadline(lease, now + lease.job.ttr_ms / 1000)
+        self._set_deadline(lease, now + lease.ttr_seconds)
 
     def touch(self, lease: Lease, now: float) -> float:
         """Let its ttr begin again; return the new deadline."""
         self._after(lease, Event.TOUCH, now)
-        self._set_deadline(lease, now + lease.job.ttr_ms / 1000)
+        self._set_deadline(lease, now + lease.ttr_seconds)
         return lease.deadline
 
     def finish(self, lease: Lease, now: float) -> Do:
@@ -156,6 +161,10 @@ class Leases:
             return Do.NOTHING
         self._end(lease, State.READY, Event.LOSE)
         return Do.NACK
+
+    def forget(self, lease: Lease) -> None:
+        """Its message is settled by what came before it."""
+        self._held.pop((lease.channel, lease.tag), None)
 
     def lose(self, channel: int | None = None) -> list[Lease]:
         """The connection, or one channel, is gone: the broker gives its jobs to somebody else."""

@@ -68,7 +68,7 @@ class RetryPolicy:
         if delay_ms is not None:
             return Again(min(delay_ms, ladder.MAX_DELAY_MS))
         wait_ms = _jittered(self._backoff_ms(job), random)
-        least_ms = job.ttr_ms if timed_out else 0
+        least_ms = _milliseconds(job.ttr, "ttr") if timed_out else 0
         return Again(min(max(wait_ms, least_ms), self._longest_ms(job)))
 
     def _backoff_ms(self, job: Job) -> int:

@@ -20,7 +20,7 @@ from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType, Topology
 from rabbitdelay.errors import ClientClosed, OutcomeUnknown, RabbitDelayError
-from rabbitdelay.models import DEFAULT_TTR_SECONDS, Job, JobSpec
+from rabbitdelay.models import Job, JobSpec
 from rabbitdelay.sync.batch import Batch, OnConfirmed
 from rabbitdelay.sync.consumer import Consumer
 from rabbitdelay.sync.popping import MAX_AT_ONCE, Popper
@@ -114,7 +114,7 @@ class Client:
         *,
         delay: float | timedelta = 0,
         at: datetime | None = None,
-        ttr: float | timedelta = DEFAULT_TTR_SECONDS,
+        ttr: float | timedelta | None = None,
         id: str | None = None,
         max_attempts: int | None = None,
         callback: str | None = None,
@@ -153,7 +153,7 @@ class Client:
         *,
         delay: float | timedelta = 0,
         at: datetime | None = None,
-        ttr: float | timedelta = DEFAULT_TTR_SECONDS,
+        ttr: float | timedelta | None = None,
         id: str | None = None,
         max_attempts: int | None = None,
         callback: str | None = None,
@@ -364,6 +364,10 @@ class Client:
         return Routes(
             self._topology, may_declare=self._declare, settle_seconds=self._settle_seconds
         )
+
+    def rescue(self) -> None:
+        """Send on, in the background, jobs that the broker parked while it started."""
+        self._rescuer()()
 
     def _rescuer(self) -> Callable[[], None]:
         """What is done after a reconnect; it must not hold the client itself."""

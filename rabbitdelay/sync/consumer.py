@@ -22,7 +22,7 @@ from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.topology import Part, Topology
 from rabbitdelay.errors import ConnectionFailed, NotAJob
-from rabbitdelay.models import Job
+from rabbitdelay.models import DEFAULT_TTR_MS, Job
 from rabbitdelay.sync import driver_errors, lifetime
 from rabbitdelay.sync.connection import Connector, FirstConnection, FrameConnection, logger
 from rabbitdelay.sync.holding import Holding, Outlet
@@ -76,6 +76,8 @@ class Consumer:
         self._outbound: list[tuple[int, bytes]] = []
         self._woken = False
         # Of the I/O thread alone:
+        self.was_used = False
+        """Whether anything was ever consumed: then what fails is tried again."""
         self._user: User | None = None
         self._routes = routes
         self._listeners: dict[int, OnInbound] = {}
@@ -129,18 +131,19 @@ class Consumer:
         else:
             frame = frames.nack(lease.channel, lease.tag, requeue=True)
         self._outbound.append((lease.channel, frame))
-        self._wake()
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the I/O thread send what was settled, and go on."""
+        if not self._woken:
+            self._woken = True
+            self._connector.call(self._go_on)
 
     def schedule(self, at: float) -> None:
         """See to it that deadlines are looked at by this time."""
         if self._timer_at is None or at < self._timer_at:
             self._timer_at = at
             self._connector.call(self._set_timer)
-
-    def _wake(self) -> None:
-        if not self._woken:
-            self._woken = True
-            self._connector.call(self.flush)
 
     # For the user, on the I/O thread
 
@@ -191,7 +194,9 @@ class Consumer:
         """Do not run it after all."""
         self._connector.cancel(timer)
 
-    def read_job(self, delivery: Delivery, topic: str) -> Lease | None:
+    def read_job(
+        self, delivery: Delivery, topic: str, default_ttr_ms: int = DEFAULT_TTR_MS
+    ) -> Lease | None:
         """Return the job in a delivery, held and not handed out; what is none is buried."""
         now_ms = time.time_ns() // 1_000_000
         message = delivery.message
@@ -200,7 +205,13 @@ class Consumer:
             return None
         random_hex = "" if message.message_id else secrets.token_hex(RANDOM_HEX_DIGITS // 4)
         try:
-            job = envelope.decode(message, topic=topic, now_ms=now_ms, random_hex=random_hex)
+            job = envelope.decode(
+                message,
+                topic=topic,
+                now_ms=now_ms,
+                random_hex=random_hex,
+                default_ttr_ms=default_ttr_ms,
+            )
         except NotAJob as error:
             self._refuse(delivery, topic, now_ms, str(error))
             return None
@@ -217,6 +228,17 @@ class Consumer:
         with self.holding.lock:
             self.holding.leases.take(lease)
         return lease
+
+    def lose_channel(self, channel: Channel | None) -> None:
+        """A channel was closed here, with jobs unacked: the broker gives them to somebody else."""
+        if channel is not None:
+            self._listeners.pop(channel.channel_number, None)
+            self._lose(channel.channel_number)
+
+    def _go_on(self) -> None:
+        self.flush()
+        self._read()
+        self.flush()
 
     def flush(self) -> None:
         """Send what was settled."""
@@ -287,7 +309,7 @@ class Consumer:
             with self.holding.lock:
                 frame = frames.nack(delivery.channel, delivery.tag, requeue=False)
                 self._outbound.append((delivery.channel, frame))
-                self._wake()
+                self.wake()
             return
         job = Job(topic, delivery.message.message_id or "", "", now_ms, now_ms, 0, b"")
         lease = Lease(job, delivery.message, delivery.channel, delivery.tag, now_ms)

@@ -12,7 +12,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Protocol
 
-from rabbitdelay.core import copies, failure
+from rabbitdelay.core import copies, failure, responses
+from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.lease import Do, Identity, Lease, Leases
 from rabbitdelay.core.life import Event
@@ -81,8 +82,9 @@ class Holding:
         """It is done: ack it."""
         now = time.monotonic()
         with self.lock:
+            if lease.ended_by in (None, Event.LOSE):  # if lost, it need not run again here
+                self.finished_before.add(lease.identity)
             do = self._or_count(lambda: self.leases.finish(lease, now))
-            self.finished_before.add(lease.identity)
             self._settler.settle(lease, do)
             self.tally.finished(lease.lateness_ms, now)
             if self._on_end:
@@ -110,6 +112,19 @@ class Holding:
     def bury(self, lease: Lease, reason: str, why: Failure | None = None) -> Future[Fate]:
         """Give it up."""
         return self._leave(lease, Event.BURY, GiveUp(reason), why)
+
+    def publish(self, job: Job, message: Message, target: Target) -> Future[None]:
+        """Publish a response to a job; it is confirmed when the future is done."""
+        future: Future[None] = Future()
+
+        def resolve(_pending: Pending, error: Exception | None) -> None:
+            future.set_exception(error) if error is not None else future.set_result(None)
+
+        now = time.monotonic()
+        deadline = now + self._copy_timeout
+        pending = Pending(job, message, 0, now, deadline, resolve, target=target)
+        self._outlet.submit_copy(pending)
+        return future
 
     def time_left(self, lease: Lease) -> float:
         """How many seconds it may still be held; 0 when it is not held any more."""
@@ -160,6 +175,19 @@ class Holding:
         """Whether this attempt was finished here, and only its ack was lost."""
         return identity in self.finished_before
 
+    def ack(self, lease: Lease) -> None:
+        """It was finished here before, and only its ack was lost."""
+        with self.lock:
+            self.leases.forget(lease)
+            self._settler.settle(lease, Do.ACK)
+
+    def adopt(self, lease: Lease, again: Lease) -> None:
+        """Go on with a job that was lost with its connection, and has come back."""
+        with self.lock:
+            self.leases.forget(again)
+            self.leases.adopt(lease, again)
+            self._settler.schedule(lease.deadline)
+
     def hand_back(self, lease: Lease) -> None:
         """Give it back as it is."""
         with self.lock:
@@ -179,7 +207,7 @@ class Holding:
 
     def _time_out(self, lease: Lease) -> None:
         job = lease.job
-        why = failure.timeout(job.ttr_ms)
+        why = failure.timeout(job.ttr)
         fate = self._policy(job.topic).after(
             job,
             random=random.random(),  # noqa: S311 - jitter
@@ -214,7 +242,13 @@ class Holding:
             message = copies.buried(lease.message, reason=fate.reason, now_ms=now_ms, failure=why)
             target = self._grave(job)
             pending = Pending(job, message, 0, now, deadline, resolve, target=target)
+            if job.reply_to is not None:
+                self._tell_asker(job, responses.of_failure(job, fate.reason, why))
         self._outlet.submit_copy(pending)
+
+    def _tell_asker(self, job: Job, message: Message) -> None:
+        for target in responses.targets(self._topology, job, keep=False):
+            self.publish(job, message, target)
 
     def _grave(self, job: Job) -> Target:
         buried, _ = self._topology.topic(job.topic)

@@ -297,13 +297,7 @@ class Publisher:
         token = (properties.headers or {}).get("rd-token", "")
         if (pending := self._outbox.returned(properties.message_id, token)) is not None:
             self._routes.forget()
-            self._fail(
-                pending,
-                JobRefused(
-                    f"the broker has nowhere to put this job ({method.reply_text}): even the "
-                    "queue of what cannot be routed is missing; run `rabbitdelay topology apply`"
-                ),
-            )
+            self._fail(pending, _refusal(pending, method.reply_text))
 
     def _fail(self, pending: Pending, error: Exception) -> None:
         if not pending.resolved:
@@ -353,3 +347,12 @@ class Publisher:
         for pending in unconfirmed:
             self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
         self._connector.close()
+
+
+def _refusal(pending: Pending, text: str) -> JobRefused:
+    if pending.target is not None and pending.target.part is None:
+        return JobRefused(f"there is no queue {pending.target.routing_key} ({text})")
+    return JobRefused(
+        f"the broker has nowhere to put this job ({text}): even the queue of what cannot be "
+        "routed is missing; run `rabbitdelay topology apply`"
+    )

@@ -1,0 +1,148 @@
+"""Handlers: the functions that people write, and what is handed to each of their parameters.
+
+A parameter that is annotated with Job, or named `job`, gets the job. The other one, if there is
+one, gets the body: validated when it is annotated, as it is when it is not.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, get_type_hints
+
+from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+
+from rabbitdelay.core import body, intake
+from rabbitdelay.core.retry import RetryPolicy
+from rabbitdelay.errors import InvalidConfiguration, InvalidJob
+from rabbitdelay.models import Job
+
+Function = Callable[..., Any]
+_UNCHECKED = (Any, object, inspect.Parameter.empty)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What the parameters of a function are handed."""
+
+    body_name: str | None
+    body_adapter: TypeAdapter[Any] | None
+    """None when the body is handed over as it is."""
+    job_name: str | None
+
+    def arguments(self, job: Job) -> dict[str, Any]:
+        """Return what to call the function with, or raise NotAJob for a body that is not right."""
+        arguments: dict[str, Any] = {}
+        if self.body_name is not None:
+            adapter = self.body_adapter
+            value = body.plain(job) if adapter is None else body.read(job, adapter)
+            arguments[self.body_name] = value
+        if self.job_name is not None:
+            arguments[self.job_name] = job
+        return arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """What a worker does with the jobs of a topic."""
+
+    topic: str
+    function: Function
+    binding: Binding
+    policy: RetryPolicy
+    ttr_ms: int | None
+    """For jobs whose putter left it to the topic."""
+    concurrency: int | None
+    """How many of them at once; None is as many as the worker has room for."""
+    auto_touch: bool
+    """Whether the ttr is renewed for as long as the function runs."""
+    keep_responses: bool
+    is_async: bool
+    """Whether it is a coroutine function."""
+
+
+def make_handler(
+    topic: str,
+    function: Function,
+    *,
+    policy: RetryPolicy,
+    ttr: float | timedelta | None = None,
+    concurrency: int | None = None,
+    auto_touch: bool = False,
+    keep_responses: bool = False,
+) -> Handler:
+    """Return the handler of a topic, or say what is wrong with it."""
+    try:
+        name = intake.check_topic(topic)
+        ttr_ms = None if ttr is None else intake.check_ttr_ms(ttr)
+    except InvalidJob as error:
+        raise InvalidConfiguration(str(error)) from None
+    return Handler(
+        name,
+        function,
+        bind(function),
+        policy,
+        ttr_ms,
+        concurrency,
+        auto_touch,
+        keep_responses,
+        _is_async(function),
+    )
+
+
+def _is_async(function: Function) -> bool:
+    called = getattr(function, "__call__", None)  # noqa: B004 - not whether it can be called
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def bind(function: Function) -> Binding:
+    """Find out which parameter gets what."""
+    name = getattr(function, "__qualname__", repr(function))
+    parameters = _parameters(function, name)
+    hints = _hints(function, name)
+    jobs = [one.name for one in parameters if _is_job(one.name, hints.get(one.name))]
+    bodies = [one.name for one in parameters if one.name not in jobs]
+    if len(jobs) > 1 or len(bodies) > 1:
+        raise InvalidConfiguration(
+            f"handler {name} must take the body, the job or both, not "
+            f"({', '.join(one.name for one in parameters)}): annotate the job with Job"
+        )
+    body_name = bodies[0] if bodies else None
+    adapter = _adapter(hints.get(body_name), name) if body_name else None
+    return Binding(body_name, adapter, jobs[0] if jobs else None)
+
+
+def _parameters(function: Function, name: str) -> list[inspect.Parameter]:
+    """Those that must be given; what has a default of its own keeps it."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        raise InvalidConfiguration(f"handler {name} cannot be called with a job") from None
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    found = [one for one in signature.parameters.values() if one.kind not in variable]
+    if any(one.kind is inspect.Parameter.POSITIONAL_ONLY for one in found):
+        raise InvalidConfiguration(f"handler {name} must not have positional-only parameters")
+    return [one for one in found if one.default is inspect.Parameter.empty]
+
+
+def _hints(function: Function, name: str) -> dict[str, Any]:
+    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - its hints
+    try:
+        return get_type_hints(target)
+    except (NameError, TypeError) as error:
+        raise InvalidConfiguration(f"handler {name} has an unknown annotation: {error}") from None
+
+
+def _is_job(name: str, hint: object) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Job) if hint else name == "job"
+
+
+def _adapter(hint: Any, name: str) -> TypeAdapter[Any] | None:  # noqa: ANN401 - any annotation
+    if hint is None or hint in _UNCHECKED:
+        return None
+    try:
+        return TypeAdapter(hint)
+    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+        raise InvalidConfiguration(
+            f"handler {name}: pydantic cannot validate a body as {hint}: {error}"
+        ) from None

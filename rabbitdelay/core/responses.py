@@ -1,0 +1,74 @@
+"""Responses: a handler's return value as a message, and back."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rabbitdelay.core.copies import ERROR, ERROR_TYPE, REASON
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.failure import Failure, bounded
+from rabbitdelay.core.intake import encode_body
+from rabbitdelay.core.outbox import Target
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.errors import JobBuried
+from rabbitdelay.models import BYTES, JSON, Job, read_body
+
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+"""The broker's own limit: the handler has done its job, and a second bound would only lose it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a handler returned for a job."""
+
+    id: str
+    """Of the job."""
+    payload: bytes = field(repr=False)
+    content_type: str
+
+    @property
+    def body(self) -> Any:  # noqa: ANN401 - whatever JSON holds
+        """The value as it was returned: parsed JSON, a str, or bytes."""
+        return read_body(self.payload, self.content_type)
+
+
+def of_value(job: Job, value: object) -> Message:
+    """The response that carries a return value; InvalidJob when it is not JSON-able."""
+    payload, content_type = encode_body(value, None, MAX_RESPONSE_BYTES)
+    headers = {"rd-token": job.token, "rd-attempt": job.attempt}
+    return Message(payload, headers, job.id, content_type, correlation_id=job.id)
+
+
+def of_failure(job: Job, reason: str, failure: Failure | None = None) -> Message:
+    """The response that says that there will be none, and why."""
+    headers: dict[str, Any] = {
+        "rd-token": job.token,
+        "rd-attempt": job.attempt,
+        REASON: bounded(reason),
+    }
+    if failure is not None:
+        headers |= {ERROR: failure.text, ERROR_TYPE: failure.kind}
+    return Message(b"null", headers, job.id, JSON, correlation_id=job.id)
+
+
+def read(message: Message) -> Response | JobBuried:
+    """Return what came back for a job, or why nothing will."""
+    job_id = message.correlation_id or ""
+    reason, error = message.headers.get(REASON), message.headers.get(ERROR)
+    if reason is not None:
+        return JobBuried(f"no response of job {job_id}: {reason}{f': {error}' if error else ''}")
+    return Response(job_id, message.body, message.content_type or BYTES)
+
+
+def targets(topology: Topology, job: Job, *, keep: bool) -> list[Target]:
+    """Where the responses of a job go: to who asked for it, and to the queue that keeps them."""
+    found = [Target(*_address(topology, job.reply_to))] if job.reply_to is not None else []
+    if keep:
+        part = topology.responses(job.topic)
+        found.append(Target(topology.responses_exchange, part.queue.name, part))
+    return found
+
+
+def _address(topology: Topology, queue: str) -> tuple[str, str]:
+    """Our own queues have an exchange of ours; others are reached as AMQP's convention says."""
+    is_ours = queue.startswith(topology.prefix)
+    return (topology.responses_exchange if is_ours else "", queue)

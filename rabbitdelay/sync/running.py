@@ -1,0 +1,130 @@
+"""Running: one handler on one job, and what becomes of the job. On the threads of the pool."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from rabbitdelay.core import responses, verdict
+from rabbitdelay.core.handlers import Handler
+from rabbitdelay.core.life import Event
+from rabbitdelay.core.retry import Again
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.verdict import GiveUpNow
+from rabbitdelay.errors import InvalidJob, LeaseLost, RabbitDelayError
+from rabbitdelay.sync.dispatcher import End, Run, log_fields
+from rabbitdelay.sync.holding import Fate, Holding
+from rabbitdelay.sync.reserved import ReservedJob, reserved_job
+
+logger = logging.getLogger("rabbitdelay.worker")
+
+Call = Callable[[Handler, ReservedJob], Any]
+"""Calls a handler's function with a job, here or in another process."""
+Hook = Callable[..., Any]
+
+_SETTLED_BY_HANDLER = (Event.FINISH, Event.RELEASE, Event.BURY)
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What people put around handlers."""
+
+    before: list[Hook] = field(default_factory=list)
+    after: list[Hook] = field(default_factory=list)
+    on_error: list[Hook] = field(default_factory=list)
+
+
+class Runner:
+    """Runs handlers, and settles their jobs as they return or raise."""
+
+    def __init__(self, holding: Holding, topology: Topology, hooks: Hooks, call: Call) -> None:
+        self._holding = holding
+        self._topology = topology
+        self._hooks = hooks
+        self._call = call
+
+    def work(self, run: Run, end: End) -> None:
+        """Run the handler of a job that was handed out. Nothing that it does ends the thread."""
+        run.thread = threading.current_thread()
+        began = time.monotonic()
+        job = reserved_job(run.lease, self._holding)
+        try:
+            for hook in self._hooks.before:
+                hook(job)
+            value = self._call(run.handler, job)
+        except BaseException as error:  # noqa: BLE001 - a handler's SystemExit is its failure too
+            self._failed(run, job, error, end)
+        else:
+            self._returned(run, job, value, began, end)
+
+    def _returned(self, run: Run, job: ReservedJob, value: object, began: float, end: End) -> None:
+        lease = run.lease
+        if lease.ended_by in _SETTLED_BY_HANDLER:
+            end(run)
+            return
+        self._respond(run, job, value)
+        try:
+            end(run, lambda: self._holding.finish(lease))
+        except LeaseLost as error:
+            logger.warning("done, but too late: %s", error, extra=log_fields(lease))
+            return
+        if logger.isEnabledFor(logging.INFO):
+            took_ms = round((time.monotonic() - began) * 1000)
+            logger.info("finished", extra=log_fields(lease) | {"took_ms": took_ms})
+        for hook in self._hooks.after:
+            self._guarded(hook, job, value)
+
+    def _failed(self, run: Run, job: ReservedJob, error: BaseException, end: End) -> None:
+        for hook in self._hooks.on_error:
+            self._guarded(hook, job, error)
+        try:
+            if run.lease.ended_by not in _SETTLED_BY_HANDLER:
+                self._give_back(run, error)
+        except LeaseLost as late:
+            logger.warning("failed, and too late: %s", late, extra=log_fields(run.lease))
+        end(run)
+
+    def _give_back(self, run: Run, error: BaseException) -> None:
+        decision, lease = verdict.of(error), run.lease
+        fate: Future[Fate]
+        if isinstance(decision, GiveUpNow):
+            fate = self._holding.bury(lease, decision.reason, decision.failure)
+        else:
+            fate = self._holding.release(lease, decision.delay_ms, decision.failure)
+        fate.add_done_callback(lambda done: self._log_failed(run, error, done.result()))
+
+    def _respond(self, run: Run, job: ReservedJob, value: object) -> None:
+        """Publish what the handler returned, for whoever waits for it, before the job is acked."""
+        keep = run.handler.keep_responses and value is not None
+        if job.reply_to is None and not keep:
+            return
+        try:
+            message = responses.of_value(job, value)
+        except InvalidJob as error:
+            logger.warning("no response: %s", error, extra=log_fields(run.lease))
+            message = responses.of_failure(job, str(error))
+        for target in responses.targets(self._topology, job, keep=keep):
+            try:
+                self._holding.publish(job, message, target).result()
+            except RabbitDelayError as error:
+                logger.warning("nobody has the response: %s", error, extra=log_fields(run.lease))
+
+    @staticmethod
+    def _guarded(hook: Hook, *arguments: object) -> None:
+        try:
+            hook(*arguments)
+        except Exception:
+            logger.exception("a hook failed, which changes nothing")
+
+    @staticmethod
+    def _log_failed(run: Run, error: BaseException, fate: Fate) -> None:
+        fields = log_fields(run.lease) | {"error": str(error), "error_type": type(error).__name__}
+        if isinstance(fate, Again):
+            fields["retry_in_ms"] = fate.delay_ms
+            logger.warning("failed, and is tried again", exc_info=error, extra=fields)
+        else:
+            fields["reason"] = fate.reason
+            logger.error("failed, and is buried: %s", fate.reason, exc_info=error, extra=fields)

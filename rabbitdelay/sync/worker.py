@@ -1,0 +1,274 @@
+"""The worker: handlers for topics, run until it is told to stop."""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from types import FrameType
+from typing import Any, Literal, TypeVar
+
+from rabbitdelay.core import intake
+from rabbitdelay.core.handlers import Handler, make_handler
+from rabbitdelay.core.retry import (
+    DEFAULT_BACKOFF_MAX_SECONDS,
+    DEFAULT_BACKOFF_SECONDS,
+    DEFAULT_MAX_ATTEMPTS,
+    RetryPolicy,
+)
+from rabbitdelay.core.setup import SETTLE_SECONDS
+from rabbitdelay.core.tally import Snapshot
+from rabbitdelay.core.topology import QueueType
+from rabbitdelay.errors import InvalidConfiguration, RabbitDelayError, WorkerFailed
+from rabbitdelay.sync.calling import HereCaller
+from rabbitdelay.sync.client import Client
+from rabbitdelay.sync.dispatcher import Dispatcher
+from rabbitdelay.sync.pool import Pool
+from rabbitdelay.sync.popping import MAX_AT_ONCE
+from rabbitdelay.sync.running import Hooks, Runner
+
+logger = logging.getLogger("rabbitdelay.worker")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+PoolKind = Literal["thread", "process"]
+MAX_LOST_THREADS = 100
+"""With so many threads that do not come back, the process is beyond help."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStats:
+    """What a worker has done and does."""
+
+    counts: Snapshot
+    running: int
+    """Handlers at work."""
+    lost_threads: int
+    """Threads whose handler is still at work on a job that was taken from it."""
+
+
+class Worker:
+    """Runs a handler for each job of its topics.
+
+    Args:
+        url, namespace, declare, queue_type, settle_seconds: As for Client.
+        concurrency: How many handlers at once, of all topics together.
+        prefetch: How many jobs of a topic are held at once, running or not. Default: as many as
+            may run, so that no job waits here while another worker is idle.
+        pool: "thread", or "process" for handlers that may hang or crash: each runs in a process
+            of its own, which is killed at the ttr.
+        grace: How long handlers may take to finish when the worker is told to stop, in seconds.
+        connect_timeout: How long to wait for the first connection, in seconds.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        concurrency: int = 10,
+        prefetch: int | None = None,
+        pool: PoolKind = "thread",
+        grace: float | timedelta = 30.0,
+        namespace: str = "rabbitdelay",
+        declare: bool = True,
+        queue_type: QueueType = "quorum",
+        connect_timeout: float = 10.0,
+        settle_seconds: float = SETTLE_SECONDS,
+    ) -> None:
+        if pool not in ("thread", "process"):
+            raise InvalidConfiguration(f"pool must be 'thread' or 'process', not {pool!r}")
+        self._concurrency = _count(concurrency, "concurrency")
+        self._prefetch = None if prefetch is None else _count(prefetch, "prefetch")
+        self._pool_kind: PoolKind = pool
+        self._grace = timedelta(seconds=grace) if not isinstance(grace, timedelta) else grace
+        self._connect_timeout = connect_timeout
+        self._handlers: dict[str, Handler] = {}
+        self._hooks = Hooks()
+        self._stop = threading.Event()
+        self._stop_now = threading.Event()
+        self._dispatcher: Dispatcher | None = None
+        self._pool: Pool | None = None
+        self.client = Client(
+            url,
+            namespace=namespace,
+            declare=declare,
+            queue_type=queue_type,
+            connect_timeout=connect_timeout,
+            settle_seconds=settle_seconds,
+        )
+        """For handlers that put jobs."""
+
+    # What people say before it runs
+
+    def handler(
+        self,
+        topic: str,
+        *,
+        ttr: float | timedelta | None = None,
+        concurrency: int | None = None,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        backoff: float | timedelta = DEFAULT_BACKOFF_SECONDS,
+        backoff_max: float | timedelta = DEFAULT_BACKOFF_MAX_SECONDS,
+        auto_touch: bool = False,
+        keep_responses: bool = False,
+    ) -> Callable[[Function], Function]:
+        """Make a function the handler of a topic.
+
+        A parameter annotated with Job gets the job; the other one gets the body, validated when it
+        is annotated with a pydantic model. What the function returns is the job's response; what
+        it raises gives the job back, or buries it.
+
+        Args:
+            topic: The topic.
+            ttr: How long it may hold a job whose putter did not say so.
+            concurrency: How many jobs of this topic at once; the worker's if absent.
+            max_attempts: How often a job is tried that does not say so itself, then it is buried.
+            backoff: How long to wait before the second attempt; it doubles with each.
+            backoff_max: What backoff does not grow beyond.
+            auto_touch: Whether the ttr is renewed for as long as the function runs.
+            keep_responses: Whether its return values are kept in a queue of the topic's own.
+        """
+
+        def register(function: Function) -> Function:
+            if topic in self._handlers:
+                raise InvalidConfiguration(f"topic {topic} has a handler already")
+            self._handlers[topic] = make_handler(
+                topic,
+                function,
+                policy=RetryPolicy(max_attempts, backoff, backoff_max),
+                ttr=ttr,
+                concurrency=None if concurrency is None else _count(concurrency, "concurrency"),
+                auto_touch=auto_touch,
+                keep_responses=keep_responses,
+            )
+            return function
+
+        return register
+
+    def before(self, hook: Function) -> Function:
+        """Call this with each job before its handler; what it raises counts as the handler's."""
+        self._hooks.before.append(hook)
+        return hook
+
+    def after(self, hook: Function) -> Function:
+        """Call this with each job and its response, after it was finished."""
+        self._hooks.after.append(hook)
+        return hook
+
+    def on_error(self, hook: Function) -> Function:
+        """Call this with each job and the exception that its handler raised."""
+        self._hooks.on_error.append(hook)
+        return hook
+
+    # Running
+
+    def run(self, *, max_jobs: int | None = None, until_empty: bool = False) -> None:
+        """Run until SIGTERM, SIGINT or `stop`; then let handlers finish within the grace.
+
+        A second signal ends it at once. With `max_jobs` it ends after so many jobs, with
+        `until_empty` when no job of its topics is ready.
+
+        Raises:
+            WorkerFailed: Too many threads were lost to handlers that do not come back.
+            ConnectionFailed: There has been no connection to the broker yet.
+            TopologyError: A queue is missing, has other arguments, or may not be made.
+        """
+        if not self._handlers:
+            raise InvalidConfiguration("the worker has no handler: decorate one with .handler()")
+        with self._on_signals(), self.client, self._working(max_jobs, until_empty) as dispatcher:
+            self._watch(dispatcher)
+            self._let_finish(dispatcher)
+        if dispatcher.failure is not None:
+            raise dispatcher.failure
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Take nothing more, let handlers finish within the grace, and return from `run`."""
+        if at_once:
+            self._stop_now.set()
+        self._stop.set()
+
+    def stats(self) -> WorkerStats:
+        """What it has done so far, and does now."""
+        dispatcher, pool = self._dispatcher, self._pool
+        if dispatcher is None or pool is None:
+            raise RabbitDelayError("the worker does not run")
+        counts = dispatcher.holding.tally.snapshot(time.monotonic())
+        return WorkerStats(counts, dispatcher.running, pool.lost)
+
+    @contextmanager
+    def _working(self, max_jobs: int | None, until_empty: bool) -> Iterator[Dispatcher]:  # noqa: FBT001 - run's own
+        consumer = self.client.new_consumer(lambda topic: self._handlers[topic].policy)
+        pool = Pool(self._concurrency, "rabbitdelay-handler")
+        caller = HereCaller()
+        runner = Runner(consumer.holding, consumer.topology, self._hooks, caller)
+        dispatcher = Dispatcher(
+            consumer,
+            self._handlers,
+            concurrency=self._concurrency,
+            prefetch=self._prefetch,
+            pool=pool,
+            work=runner.work,
+            max_jobs=max_jobs,
+            until_empty=until_empty,
+        )
+        self._dispatcher, self._pool = dispatcher, pool
+        try:
+            consumer.start(dispatcher, self._connect_timeout)
+            self.client.rescue()
+            yield dispatcher
+        finally:
+            consumer.close(self._grace.total_seconds() if not self._stop_now.is_set() else 1.0)
+            pool.close()
+            caller.close()
+
+    def _watch(self, dispatcher: Dispatcher) -> None:
+        """Wait until it is to stop."""
+        topics = ", ".join(self._handlers)
+        logger.info("worker runs: %d at once of %s", self._concurrency, topics)
+        assert self._pool is not None
+        while not (self._stop.is_set() or dispatcher.is_done.is_set()):
+            self._stop.wait(0.1)
+            if self._pool.lost >= MAX_LOST_THREADS:
+                dispatcher.failure = WorkerFailed(
+                    f"{MAX_LOST_THREADS} handlers have not come back from jobs that were taken "
+                    'from them: give them timeouts, or use pool="process"'
+                )
+                return
+
+    def _let_finish(self, dispatcher: Dispatcher) -> None:
+        dispatcher.stop()
+        deadline = time.monotonic() + self._grace.total_seconds()
+        while time.monotonic() < deadline and not self._stop_now.is_set():
+            if dispatcher.is_idle.wait(0.05):
+                break
+        if not dispatcher.is_idle.is_set():
+            count = dispatcher.running
+            logger.warning("worker stops with %d jobs not done: they are given back", count)
+        else:
+            logger.info("worker stops")
+
+    @contextmanager
+    def _on_signals(self) -> Iterator[None]:
+        """Stop on SIGTERM and SIGINT; in any other thread than the first, signals cannot be had."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, self._signalled) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _signalled(self, _number: int, _frame: FrameType | None) -> None:
+        self.stop(at_once=self._stop.is_set())
+
+
+def _count(value: int, what: str) -> int:
+    try:
+        return intake.check_count(value, what, MAX_AT_ONCE)
+    except RabbitDelayError as error:
+        raise InvalidConfiguration(str(error)) from None

@@ -1,0 +1,261 @@
+"""Copies: what a job's message turns into is fresh, is the same job, and says why it failed."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbitdelay.core import copies, envelope, failure
+from rabbitdelay.core.copies import Grave, read_grave
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.failure import MAX_KIND, MAX_TEXT, Failure
+from rabbitdelay.models import Job
+
+NOW_MS = 1_794_845_600_000
+MOMENT = datetime(2026, 11, 16, 16, 13, 25, tzinfo=UTC)
+OF_THE_PUTTER = {"trace-id": "4bf92f", "x-tenant": 7, "x-shovelled": True}
+ANY_TEXT = st.text(st.characters(), max_size=3 * MAX_TEXT)  # lone surrogates and NUL as well
+FAILURES = st.none() | st.builds(Failure, ANY_TEXT, ANY_TEXT)
+TIME_MS = st.integers(0, (1 << 48) - 1)
+ATTEMPTS = st.integers(1, 1000)
+JOBS = st.builds(
+    Job,
+    topic=st.just("mail"),
+    id=st.just("mail-1"),
+    token=st.text("0123456789abcdef", min_size=16, max_size=16),
+    put_ms=TIME_MS,
+    due_ms=TIME_MS,
+    ttr_ms=st.integers(1_000, 86_400_000),
+    payload=st.binary(max_size=100),
+    attempt=ATTEMPTS,
+    max_attempts=st.none() | ATTEMPTS,
+    callback=st.none() | st.just("https://example.com/close"),
+    backoff_ms=st.none() | st.integers(0, 1_000),
+    backoff_max_ms=st.none() | st.integers(0, 1_000),
+    reply_to=st.none() | st.just("replies"),
+)
+
+
+def death(queue: str, reason: str, exchange: str, key: str) -> dict[str, Any]:
+    return {
+        "count": 1,
+        "exchange": f"rabbitdelay.v1.{exchange}",
+        "queue": f"rabbitdelay.v1.{queue}",
+        "reason": reason,
+        "routing-keys": [key],
+        "time": MOMENT,
+    }
+
+
+def buried_by_broker(reason: str) -> dict[str, dict[str, Any]]:
+    """What RabbitMQ 3.10.8 and 4.3.6 add to a job that they bury: recorded from their messages."""
+    key = "0.0.0.0.0.0.1.0.mail"
+    deaths = [
+        death("ready.mail", reason, "level.cs", key),
+        death("hold.100ms", "expired", "hold.100ms", key),
+    ]
+    first = {
+        "x-death": deaths,
+        "x-first-death-exchange": "rabbitdelay.v1.hold.100ms",
+        "x-first-death-queue": "rabbitdelay.v1.hold.100ms",
+        "x-first-death-reason": "expired",
+    }
+    last = {
+        "x-last-death-exchange": "rabbitdelay.v1.level.cs",
+        "x-last-death-queue": "rabbitdelay.v1.ready.mail",
+        "x-last-death-reason": reason,
+    }
+    return {
+        "3.10": {**first, "x-delivery-count": 0},
+        "4.3": {**first, **last, "x-delivery-count": 21, "x-acquired-count": 21},
+    }
+
+
+BROKER_HEADERS = buried_by_broker("delivery_limit")["4.3"]
+
+
+def travelled(job: Job) -> Message:
+    """A job's message as a consumer gets it: with a putter's own headers and the broker's."""
+    sent = envelope.encode(job)
+    headers = {**sent.headers, **OF_THE_PUTTER, **BROKER_HEADERS}
+    return Message(sent.body, headers, sent.message_id, sent.content_type, reply_to=sent.reply_to)
+
+
+def decode(message: Message) -> Job:
+    return envelope.decode(message, topic="mail", now_ms=0, random_hex="0" * 16)
+
+
+def is_fresh(message: Message) -> bool:
+    kept = OF_THE_PUTTER.items() <= message.headers.items()
+    return kept and not message.headers.keys() & BROKER_HEADERS.keys()
+
+
+@given(JOBS, ATTEMPTS, TIME_MS, FAILURES)
+def test_what_is_tried_again_is_the_same_job_with_another_attempt(
+    job: Job, attempt: int, due_ms: int, why: Failure | None
+) -> None:
+    copy = copies.again(travelled(job), attempt=attempt, due_ms=due_ms, failure=why)
+    assert is_fresh(copy)
+    back = decode(copy)
+    assert (back.attempt, back.due_ms) == (attempt, due_ms)
+    assert _without_attempt(back) == _without_attempt(job)
+
+
+@given(JOBS, ANY_TEXT, FAILURES)
+def test_what_is_buried_is_the_same_job_with_its_reason(
+    job: Job, reason: str, why: Failure | None
+) -> None:
+    copy = copies.buried(travelled(job), reason=reason, now_ms=NOW_MS, failure=why)
+    assert is_fresh(copy)
+    assert decode(copy) == job
+    grave = read_grave(copy.headers)
+    assert (grave.reason, grave.buried_ms) == (failure.bounded(reason), NOW_MS)
+    assert (grave.error is None) == (why is None)
+
+
+@given(JOBS, ANY_TEXT, FAILURES)
+def test_what_is_kicked_is_the_same_job_with_all_its_attempts(
+    job: Job, reason: str, why: Failure | None
+) -> None:
+    grave = copies.buried(travelled(job), reason=reason, now_ms=1, failure=why)
+    copy = copies.kicked(grave, now_ms=NOW_MS)
+    assert is_fresh(copy)
+    assert not {name for name in copy.headers if name.startswith(("rd-error", "rd-reason"))}
+    assert copies.BURIED not in copy.headers
+    back = decode(copy)
+    assert (back.attempt, back.due_ms) == (1, NOW_MS)
+    assert _without_attempt(back) == _without_attempt(job)
+
+
+@given(JOBS)
+def test_a_copy_leaves_the_message_that_is_held_as_it_is(job: Job) -> None:
+    held = travelled(job)
+    before = dict(held.headers)
+    copies.again(held, attempt=2, due_ms=0, failure=Failure("E", "text"))
+    copies.buried(held, reason="why", now_ms=0, failure=None)
+    copies.kicked(held, now_ms=0)
+    assert held.headers == before
+
+
+def test_what_the_putter_left_to_the_topic_is_still_left_to_it() -> None:
+    copy = copies.again(Message(b"", {}), attempt=2, due_ms=5, failure=None)
+    assert copy.headers == {"rd-attempt": 2, "rd-due": 5}
+
+
+def test_every_property_goes_along() -> None:
+    message = Message(
+        b"body", {}, "id", "text/plain", 5, "replies", "c-1", "gzip", 3, "kind", "app"
+    )
+    for copy in (
+        copies.again(message, attempt=2, due_ms=0, failure=None),
+        copies.buried(message, reason="why", now_ms=0, failure=None),
+        copies.kicked(message, now_ms=0),
+    ):
+        for name in set(Message.__slots__) - {"headers"}:
+            assert getattr(copy, name) == getattr(message, name), name
+
+
+def test_what_is_not_a_job_is_buried_as_it_is() -> None:
+    """It cannot be read, and is kept whole for a person: only the reason is added."""
+    strange = Message(b"\xff", {"rd-ttr": "soon", "rd-version": 99}, "x" * 300)
+    copy = copies.buried(strange, reason="header rd-ttr", now_ms=NOW_MS, failure=None)
+    added = {copies.REASON: "header rd-ttr", copies.BURIED: NOW_MS}
+    assert copy == Message(b"\xff", {"rd-ttr": "soon", "rd-version": 99} | added, "x" * 300)
+
+
+def test_what_is_tried_again_after_a_person_moved_it_has_no_grave() -> None:
+    """Moved by hand in the management UI, and not kicked: its old reason is not the next one."""
+    moved = copies.buried(Message(b"", {}, "id"), reason="old", now_ms=1, failure=None)
+    copy = copies.again(moved, attempt=2, due_ms=0, failure=None)
+    by_broker = {**copy.headers, **BROKER_HEADERS}
+    assert "delivery limit" in read_grave(by_broker).reason
+    assert read_grave(by_broker).buried_ms != 1
+
+
+# Why it failed
+
+
+@given(FAILURES.filter(bool), ANY_TEXT)
+def test_whatever_is_written_is_bounded_and_can_be_sent(why: Failure, reason: str) -> None:
+    copy = copies.buried(Message(b"", {}), reason=reason, now_ms=0, failure=why)
+    texts = [copy.headers[name] for name in (copies.REASON, copies.ERROR, copies.ERROR_TYPE)]
+    for text, most in zip(texts, (MAX_TEXT, MAX_TEXT, MAX_KIND), strict=True):
+        assert len(text) <= most
+        assert "\x00" not in text
+        text.encode()
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=MAX_TEXT))
+def test_what_fits_is_kept_as_it_is(text: str) -> None:
+    assert failure.bounded(text) == text
+
+
+def test_what_does_not_fit_shows_that_it_was_cut() -> None:
+    assert failure.bounded("x" * (MAX_TEXT + 1)) == "x" * (MAX_TEXT - 1) + "…"
+
+
+def test_a_failure_is_what_the_exception_says_of_itself() -> None:
+    why = Failure.of(ZeroDivisionError("division by zero"))
+    assert (why.kind, why.text) == ("ZeroDivisionError", "division by zero")
+    assert str(why) == "ZeroDivisionError: division by zero"
+    assert str(Failure.of(KeyboardInterrupt())) == "KeyboardInterrupt"
+    assert not why.is_timeout
+
+
+def test_an_exception_that_cannot_say_anything_is_a_failure_too() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert Failure.of(Broken()).kind == "Broken"
+
+
+def test_a_timeout_says_how_long_the_ttr_was() -> None:
+    why = failure.timeout(timedelta(seconds=1.5))
+    assert why.is_timeout
+    assert str(why) == "Timeout: not settled within its ttr of 1.5 s"
+
+
+# Graves
+
+
+@pytest.mark.parametrize("version", ["3.10", "4.3"])
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [("delivery_limit", "delivery limit"), ("rejected", "a consumer rejected it")],
+)
+def test_the_brokers_own_burial_is_read(version: str, reason: str, text: str) -> None:
+    grave = read_grave(buried_by_broker(reason)[version])
+    assert text in grave.reason
+    assert (grave.error, grave.error_type) == (None, None)
+
+
+def test_the_last_error_is_read_beside_the_brokers_reason() -> None:
+    """It failed with an error, was tried again, and then its consumers died with it."""
+    copy = copies.again(Message(b"", {}), attempt=2, due_ms=0, failure=Failure("E", "text"))
+    grave = read_grave({**copy.headers, **BROKER_HEADERS})
+    assert "delivery limit" in grave.reason
+    assert (grave.error_type, grave.error) == ("E", "text")
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({}, "unknown"),
+        ({"x-death": []}, "unknown"),
+        ({"x-death": "strange"}, "unknown"),
+        ({"x-death": ["strange"]}, "unknown"),
+        ({"x-death": [{}]}, "unknown"),
+        ({"x-death": [{"reason": "maxlen"}]}, "dead-lettered: maxlen"),
+        ({"rd-reason": 7, "rd-buried": "x", "rd-error": 7, "rd-error-type": None}, "unknown"),
+    ],
+)
+def test_any_headers_can_be_read(headers: dict[str, Any], reason: str) -> None:
+    assert read_grave(headers) == Grave(reason)
+
+
+def _without_attempt(job: Job) -> tuple[object, ...]:
+    names = set(Job.__slots__) - {"attempt", "due_ms"}
+    return tuple(getattr(job, name) for name in sorted(names))

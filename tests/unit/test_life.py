@@ -1,0 +1,116 @@
+"""The life of a job: the table is whole, and the page is drawn from it."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbitdelay.core.life import NEXT, START, Event, IllegalEvent, State, after, picture
+from rabbitdelay.core.topology import DELIVERY_LIMIT
+
+PAGE = Path(__file__).parents[2] / "docs" / "life-of-a-job.md"
+BEGIN, END = "<!-- drawn from core/life.py: begin -->\n", "<!-- drawn from core/life.py: end -->\n"
+REDRAW_VARIABLE = "RABBITDELAY_REDRAW"
+HOW_TO_REDRAW = f"{REDRAW_VARIABLE}=1 python -m pytest tests/unit/test_life.py"
+OF_A_CONSUMER = {
+    *(Event.FINISH, Event.RELEASE, Event.TOUCH, Event.BURY),
+    *(Event.TIMEOUT, Event.LOSE),
+}
+
+
+def legal(state: State) -> dict[Event, State]:
+    return {event: following for event, following in NEXT[state].items() if following}
+
+
+def reachable(start: State) -> set[State]:
+    seen, found = {start}, [start]
+    while found:
+        found = [state for state in legal(found.pop()).values() if state not in seen] + found
+        seen.update(found)
+    return seen
+
+
+def test_every_event_is_decided_in_every_state() -> None:
+    assert set(NEXT) == set(State)
+    for state in State:
+        assert set(NEXT[state]) == set(Event)
+
+
+def test_every_event_can_happen_somewhere() -> None:
+    assert {event for state in State for event in legal(state)} == set(Event)
+
+
+def test_every_state_can_be_reached_and_left_for_good() -> None:
+    assert reachable(START) == set(State)
+    for state in State:
+        assert State.DELETED in reachable(state)
+
+
+def test_what_is_deleted_stays_deleted() -> None:
+    assert reachable(State.DELETED) == {State.DELETED}
+
+
+def test_delete_is_no_error_in_any_state() -> None:
+    assert {after(state, Event.DELETE) for state in State} == {State.DELETED}
+
+
+def test_what_a_consumer_does_needs_a_reserved_job() -> None:
+    for state in set(State) - {State.RESERVED}:
+        assert not OF_A_CONSUMER & legal(state).keys()
+
+
+def test_a_job_that_is_given_back_is_never_lost() -> None:
+    """Only finish, drop and delete end a job; all else keeps it on the broker."""
+    ends = {event for state in State for event, to in legal(state).items() if to is State.DELETED}
+    assert ends == {Event.FINISH, Event.DROP, Event.DELETE}
+
+
+def test_a_life() -> None:
+    state = START
+    lived = []
+    for event in (Event.DUE, Event.POP, Event.TOUCH, Event.TIMEOUT, Event.DUE, Event.POP):
+        state = after(state, event)
+    for event in (Event.LOSE, Event.POP, Event.BURY, Event.KICK, Event.POP, Event.FINISH):
+        state = after(state, event)
+        lived.append(state.value)
+    assert lived == ["ready", "reserved", "buried", "ready", "reserved", "deleted"]
+
+
+@given(st.sampled_from(State), st.sampled_from(Event))
+def test_an_illegal_event_names_itself_and_the_state(state: State, event: Event) -> None:
+    if event in legal(state):
+        assert after(state, event) is NEXT[state][event]
+        return
+    with pytest.raises(IllegalEvent, match=rf"^{event.value} .*{state.value}$") as caught:
+        after(state, event)
+    assert (caught.value.state, caught.value.event) == (state, event)
+
+
+def test_the_picture_has_every_way_and_no_other() -> None:
+    arrows = re.findall(r"^ {4}(\w+) --> (\w+): (.+)$", picture(), re.MULTILINE)
+    drawn = {(begin, event, end) for begin, end, events in arrows for event in events.split(", ")}
+    assert drawn == {
+        (state.value, event.value, to.value)
+        for state in State
+        for event, to in legal(state).items()
+    }
+
+
+def test_the_pages_picture_is_drawn_from_the_table() -> None:
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    drawn, end, after_it = rest.partition(END)
+    assert end, f"{PAGE.name} must have the two lines {BEGIN!r} and {END!r}"
+    if os.environ.get(REDRAW_VARIABLE):
+        drawn = f"\n{picture()}\n"
+        PAGE.write_text(f"{before}{BEGIN}{drawn}{END}{after_it}")
+    assert drawn == f"\n{picture()}\n", f"{PAGE.name} is out of date: {HOW_TO_REDRAW}"
+
+
+def test_the_page_tells_of_every_state_and_event() -> None:
+    prose = PAGE.read_text().partition(BEGIN)[0] + PAGE.read_text().partition(END)[2]
+    for word in (*State, *Event):
+        assert f"**{word.value}**" in prose
+    assert f"{DELIVERY_LIMIT} redeliveries" in prose

@@ -1,0 +1,167 @@
+"""Retries: how often, and how long in between."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbitdelay.core import ladder
+from rabbitdelay.core.intake import MAX_BACKOFF_MS, MAX_TTR_MS, MIN_TTR_MS
+from rabbitdelay.core.retry import Again, GiveUp, RetryPolicy
+from rabbitdelay.errors import InvalidConfiguration
+from rabbitdelay.models import Job
+
+JOB = Job("mail", "mail-1", "token", 0, 0, 60_000, b"")
+MANY = 1_000
+POLICIES = st.builds(
+    RetryPolicy,
+    max_attempts=st.just(MANY),
+    backoff=st.integers(0, MAX_BACKOFF_MS).map(lambda ms: timedelta(milliseconds=ms)),
+    backoff_max=st.integers(0, MAX_BACKOFF_MS).map(lambda ms: timedelta(milliseconds=ms)),
+)
+EVERYDAY = st.builds(
+    RetryPolicy,
+    max_attempts=st.just(MANY),
+    backoff=st.floats(0, 100),
+    backoff_max=st.sampled_from([1, 5, 10, 30, 60, 90, 600, 1800, 3600]),
+)
+JOBS = st.builds(
+    replace,
+    st.just(JOB),
+    attempt=st.integers(1, MANY - 1),
+    ttr_ms=st.none() | st.integers(MIN_TTR_MS, MAX_TTR_MS),
+    backoff_ms=st.none() | st.integers(0, MAX_BACKOFF_MS),
+    backoff_max_ms=st.none() | st.integers(0, MAX_BACKOFF_MS),
+)
+RANDOM = st.floats(0, 1, exclude_max=True)
+
+
+def wait_ms(policy: RetryPolicy, job: Job, *, random: float = 0.0, timed_out: bool = False) -> int:
+    verdict = policy.after(job, random=random, timed_out=timed_out)
+    assert isinstance(verdict, Again)
+    return verdict.delay_ms
+
+
+def own(of_job_ms: int | None, of_topic: object) -> int:
+    """What holds, in milliseconds: the job's own value, or else its topic's."""
+    if of_job_ms is not None:
+        return of_job_ms
+    assert isinstance(of_topic, timedelta)
+    return of_topic // timedelta(milliseconds=1)
+
+
+@given(POLICIES, JOBS, RANDOM, st.booleans())
+def test_no_wait_is_longer_than_the_longest(
+    policy: RetryPolicy,
+    job: Job,
+    random: float,
+    timed_out: bool,  # noqa: FBT001 - drawn
+) -> None:
+    longest_ms = own(job.backoff_max_ms, policy.backoff_max)
+    assert 0 <= wait_ms(policy, job, random=random, timed_out=timed_out) <= longest_ms
+
+
+@given(POLICIES, JOBS, RANDOM)
+def test_the_wait_never_shrinks_from_attempt_to_attempt(
+    policy: RetryPolicy, job: Job, random: float
+) -> None:
+    following = replace(job, attempt=job.attempt + 1)
+    if following.attempt < MANY:
+        assert wait_ms(policy, following, random=random) >= wait_ms(policy, job, random=random)
+
+
+@given(POLICIES, JOBS, RANDOM)
+def test_chance_takes_off_at_most_a_half(policy: RetryPolicy, job: Job, random: float) -> None:
+    first_ms = own(job.backoff_ms, policy.backoff)
+    whole_ms = min(first_ms * 2 ** (job.attempt - 1), own(job.backoff_max_ms, policy.backoff_max))
+    assert wait_ms(policy, job, random=random) >= whole_ms // 2
+    assert wait_ms(policy, job, random=0.0) >= whole_ms
+
+
+@given(POLICIES, JOBS, RANDOM)
+def test_a_timeout_waits_at_least_the_ttr_and_the_backoff(
+    policy: RetryPolicy, job: Job, random: float
+) -> None:
+    waited_ms = wait_ms(policy, job, random=random, timed_out=True)
+    assert waited_ms >= min(own(None, job.ttr), own(job.backoff_max_ms, policy.backoff_max))
+    assert waited_ms >= wait_ms(policy, job, random=random)
+
+
+@given(EVERYDAY, st.integers(1, 40), RANDOM)
+def test_a_wait_is_at_most_two_hops(policy: RetryPolicy, attempt: int, random: float) -> None:
+    delay_ms = wait_ms(policy, replace(JOB, attempt=attempt), random=random)
+    assert len(ladder.hops(ladder.to_digits(delay_ms))) <= 2
+
+
+def test_the_wait_doubles() -> None:
+    policy = RetryPolicy(backoff=1, backoff_max=30)
+    waits_ms = [wait_ms(policy, replace(JOB, attempt=attempt)) for attempt in range(1, 8)]
+    assert waits_ms == [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]
+
+
+def test_chance_spreads_what_failed_together() -> None:
+    policy = RetryPolicy(backoff=8)
+    waits_ms = {wait_ms(policy, JOB, random=number / 100) for number in range(100)}
+    assert (min(waits_ms), max(waits_ms)) == (4_100, 8_000)
+    assert len(waits_ms) == 40
+
+
+def test_what_a_job_says_of_itself_goes_before_what_its_topic_says() -> None:
+    policy = RetryPolicy(max_attempts=2, backoff=5, backoff_max=60)
+    job = replace(JOB, attempt=3, max_attempts=4, backoff_ms=1_000, backoff_max_ms=3_000)
+    assert policy.after(job, random=0.0) == Again(3_000)
+    assert policy.after(replace(job, backoff_max_ms=None), random=0.0) == Again(4_000)
+    assert policy.after(replace(job, backoff_ms=None), random=0.0) == Again(3_000)
+    assert isinstance(policy.after(replace(job, max_attempts=None), random=0.0), GiveUp)
+
+
+@given(st.integers(1, 50), st.none() | st.integers(1, 50), st.booleans())
+def test_attempts_end_exactly_at_max_attempts(
+    of_topic: int,
+    of_job: int | None,
+    timed_out: bool,  # noqa: FBT001 - drawn
+) -> None:
+    policy, most = RetryPolicy(max_attempts=of_topic), of_job or of_topic
+    for attempt in range(1, most + 2):
+        job = replace(JOB, attempt=attempt, max_attempts=of_job)
+        for delay_ms in (None, 0):
+            verdict = policy.after(job, random=0.5, timed_out=timed_out, delay_ms=delay_ms)
+            assert isinstance(verdict, Again if attempt < most else GiveUp)
+
+
+def test_giving_up_says_after_how_many() -> None:
+    verdict = RetryPolicy(max_attempts=3).after(replace(JOB, attempt=3), random=0.0)
+    assert verdict == GiveUp("attempt 3 of 3 failed")
+
+
+@given(JOBS, RANDOM, st.integers(0, ladder.MAX_DELAY_MS))
+def test_a_wait_that_was_asked_for_is_kept_as_it_is(job: Job, random: float, delay_ms: int) -> None:
+    policy = RetryPolicy(max_attempts=MANY)
+    assert policy.after(job, random=random, delay_ms=delay_ms) == Again(delay_ms)
+
+
+def test_a_wait_that_the_ladder_cannot_keep_is_the_longest_that_it_can() -> None:
+    verdict = RetryPolicy().after(JOB, random=0.0, delay_ms=ladder.MAX_DELAY_MS + 1)
+    assert verdict == Again(ladder.MAX_DELAY_MS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"max_attempts": 0}, "max_attempts must be from 1 to 1,000,000, not 0"),
+        ({"max_attempts": 1_000_001}, "max_attempts"),
+        ({"max_attempts": True}, "max_attempts"),
+        ({"max_attempts": 2.0}, "max_attempts"),
+        ({"backoff": -1}, "backoff must be from 0 to 30 days"),
+        ({"backoff": timedelta(days=31)}, "backoff must be from 0 to 30 days"),
+        ({"backoff": float("nan")}, "backoff must be a finite number"),
+        ({"backoff_max": "1h"}, "backoff_max must be a number of seconds or a timedelta"),
+        ({"backoff_max": -0.5}, "backoff_max must be from 0 to 30 days"),
+    ],
+)
+def test_a_policy_that_cannot_be_says_why(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=text):
+        RetryPolicy(**arguments)

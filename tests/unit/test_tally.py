@@ -1,0 +1,108 @@
+"""The tally: nothing is counted twice or forgotten, and what is old goes."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbitdelay.core.tally import KEPT_LATENESSES, RATE_SECONDS, Snapshot, Tally, percentile
+
+LATENESSES = st.lists(st.floats(0, 1e6), max_size=50)
+PERCENTS = st.floats(0.1, 100)
+
+
+def tally(latenesses_ms: Sequence[float] = (), now: float = 100.0) -> Tally:
+    made = Tally(now)
+    for lateness_ms in latenesses_ms:
+        made.finished(lateness_ms, now)
+    return made
+
+
+def test_a_new_tally_is_all_zero() -> None:
+    assert tally().snapshot(100.0) == Snapshot(0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
+
+
+def test_each_count_is_its_own() -> None:
+    made = tally([5.0])
+    counters = (made.released, made.buried, made.timed_out, made.lost, made.refused_late)
+    for times, count in enumerate(counters, start=2):
+        for _ in range(times):
+            count()
+    assert made.snapshot(100.0) == Snapshot(1, 2, 3, 4, 5, 6, 1.0, 5.0, 5.0)
+
+
+def test_all_the_leases_of_a_connection_are_lost_at_once() -> None:
+    made = tally()
+    made.lost(7)
+    assert made.snapshot(100.0).lost == 7
+
+
+def test_percentiles_are_the_nearest_rank() -> None:
+    ordered = [float(number) for number in range(1, 101)]
+    assert [percentile(ordered, percent) for percent in (1, 50, 99, 100)] == [1, 50, 99, 100]
+    assert percentile([], 50) == 0
+
+
+@given(LATENESSES.filter(bool), PERCENTS)
+def test_so_many_percent_did_not_exceed_it_and_it_is_one_of_them(
+    latenesses_ms: list[float], percent: float
+) -> None:
+    found = tally(latenesses_ms).percentile_ms(percent)
+    at_most = sum(lateness_ms <= found for lateness_ms in latenesses_ms)
+    below = sum(lateness_ms < found for lateness_ms in latenesses_ms)
+    assert found in latenesses_ms
+    assert below < len(latenesses_ms) * percent / 100 <= at_most
+
+
+@given(LATENESSES)
+def test_the_snapshot_has_the_same_percentiles(latenesses_ms: list[float]) -> None:
+    made = tally(latenesses_ms)
+    seen = made.snapshot(100.0)
+    assert seen.finished == len(latenesses_ms)
+    assert (seen.lateness_p50_ms, seen.lateness_p99_ms) == (
+        made.percentile_ms(50),
+        made.percentile_ms(99),
+    )
+
+
+def test_only_the_last_latenesses_count() -> None:
+    made = tally([1_000.0] * 50 + [1.0] * (KEPT_LATENESSES - 1))
+    assert made.percentile_ms(100) == 1_000.0  # one of them is still kept
+    made.finished(2.0, 100.0)
+    assert made.percentile_ms(100) == 2.0
+    assert made.snapshot(100.0).finished == KEPT_LATENESSES + 50
+
+
+def test_a_steady_rate_is_seen_as_it_is() -> None:
+    made = Tally(100.0)
+    for number in range(30 * 50):
+        made.finished(0.0, 100.0 + number / 50)
+    assert made.rate(130.0) == pytest.approx(50, rel=0.01)
+
+
+def test_the_rate_of_a_young_worker_is_of_its_own_time() -> None:
+    made = Tally(100.0)
+    for number in range(40):
+        made.finished(0.0, 100.0 + number / 20)
+    assert made.rate(102.0) == pytest.approx(20)
+
+
+def test_the_rate_of_the_first_instant_is_no_explosion() -> None:
+    assert tally([0.0]).rate(100.0) == 1.0
+
+
+@given(
+    st.lists(st.floats(0, 3 * RATE_SECONDS), max_size=60).map(sorted),
+    st.floats(0, 2 * RATE_SECONDS),
+)
+def test_the_rate_is_of_the_last_seconds(moments: list[float], later: float) -> None:
+    """As many as a list of all of them would give, whatever pauses there were."""
+    made = Tally(0.0)
+    for moment in moments:
+        made.finished(0.0, moment)
+    now = (moments[-1] if moments else 0.0) + later
+    begin = max(0, int(now) - RATE_SECONDS)
+    expected = sum(moment >= begin for moment in moments) / max(1.0, now - begin)
+    assert made.rate(now) == pytest.approx(expected)
+    assert made.rate(now) == pytest.approx(expected), "looking changes nothing"
