@@ -15,16 +15,18 @@ from typing import Any, Self, overload
 from rabbitdelay import duration, locate
 from rabbitdelay.core import envelope, intake
 from rabbitdelay.core.outbox import Pending
+from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType, Topology
-from rabbitdelay.errors import ClientClosed, OutcomeUnknown, RabbitDelayError
+from rabbitdelay.errors import ClientClosed, InvalidJob, OutcomeUnknown, RabbitDelayError
 from rabbitdelay.models import Job, JobSpec
 from rabbitdelay.sync.batch import Batch, OnConfirmed
-from rabbitdelay.sync.consumer import Consumer
+from rabbitdelay.sync.consumer import Consumer, Users
 from rabbitdelay.sync.popping import MAX_AT_ONCE, Popper
 from rabbitdelay.sync.publisher import Publisher
+from rabbitdelay.sync.replies import Replies
 from rabbitdelay.sync.rescue import rescue_in_background
 from rabbitdelay.sync.reserved import ReservedJob, reserved_job
 from rabbitdelay.sync.window import Window
@@ -34,8 +36,20 @@ Wait = float | timedelta | None
 """How long to wait: seconds or a timedelta; None is without a limit."""
 
 
+class _Front:
+    """What a client takes from the broker, over one connection: jobs and responses."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.popper = Popper(consumer)
+        self.replies = Replies(consumer, secrets.token_hex(8))
+
+    def start(self, connect_timeout: float) -> None:
+        self.consumer.start(Users(self.popper, self.replies), connect_timeout)
+
+
 class Client:
-    """Puts jobs. Any number of threads may share one.
+    """Puts jobs, and takes them one by one. Any number of threads may share one.
 
     Args:
         url: The broker, `amqp://user:password@host:port/vhost` or `amqps://`; several nodes of a
@@ -79,7 +93,7 @@ class Client:
         self._closed = False
         self._retry = retry or RetryPolicy()
         self._publisher: Publisher | None = None
-        self._popper: Popper | None = None
+        self._front: _Front | None = None
         self._begin_anew()
 
     def __enter__(self) -> Self:
@@ -119,11 +133,16 @@ class Client:
         max_attempts: int | None = None,
         callback: str | None = None,
         content_type: str | None = None,
+        backoff: float | timedelta | None = None,
+        backoff_max: float | timedelta | None = None,
+        reply_to: str | None = None,
+        reply: bool = False,
         timeout: float | None = None,
     ) -> Job:
         """Put a job, and return when the broker has confirmed it.
 
-        The arguments are those of JobSpec. The job is guaranteed not to be ready before its time;
+        The arguments are those of JobSpec. With `reply`, what its handler returns can be had with
+        `response`. The job is guaranteed not to be ready before its time;
         it may be ready slightly after.
 
         Raises:
@@ -143,6 +162,9 @@ class Client:
             max_attempts=max_attempts,
             callback=callback,
             content_type=content_type,
+            backoff=backoff,
+            backoff_max=backoff_max,
+            reply_to=self._reply_to(reply_to, reply=reply),
         )
         return self._put_one(spec, timeout).result()
 
@@ -158,6 +180,10 @@ class Client:
         max_attempts: int | None = None,
         callback: str | None = None,
         content_type: str | None = None,
+        backoff: float | timedelta | None = None,
+        backoff_max: float | timedelta | None = None,
+        reply_to: str | None = None,
+        reply: bool = False,
         timeout: float | None = None,
     ) -> Future[Job]:
         """Put a job, and return a future that has the Job when the broker has confirmed it.
@@ -175,6 +201,9 @@ class Client:
             max_attempts=max_attempts,
             callback=callback,
             content_type=content_type,
+            backoff=backoff,
+            backoff_max=backoff_max,
+            reply_to=self._reply_to(reply_to, reply=reply),
         )
         return self._put_one(spec, timeout)
 
@@ -230,9 +259,8 @@ class Client:
         """
         names = intake.check_topics(topics)
         most = 1 if max is None else intake.check_count(max, "max", MAX_AT_ONCE)
-        deadline = None if wait is None else time.monotonic() + duration.seconds(wait, what="wait")
-        popper = self._running_popper()
-        request = popper.pop(names, most, deadline)
+        popper = self._running_front().popper
+        request = popper.pop(names, most, _deadline(wait))
         try:
             leases = request.future.result()
         except BaseException:
@@ -241,6 +269,31 @@ class Client:
         jobs = [reserved_job(lease, popper.consumer.holding) for lease in leases]
         return jobs if max is not None else jobs[0] if jobs else None
 
+    def response(self, job: Job, *, wait: Wait = None) -> Response | None:
+        """Return the response to a job that this client put with `reply`, once.
+
+        It waits for at most `wait` seconds, without a limit when that is None, and returns None
+        when no response came.
+
+        Raises:
+            JobBuried: There will be none: the job was buried. It tells why.
+            InvalidJob: The job was not put with `reply` by this client.
+        """
+        replies = self._running_front().replies
+        if job.reply_to != replies.queue:
+            raise InvalidJob(f"job {job.id} was not put with reply=True by this client")
+        return replies.wait(job, _deadline(wait))
+
+    @property
+    def reply_queue(self) -> str:
+        """The queue of this client's responses, for a JobSpec's `reply_to`; it is made if need be.
+
+        It goes an hour after the client. What comes in it is had with `response`.
+        """
+        replies = self._running_front().replies
+        replies.start(self._timeout)
+        return replies.queue
+
     def close(self, timeout: float | None = None) -> None:
         """Wait for what is on its way, at most `timeout` seconds, and close.
 
@@ -248,12 +301,12 @@ class Client:
         """
         self._closed = True
         flush_seconds = self._timeout if timeout is None else timeout
-        popper, self._popper = self._popper, None
+        front, self._front = self._front, None
         publisher, self._publisher = self._publisher, None
         if self._process_id != os.getpid():
             return
-        if popper is not None:
-            popper.consumer.close(flush_seconds)
+        if front is not None:
+            front.consumer.close(flush_seconds)
         if publisher is not None:
             publisher.close(flush_seconds)
 
@@ -331,26 +384,35 @@ class Client:
                 self._publisher = publisher
             return self._publisher
 
-    def _running_popper(self) -> Popper:
-        popper = self._popper
-        return popper if popper is not None else self._start_popper()
+    def _running_front(self) -> "_Front":
+        if self._process_id != os.getpid():
+            self._begin_anew()
+        front = self._front
+        return front if front is not None else self._start_front()
 
-    def _start_popper(self) -> Popper:
+    def _start_front(self) -> "_Front":
         publisher = self._running_publisher()
         with self._lock:
             if self._closed:
                 raise ClientClosed("the client is closed")
-            if self._popper is None:
+            if self._front is None:
                 retry = self._retry
-                popper = Popper(self._new_consumer(publisher, lambda _: retry))
+                front = _Front(self._new_consumer(publisher, lambda _: retry))
                 try:
-                    popper.consumer.start(popper, self._connect_timeout)
+                    front.start(self._connect_timeout)
                 except BaseException:
-                    popper.consumer.close(0)
+                    front.consumer.close(0)
                     raise
-                weakref.finalize(self, popper.consumer.close_soon).atexit = False
-                self._popper = popper
-            return self._popper
+                weakref.finalize(self, front.consumer.close_soon).atexit = False
+                self._front = front
+            return self._front
+
+    def _reply_to(self, reply_to: str | None, *, reply: bool) -> str | None:
+        if not reply:
+            return reply_to
+        if reply_to is not None:
+            raise InvalidJob("give either reply or reply_to, not both")
+        return self.reply_queue
 
     def new_consumer(self, policy: Callable[[str], RetryPolicy]) -> Consumer:
         """Return a consumer that gives back through this client; for workers."""
@@ -381,7 +443,7 @@ class Client:
         self._lock = threading.Lock()
         self._window = Window(self._window_puts, WINDOW_BYTES)
         self._publisher = None
-        self._popper = None
+        self._front = None
 
     def _refuse_on_io_thread(self) -> None:
         if self._publisher is not None and self._publisher.on_own_thread:
@@ -397,3 +459,7 @@ class Client:
             yield from specs
         except Exception as error:  # noqa: BLE001 - it comes from the caller's code
             batch.refuse(batch.take(), error)
+
+
+def _deadline(wait: Wait) -> float | None:
+    return None if wait is None else time.monotonic() + duration.seconds(wait, what="wait")

@@ -56,6 +56,43 @@ class User(Protocol):
         """The connection was closed on purpose: nothing will come any more."""
 
 
+class Users:
+    """Several users of one connection, who are all told everything."""
+
+    def __init__(self, *users: User) -> None:
+        self._users = users
+
+    def connected(self) -> None:
+        """There is a connection."""
+        for user in self._users:
+            user.connected()
+
+    def disconnected(self, error: ConnectionFailed, lost: Sequence[Lease]) -> None:
+        """It is gone."""
+        for user in self._users:
+            user.disconnected(error, lost)
+
+    def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
+        """The broker closed one channel."""
+        for user in self._users:
+            user.channel_lost(number, error, lost)
+
+    def expired(self, leases: Sequence[Lease]) -> None:
+        """These have reached their deadlines."""
+        for user in self._users:
+            user.expired(leases)
+
+    def read(self) -> None:
+        """All that came at once has been handed over."""
+        for user in self._users:
+            user.read()
+
+    def closed(self) -> None:
+        """Nothing will come any more."""
+        for user in self._users:
+            user.closed()
+
+
 class Consumer:
     """One consuming connection, for one user."""
 
