@@ -9,11 +9,15 @@ from typing import cast
 import click
 
 from rabbitdelay.cli.broker import broker
+from rabbitdelay.cli.buried import buried
+from rabbitdelay.cli.consume import consume
 from rabbitdelay.cli.demo import demo
 from rabbitdelay.cli.exits import ErrorReportingGroup
 from rabbitdelay.cli.explain import explain
+from rabbitdelay.cli.pop import pop
 from rabbitdelay.cli.put import put
 from rabbitdelay.cli.settings import Settings
+from rabbitdelay.cli.stats import stats
 from rabbitdelay.cli.topics import topics
 from rabbitdelay.cli.topology import topology
 from rabbitdelay.cli.unrouted import unrouted
@@ -93,11 +97,23 @@ def root(
     """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
     _log(context, verbose=verbose)
     context.obj = Settings(
-        url, namespace, cast("QueueType", queue_type), management_url, settle_seconds
+        url, namespace, cast("QueueType", queue_type), management_url, settle_seconds, verbose
     )
 
 
-for command in (demo, put, topics, unrouted, explain, topology, broker):
+for command in (
+    demo,
+    put,
+    consume,
+    pop,
+    topics,
+    stats,
+    buried,
+    unrouted,
+    explain,
+    topology,
+    broker,
+):
     root.add_command(command)
 
 

@@ -1,13 +1,13 @@
 """Display: tables, JSON, and signs of life while something takes its time."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Timer
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,8 +17,10 @@ from rich.progress import (
     TextColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from rabbitdelay import duration
+from rabbitdelay.sync.overview import TopicCounts
 
 PATIENCE_SECONDS = 1.0
 _SHOWN_EVERY = 100
@@ -26,6 +28,10 @@ WIDTH_WITHOUT_TERMINAL = 1_000
 """In a pipe nothing is cut off: what reads it has no edge."""
 
 SETTLING = "new queues settle for 3 s, once"
+
+_PREVIEW_BYTES = 40
+_HEX_ROW = 16
+_HEX_ROWS = 16
 
 
 def output() -> Console:
@@ -46,8 +52,8 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def print_table(rows: Table) -> None:
-    """Print a table without the blanks that fill its last column."""
+def print_table(rows: RenderableType) -> None:
+    """Print a table, or what has one in it, without the blanks that fill its last column."""
     console = output()
     with console.capture() as capture:
         console.print(rows)
@@ -63,9 +69,29 @@ def table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
     return result
 
 
+def topics_table(counts: Iterable[TopicCounts]) -> Table:
+    """How many jobs of each topic are where."""
+    numbers = ("ready", "reserved", "buried", "consumers")
+    rows = table("topic", *numbers, numbers=numbers)
+    for column in rows.columns:
+        column.no_wrap = True
+    for count in counts:
+        rows.add_row(
+            Text(count.topic, overflow="ellipsis"),
+            _number(count.ready, "missing"),
+            _number(count.reserved, "?"),
+            _number(count.buried, "missing"),
+            _number(count.consumers),
+        )
+    return rows
+
+
 def moment(milliseconds: int) -> str:
-    """A time as people and programs read it."""
-    text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    """A time as people and programs read it; what no calendar has, as the number that it is."""
+    try:
+        text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms since 1970"
     return text.replace("+00:00", "Z")
 
 
@@ -74,11 +100,62 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "·" for letter in text)
 
 
+def preview(body: bytes) -> str:
+    """The beginning of a body, as text."""
+    text = body[:_PREVIEW_BYTES].decode(errors="replace")
+    return text + ("…" if len(body) > _PREVIEW_BYTES else "")
+
+
+def body_text(body: bytes) -> str | None:
+    """A body as the text that it is; None when it is something else."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    strange = any(letter < " " and letter not in "\t\n\r" for letter in text)
+    return None if strange else text
+
+
+def body_lines(body: bytes) -> list[str]:
+    """A body for people: JSON laid out, text as it is, the beginning of anything else in hex."""
+    text = body_text(body)
+    if text is None:
+        return _hex_lines(body)
+    return [printable(line.expandtabs(4)) for line in _laid_out(text).splitlines()]
+
+
+def plain(value: object) -> object:
+    """A value from an AMQP header, as JSON has it."""
+    match value:
+        case Mapping():
+            return {str(name): plain(item) for name, item in value.items()}
+        case list():
+            return [plain(item) for item in value]
+        case datetime():
+            return moment(int(value.timestamp() * 1000))
+        case bytes():
+            return body_text(value) or value.hex()
+        case str() | int() | float() | None:
+            return value
+    return str(value)
+
+
 def relative(milliseconds: int, now_ms: int) -> str:
     """A time as seen from now, in whole seconds: `in 20m`, `4m12s ago`."""
     seconds = abs(milliseconds - now_ms) // 1000
     text = duration.describe(seconds * 1000)
     return f"in {text}" if milliseconds > now_ms else f"{text} ago"
+
+
+def agree_to_drop(count: int) -> bool:
+    """Ask whether so many jobs may go; wrong input when there is nobody to ask."""
+    try:
+        return click.confirm(f"Drop {counted(count, 'job')} for good?", err=True)
+    except RuntimeError as error:  # click's Abort is one, and so is a stdin that is closed
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        click.echo(err=True)
+        raise click.UsageError("nobody answers: give --yes to drop without being asked") from None
 
 
 @contextmanager
@@ -149,3 +226,37 @@ def reading(size: int | None) -> Iterator[ReadingProgress]:
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as progress:
         yield ReadingProgress(progress, progress.add_task(SETTLING, total=size))
+
+
+def _number(count: int | None, otherwise: str = "") -> str:
+    return otherwise if count is None else f"{count:,}"
+
+
+def _laid_out(text: str) -> str:
+    try:
+        value = json.loads(text, parse_float=_exact, parse_constant=_exact)
+        return json.dumps(value, indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _exact(number: str) -> float:
+    """Refuse a number that Python would write in another way: then the text is shown as it is."""
+    if repr(float(number)) != number:
+        raise ValueError(number)
+    return float(number)
+
+
+def _hex_lines(body: bytes) -> list[str]:
+    shown = body[: _HEX_ROW * _HEX_ROWS]
+    rows = [shown[start : start + _HEX_ROW] for start in range(0, len(shown), _HEX_ROW)]
+    lines = [
+        f"{number * _HEX_ROW:04x}  {row.hex(' '):{3 * _HEX_ROW}} {_ascii(row)}"
+        for number, row in enumerate(rows)
+    ]
+    rest = len(body) - len(shown)
+    return [*lines, f"… and {counted(rest, 'byte')} more"] if rest else lines
+
+
+def _ascii(row: bytes) -> str:
+    return "".join(chr(byte) if 0x20 <= byte < 0x7F else "·" for byte in row)  # noqa: PLR2004

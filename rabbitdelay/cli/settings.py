@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import click
 from pika import BlockingConnection
@@ -13,6 +14,7 @@ from rabbitdelay.sync import management
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.management import Management
+from rabbitdelay.sync.worker import PoolKind, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class Settings:
     queue_type: QueueType
     management_url: str | None
     settle_seconds: float
+    verbose: bool = False
 
     @property
     def topology(self) -> Topology:
@@ -39,6 +42,19 @@ class Settings:
         """A client that says at once when nobody answers: a person can try again."""
         return Client(
             self.url,
+            namespace=self.namespace,
+            queue_type=self.queue_type,
+            connect_timeout=0,
+            settle_seconds=self.settle_seconds,
+        )
+
+    def worker(self, *, concurrency: int, pool: PoolKind, grace: timedelta) -> Worker:
+        """A worker that says at once when nobody answers."""
+        return Worker(
+            self.url,
+            concurrency=concurrency,
+            pool=pool,
+            grace=grace,
             namespace=self.namespace,
             queue_type=self.queue_type,
             connect_timeout=0,

@@ -8,8 +8,10 @@ from rich.text import Text
 
 from rabbitdelay.cli.display import (
     SETTLING,
+    agree_to_drop,
     counted,
     moment,
+    preview,
     print_json,
     print_table,
     printable,
@@ -22,8 +24,6 @@ from rabbitdelay.cli.parameters import json_option
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.unrouted import Choice, Unrouted
 from rabbitdelay.sync.unrouted import UnroutedQueue
-
-_PREVIEW_BYTES = 40
 
 _topic_option = click.option("--topic", help="Only the jobs of this topic.")
 _id_option = click.option("--id", help="Only the job with this id.")
@@ -113,22 +113,12 @@ def drop(
         raise click.UsageError("say which: --topic, --id, or --all")
     choice = Choice(topic, id)
     chosen = _count(settings, choice)
-    confirmed = chosen and (yes or _agree(chosen))
+    confirmed = chosen and (yes or agree_to_drop(chosen))
     dropped = _drop(settings, choice, chosen) if confirmed else 0
     text = f"{counted(dropped, 'job')} dropped"
     print_json({"dropped": dropped}) if as_json else click.echo(text)
     if not dropped:
         answer_no()
-
-
-def _agree(chosen: int) -> bool:
-    try:
-        return click.confirm(f"Drop {counted(chosen, 'job')} for good?", err=True)
-    except RuntimeError as error:  # click's Abort is one, and so is a stdin that is closed
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise
-        click.echo(err=True)
-        raise click.UsageError("nobody answers: give --yes to drop without being asked") from None
 
 
 def _count(settings: Settings, choice: Choice) -> int:
@@ -153,17 +143,11 @@ def _print(found: list[Unrouted], total: int) -> None:
         now_ms = time.time_ns() // 1_000_000
         for one in found:
             due = "" if one.due_ms is None else relative(one.due_ms, now_ms)
-            body = Text(printable(_preview(one)), no_wrap=True, overflow="ellipsis")
+            body = Text(printable(preview(one.message.body)), no_wrap=True, overflow="ellipsis")
             rows.add_row(printable(one.id or ""), one.topic or "", due, one.why, body)
         print_table(rows)
         click.echo()
     click.echo(f"{len(found):,} of {counted(total, 'unrouted job')}")
-
-
-def _preview(one: Unrouted) -> str:
-    body = one.message.body
-    text = body[:_PREVIEW_BYTES].decode(errors="replace")
-    return text + ("…" if len(body) > _PREVIEW_BYTES else "")
 
 
 def _as_json(one: Unrouted) -> dict[str, Any]:
@@ -176,5 +160,5 @@ def _as_json(one: Unrouted) -> dict[str, Any]:
         "routing_key": one.routing_key,
         "content_type": one.message.content_type,
         "body_bytes": len(one.message.body),
-        "body_preview": _preview(one),
+        "body_preview": preview(one.message.body),
     }

@@ -14,7 +14,13 @@ from rabbitdelay.core.life import Event
 from rabbitdelay.core.retry import Again
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.core.verdict import GiveUpNow
-from rabbitdelay.errors import InvalidJob, LeaseLost, RabbitDelayError
+from rabbitdelay.errors import (
+    HandlerVerdict,
+    InvalidJob,
+    LeaseLost,
+    NotAJob,
+    RabbitDelayError,
+)
 from rabbitdelay.sync.dispatcher import End, Run, log_fields
 from rabbitdelay.sync.holding import Fate, Holding
 from rabbitdelay.sync.reserved import ReservedJob, reserved_job
@@ -122,9 +128,11 @@ class Runner:
     @staticmethod
     def _log_failed(run: Run, error: BaseException, fate: Fate) -> None:
         fields = log_fields(run.lease) | {"error": str(error), "error_type": type(error).__name__}
+        # What a handler says on purpose needs no traceback.
+        traceback = None if isinstance(error, (HandlerVerdict, NotAJob)) else error
         if isinstance(fate, Again):
             fields["retry_in_ms"] = fate.delay_ms
-            logger.warning("failed, and is tried again", exc_info=error, extra=fields)
+            logger.warning("failed, and is tried again", exc_info=traceback, extra=fields)
         else:
             fields["reason"] = fate.reason
-            logger.error("failed, and is buried: %s", fate.reason, exc_info=error, extra=fields)
+            logger.error("buried", exc_info=traceback, extra=fields)

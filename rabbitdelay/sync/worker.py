@@ -189,11 +189,24 @@ class Worker:
             self._stop_now.set()
         self._stop.set()
 
+    @property
+    def was_stopped_at_once(self) -> bool:
+        """Whether it was not let to finish: by a second signal, or by `stop(at_once=True)`."""
+        return self._stop_now.is_set()
+
     def stats(self) -> WorkerStats:
         """What it has done so far, and does now."""
+        stats = self.last_stats
+        if stats is None:
+            raise RabbitDelayError("the worker has not run yet")
+        return stats
+
+    @property
+    def last_stats(self) -> WorkerStats | None:
+        """The same, or None before it runs."""
         dispatcher, pool = self._dispatcher, self._pool
         if dispatcher is None or pool is None:
-            raise RabbitDelayError("the worker does not run")
+            return None
         counts = dispatcher.holding.tally.snapshot(time.monotonic())
         return WorkerStats(counts, dispatcher.running, pool.lost)
 

@@ -15,6 +15,7 @@ LAYERS = [
     {"locate"},
     {"sync"},
     {"__init__"},
+    {"actions"},
     {"demo"},
     {"cli"},
     {"__main__"},

@@ -1,0 +1,129 @@
+"""The webhook action: `--webhook [URL]`, a POST of the body to a URL or to the job's callback.
+
+No redirect is followed, no proxy is taken from the environment, and certificates are checked. The
+exchange ends before the job's ttr does. `Idempotency-Key` is the same for all attempts of a job:
+a server that answered too late sees by it that it has done this before.
+"""
+
+import ssl
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from http.client import HTTPException
+from importlib.metadata import PackageNotFoundError, version
+from urllib.parse import quote
+
+from rabbitdelay.actions import target as targets
+from rabbitdelay.actions.allow_list import AllowList
+from rabbitdelay.actions.answer import Answer, judge, shown
+from rabbitdelay.actions.held import HeldJob, moment
+from rabbitdelay.actions.posting import Cutoff, post
+from rabbitdelay.actions.resolving import Resolver, look_up, resolve
+from rabbitdelay.actions.target import InvalidTarget, Target
+from rabbitdelay.errors import Bury, InvalidConfiguration, LeaseLost, Retry
+
+RESOLVE_SECONDS = 10.0
+MARGIN_SECONDS = 1.0
+"""What is left of the ttr to settle the job; of a short one a tenth."""
+_VISIBLE = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}"
+"""What a header shows as it is, beside what quote always does; % is not among it."""
+
+
+class Webhook:
+    """Posts each job, on the thread that calls it."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        allowed: AllowList | None = None,
+        resolver: Resolver = look_up,
+        tls_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Post to `url`, wherever it leads; else to each job's callback, where that is allowed."""
+        self._target = None if url is None else _operators_target(url)
+        self._allowed = allowed or AllowList()
+        self._resolver = resolver
+        self._tls_context = tls_context or ssl.create_default_context()
+
+    def __call__(self, job: HeldJob) -> None:
+        """Post it, and raise what the answer means for the job."""
+        target = self._target or self._callback(job)
+        seconds = job.time_left - min(MARGIN_SECONDS, job.time_left / 10)
+        if seconds <= 0:
+            raise LeaseLost("the job's ttr ended before it was posted")
+        with Cutoff(seconds) as cutoff:
+            job.on_lost(cutoff.cut)
+            self._exchange(job, target, cutoff, seconds)
+
+    def _callback(self, job: HeldJob) -> Target:
+        if not job.callback:
+            raise Bury("the job has no callback, and the consumer was given no URL to post to")
+        try:
+            target = targets.parse(job.callback)
+        except InvalidTarget as error:
+            raise Bury(f"the job's callback cannot be called: {error}") from None
+        self._allowed.check_host(target)
+        return target
+
+    def _exchange(self, job: HeldJob, target: Target, cutoff: Cutoff, seconds: float) -> None:
+        try:
+            answer = self._post(job, target, cutoff)
+        except (OSError, HTTPException) as error:
+            if cutoff.is_cut:
+                raise Retry(f"{target.origin} has not answered within {seconds:.1f} s") from error
+            raise Retry(f"{target.origin} cannot be called: {_reason(error)}") from error
+        judge(answer, origin=target.origin, now=datetime.now(UTC))
+
+    def _post(self, job: HeldJob, target: Target, cutoff: Cutoff) -> Answer:
+        timeout_seconds = min(RESOLVE_SECONDS, cutoff.seconds_left)
+        addresses = resolve(target.host, self._resolver, timeout_seconds)
+        if self._target is None:
+            self._allowed.check_addresses(target, addresses)
+        return post(
+            target,
+            addresses,
+            _headers(job, target),
+            job.payload,
+            cutoff=cutoff,
+            tls_context=self._tls_context,
+        )
+
+
+def _operators_target(url: str) -> Target:
+    try:
+        return targets.parse(url)
+    except InvalidTarget as error:
+        raise InvalidConfiguration(f"the webhook's URL cannot be called: {error}") from None
+
+
+def _headers(job: HeldJob, target: Target) -> Mapping[str, str]:
+    key = f"{job.id}-{job.token}" if job.token else job.id
+    return {
+        "Host": target.host_header,
+        "Connection": "close",
+        "User-Agent": f"rabbitdelay/{_version()}",
+        "Content-Type": _safe(job.content_type.strip(), also=" %"),
+        "Rabbitdelay-Id": _safe(job.id),
+        "Rabbitdelay-Topic": _safe(job.topic),
+        "Rabbitdelay-Attempt": str(job.attempt),
+        "Rabbitdelay-Due": moment(job.due_ms),
+        "Idempotency-Key": _safe(key),
+    }
+
+
+def _safe(text: str, *, also: str = "") -> str:
+    """A text as a header's value: percent-encoded but for what is visible and ASCII."""
+    return quote(text, safe=_VISIBLE + also, errors="replace")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    return shown(str(error)) or type(error).__name__
+
+
+def _version() -> str:
+    try:
+        return version("rabbitdelay")
+    except PackageNotFoundError:
+        return "unknown"

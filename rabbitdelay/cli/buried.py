@@ -1,0 +1,281 @@
+"""`rabbitdelay buried`: the jobs that were given up on, listed, shown, kicked or dropped."""
+
+import json
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.text import Text
+
+from rabbitdelay.cli.display import (
+    SETTLING,
+    agree_to_drop,
+    body_lines,
+    body_text,
+    counted,
+    moment,
+    output,
+    plain,
+    preview,
+    print_json,
+    print_table,
+    printable,
+    relative,
+    steps,
+    table,
+)
+from rabbitdelay.cli.exits import answer_no
+from rabbitdelay.cli.parameters import json_option, read_topic
+from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.core.buried import Buried, Choice
+from rabbitdelay.sync.buried import BuriedQueue
+from rabbitdelay.sync.parked import SentOn
+
+_PROPERTIES = (
+    *("content_type", "content_encoding", "reply_to", "correlation_id"),
+    *("priority", "type", "app_id"),
+)
+
+_topic_argument = click.argument("topic", type=read_topic)
+_all_option = click.option("--all", "every", is_flag=True, help="All of the topic.")
+
+
+@click.group()
+def buried() -> None:
+    """List, show, kick or drop the jobs of a topic that were given up on.
+
+    A job is buried after its last attempt, by a handler that says so, or by the broker when its
+    consumers keep dying with it. It stays until somebody decides.
+    """
+
+
+@buried.command(name="list")
+@_topic_argument
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--id", help="Only the job with this id. Exits with 3 when there is none.")
+@json_option
+@pass_settings
+def list_(settings: Settings, topic: str, limit: int, id: str | None, *, as_json: bool) -> None:
+    """List them, and leave them where they are."""
+    with _queue(settings, topic) as queue:
+        total = queue.count()
+        found = queue.look(Choice(id), limit=limit)
+    if as_json:
+        print_json({"total": total, "jobs": [_as_json(one) for one in found]})
+    else:
+        _print(found, total)
+    if id is not None and not found:
+        answer_no()
+
+
+@buried.command()
+@_topic_argument
+@click.argument("id")
+@json_option
+@pass_settings
+def show(settings: Settings, topic: str, id: str, *, as_json: bool) -> None:
+    """Show all there is to know of the job with this ID: times, error, headers, body.
+
+    An id may be there several times. Exits with 3 when it is not there.
+    """
+    with _queue(settings, topic) as queue:
+        found = queue.look(Choice(id))
+    if not found:
+        click.echo(f"no job {printable(id)} is buried in topic {topic}", err=True)
+        answer_no()
+    if as_json:
+        print_json([_whole_as_json(one) for one in found])
+        return
+    for number, one in enumerate(found):
+        click.echo(nl=bool(number))
+        _draw(one)
+
+
+@buried.command()
+@_topic_argument
+@click.option("--id", help="The job with this id.")
+@_all_option
+@click.option("--limit", type=click.IntRange(1), help="At most so many.  [default: all]")
+@json_option
+@pass_settings
+def kick(
+    settings: Settings, topic: str, id: str | None, limit: int | None, *, every: bool, as_json: bool
+) -> None:
+    """Make them ready again, now, with all their attempts.
+
+    A job may be there twice after this was killed half-way, and is never lost. Exits with 3 when
+    nothing was kicked.
+    """
+    _check_choice(id, every=every)
+    result = _kick(settings, topic, Choice(id), limit)
+    if as_json:
+        print_json({"kicked": result.sent, "stayed": result.stayed})
+    else:
+        stayed = f", {result.stayed:,} refused by the broker" if result.stayed else ""
+        click.echo(f"{counted(result.sent, 'job')} kicked{stayed}")
+    if not result.sent:
+        answer_no()
+
+
+@buried.command()
+@_topic_argument
+@click.option("--id", help="The job with this id.")
+@_all_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@pass_settings
+def drop(
+    settings: Settings, topic: str, id: str | None, *, every: bool, yes: bool, as_json: bool
+) -> None:
+    """Remove them for good. Exits with 3 when nothing was removed."""
+    _check_choice(id, every=every)
+    choice = Choice(id)
+    with _queue(settings, topic) as queue:
+        chosen = queue.count() if every else queue.count_chosen(choice)
+    dropped = 0
+    if chosen and (yes or agree_to_drop(chosen)):
+        with _queue(settings, topic) as queue:  # nobody has agreed to more than were counted
+            dropped = queue.drop(choice, limit=chosen)
+    text = f"{counted(dropped, 'job')} dropped"
+    print_json({"dropped": dropped}) if as_json else click.echo(text)
+    if not dropped:
+        answer_no()
+
+
+@contextmanager
+def _queue(settings: Settings, topic: str) -> Iterator[BuriedQueue]:
+    with settings.connection() as connection:
+        queue = BuriedQueue(connection, settings.topology, topic, settings.settle_seconds)
+        if not queue.is_there():
+            name = settings.topology.buried_queue(topic)
+            click.echo(f"no such topic: {topic} (there is no queue {name})", err=True)
+            answer_no()
+        yield queue
+
+
+def _check_choice(id: str | None, *, every: bool) -> None:
+    if every == (id is not None):
+        raise click.UsageError("say which: --id, or --all")
+
+
+def _kick(settings: Settings, topic: str, choice: Choice, limit: int | None) -> SentOn:
+    kicked = 0
+    with _queue(settings, topic) as queue:
+        count = queue.count()
+        total = count if limit is None else min(limit, count)
+        with steps(f"kicking; {SETTLING}", total) as advance:
+
+            def tried(one: Buried, sent: bool) -> None:  # noqa: FBT001 - as it is called
+                nonlocal kicked
+                kicked += sent
+                advance(None)
+                if not sent:
+                    click.echo(f"stays: {printable(one.id or 'without an id')}", err=True)
+
+            try:
+                return queue.kick(choice, limit=limit, on_tried=tried)
+            except KeyboardInterrupt:
+                text = f"{counted(kicked, 'job')} kicked; the last of them may still be buried too"
+                raise KeyboardInterrupt(text) from None
+
+
+# For people
+
+
+def _print(found: list[Buried], total: int) -> None:
+    if found:
+        rows = table("id", "attempts", "buried", "why", numbers=("attempts",))
+        for column in rows.columns[:-1]:
+            column.no_wrap = True  # where it gets narrow the reason is cut first
+        now_ms = time.time_ns() // 1_000_000
+        for one in found:
+            attempts = "?" if one.attempt is None else f"{one.attempt:,}"
+            when = "" if one.buried_ms is None else relative(one.buried_ms, now_ms)
+            why = Text(printable(_why(one)), no_wrap=True, overflow="ellipsis")
+            rows.add_row(printable(one.id or ""), attempts, when, why)
+        print_table(rows)
+        click.echo()
+    click.echo(f"{len(found):,} of {counted(total, 'buried job')}")
+
+
+def _why(one: Buried) -> str:
+    error = one.last_error
+    return f"{one.grave.reason}; {error}" if error else one.grave.reason
+
+
+def _draw(one: Buried) -> None:
+    console = output()
+    for name, value in _facts(one):
+        for number, line in enumerate(value.splitlines()):
+            title = "" if number else name
+            console.print(Text.assemble((f"{title:16}", "dim"), printable(line)), soft_wrap=True)
+    console.print(Text(f"body, {counted(len(one.message.body), 'byte')}", "dim"))
+    for text in body_lines(one.message.body):
+        console.print(Text(f"  {text}"), soft_wrap=True)
+
+
+def _facts(one: Buried) -> Iterator[tuple[str, str]]:
+    yield "id", one.id or "none"
+    yield "topic", one.topic
+    yield "attempts", "?" if one.attempt is None else f"{one.attempt:,}"
+    yield from _times(one)
+    yield "why", one.grave.reason
+    if one.last_error:
+        yield "last error", one.last_error
+    for name in _PROPERTIES:
+        if (value := getattr(one.message, name)) is not None:
+            yield name.replace("_", " "), str(value)
+    yield from _headers(one)
+
+
+def _times(one: Buried) -> Iterator[tuple[str, str]]:
+    now_ms = time.time_ns() // 1_000_000
+    times = {"put": one.put_ms, "due": one.due_ms, "buried": one.buried_ms}
+    for name, time_ms in times.items():
+        if time_ms is not None:
+            yield name, f"{moment(time_ms)} ({relative(time_ms, now_ms)})"
+
+
+def _headers(one: Buried) -> Iterator[tuple[str, str]]:
+    """Each header as JSON; a list, as the broker's record of deaths, takes a line for each item."""
+    title = "headers"
+    for name, value in sorted(one.message.headers.items()):
+        for item in value if isinstance(value, list) else [value]:
+            yield title, f"{name} {json.dumps(plain(item), ensure_ascii=False)}"
+            title = ""
+
+
+# For scripts
+
+
+def _as_json(one: Buried) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "topic": one.topic,
+        "attempts": one.attempt,
+        "put": _moment(one.put_ms),
+        "due": _moment(one.due_ms),
+        "buried": _moment(one.buried_ms),
+        "reason": one.grave.reason,
+        "error": one.grave.error,
+        "error_type": one.grave.error_type,
+        "content_type": one.message.content_type,
+        "body_bytes": len(one.message.body),
+        "body_preview": preview(one.message.body),
+    }
+
+
+def _whole_as_json(one: Buried) -> dict[str, Any]:
+    """With the whole body: as text where it is text, else in base64."""
+    text = body_text(one.message.body)
+    encoded = None if text is not None else b64encode(one.message.body).decode()
+    properties = {name: getattr(one.message, name) for name in _PROPERTIES}
+    whole = _as_json(one) | properties | {"headers": plain(one.message.headers)}
+    return whole | {"body_text": text, "body_base64": encoded}
+
+
+def _moment(time_ms: int | None) -> str | None:
+    return None if time_ms is None else moment(time_ms)

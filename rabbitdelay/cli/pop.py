@@ -1,0 +1,96 @@
+"""`rabbitdelay pop`: the next job, printed and finished, or run through a command."""
+
+import json
+from datetime import timedelta
+
+import click
+
+from rabbitdelay.actions.command import BURY_EXIT_CODE, Command
+from rabbitdelay.actions.printing import job_as_json
+from rabbitdelay.cli.display import patience, printable
+from rabbitdelay.cli.exits import ExitCode, answer_no
+from rabbitdelay.cli.parameters import json_option, read_duration, read_topic
+from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.core import verdict
+from rabbitdelay.core.verdict import GiveUpNow
+from rabbitdelay.sync.reserved import ReservedJob
+
+
+@click.command()
+@click.argument("topics", metavar="TOPIC...", type=read_topic, nargs=-1, required=True)
+@click.option(
+    "--wait",
+    type=read_duration,
+    metavar="DURATION",
+    default="0",
+    help="How long to wait for a job.  [default: 0s]",
+)
+@click.option("--max", "most", type=click.IntRange(1), default=1, help="At most so many.")
+@click.option(
+    "--exec",
+    "command",
+    metavar="COMMAND",
+    help="Run a shell command on it: 0 finishes, "
+    f"{BURY_EXIT_CODE} buries, any other exit code gives it back.",
+)
+@json_option
+@pass_settings
+def pop(
+    settings: Settings,
+    topics: tuple[str, ...],
+    wait: timedelta,
+    most: int,
+    command: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Take the next job of TOPICs, print its body, and finish it.
+
+    With --json it prints a line of JSON for each. It is finished when it has been printed; when
+    that fails it goes back. Exits with 3 when there was none, and with 1 when COMMAND failed.
+    """
+    if command is not None and as_json:
+        raise click.UsageError("--exec prints what COMMAND prints: leave --json out")
+    with patience("waiting for a job"), settings.client() as client:
+        jobs = client.pop(topics, max=most, wait=wait)
+        if not jobs:
+            click.echo("no job came", err=True)
+            answer_no()
+        if command is not None:
+            _run(jobs, command)
+            return
+        for job in jobs:
+            with job:
+                _print(job, as_json=as_json)
+
+
+def _print(job: ReservedJob, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(job_as_json(job), ensure_ascii=False))
+    else:
+        click.echo(job.payload)
+
+
+def _run(jobs: list[ReservedJob], command: str) -> None:
+    """Run the command on one after the other."""
+    failed = False
+    with Command(command) as action:
+        for job in jobs:
+            failed |= not _run_one(action, job)
+    if failed:
+        raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+def _run_one(action: Command, job: ReservedJob) -> bool:
+    try:
+        action(job)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the job goes back
+        decision = verdict.of(error)
+        if isinstance(decision, GiveUpNow):
+            job.bury(decision.reason)
+        else:
+            job.release()
+        click.echo(f"{printable(job.id)}: {printable(str(error))}", err=True)
+        return False
+    job.finish()
+    return True

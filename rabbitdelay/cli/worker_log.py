@@ -1,0 +1,89 @@
+"""A worker's log: lines of JSON for programs, plain lines for people."""
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+LOGGER = "rabbitdelay"
+FIELDS = (
+    *("job_id", "topic", "attempt", "lateness_ms", "took_ms"),
+    *("error", "error_type", "retry_in_ms", "reason"),
+)
+"""What log records of a worker carry besides their text."""
+
+
+class JsonFormatter(logging.Formatter):
+    """One line of JSON for each record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **fields_of(record),
+        }
+        if record.exc_info:
+            line["traceback"] = "".join(traceback.format_exception(*record.exc_info))
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class PlainFormatter(logging.Formatter):
+    """What happened, to which job, and why."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        fields = fields_of(record)
+        text = record.getMessage()
+        what = f"{fields['topic']} {fields['job_id']}: {text}" if "job_id" in fields else text
+        why = fields.get("error") or fields.get("reason")
+        attempt = f" (attempt {fields['attempt']})" if "attempt" in fields else ""
+        return f"{what}{attempt}: {why}" if why else f"{what}{attempt}"
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """What a record carries besides its text."""
+    return {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+
+
+@contextmanager
+def json_log(*, every_job: bool) -> Iterator[None]:
+    """Log on stderr for programs; of each job that was finished only when asked."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    if not every_job:
+        handler.addFilter(_is_not_routine)
+    with logging_to(handler, logging.INFO):
+        yield
+
+
+def _is_not_routine(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.INFO or not hasattr(record, "job_id")
+
+
+@contextmanager
+def plain_log() -> Iterator[None]:
+    """Log on stderr for people: what went wrong."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainFormatter())
+    with logging_to(handler, logging.WARNING):
+        yield
+
+
+@contextmanager
+def logging_to(handler: logging.Handler, level: int) -> Iterator[None]:
+    """Let our log through to a handler, and to no other: each line is told once."""
+    logger = logging.getLogger(LOGGER)
+    before, others = logger.level, logger.handlers[:]
+    handler.setLevel(level)
+    logger.handlers[:] = [handler]
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.handlers[:] = others
+        logger.setLevel(before)

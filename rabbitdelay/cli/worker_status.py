@@ -1,0 +1,113 @@
+"""A worker's status: a line on the terminal that is drawn anew, and what went wrong above it."""
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from rabbitdelay.cli.display import printable
+from rabbitdelay.cli.settings import Settings
+from rabbitdelay.cli.worker_log import PlainFormatter, logging_to
+from rabbitdelay.errors import RabbitDelayError
+from rabbitdelay.sync.administration import Administrator
+from rabbitdelay.sync.worker import Worker, WorkerStats
+
+INTERVAL_SECONDS = 0.5
+
+
+class _Above(logging.Handler):
+    """Prints log lines above the status."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self.setFormatter(PlainFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print it."""
+        style = "red" if record.levelno >= logging.ERROR else "yellow"
+        self._console.print(Text(printable(self.format(record)), style))
+
+
+@contextmanager
+def live_status(settings: Settings, worker: Worker, topics: Sequence[str]) -> Iterator[None]:
+    """Show what a worker does, for as long as it runs, and what it did at its end."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    over = threading.Event()
+    with (
+        Live(console=console, auto_refresh=False, transient=True) as live,
+        logging_to(_Above(console), logging.WARNING),
+    ):
+        arguments = (settings, worker, topics, live, over)
+        drawing = threading.Thread(target=_draw, args=arguments, daemon=True)
+        drawing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            drawing.join(2)
+    if (stats := worker.last_stats) is not None:
+        console.print(summary(stats))
+
+
+def _draw(
+    settings: Settings, worker: Worker, topics: Sequence[str], live: Live, over: threading.Event
+) -> None:
+    """Draw again and again, with a new connection when the old one is lost."""
+    while not over.is_set():
+        try:
+            with settings.connection() as connection:
+                administrator = Administrator(connection)
+                while not over.wait(INTERVAL_SECONDS):
+                    ready = _ready(administrator, settings, topics)
+                    _show(worker, live, f"{ready:,}")
+        except RabbitDelayError:
+            _show(worker, live, "? (no connection)")
+            over.wait(INTERVAL_SECONDS)
+
+
+def _ready(administrator: Administrator, settings: Settings, topics: Sequence[str]) -> int:
+    counts = (administrator.count(settings.topology.ready_queue(topic)) for topic in topics)
+    return sum(count.ready for count in counts if count is not None)
+
+
+def _show(worker: Worker, live: Live, ready: str) -> None:
+    stats = worker.last_stats
+    if stats is not None:
+        live.update(status_line(stats, ready), refresh=True)
+
+
+def status_line(stats: WorkerStats, ready: str) -> Text:
+    """The line: how much there is, how fast it goes, and how late it is."""
+    counts = stats.counts
+    line = Text.assemble(
+        ("ready ", "dim"),
+        ready,
+        ("  reserved ", "dim"),
+        f"{stats.running:,}  {counts.finished_per_second:,.0f}/s",
+        ("  late p50 ", "dim"),
+        f"{counts.lateness_p50_ms:,.0f}",
+        (" p99 ", "dim"),
+        f"{counts.lateness_p99_ms:,.0f} ms",
+        ("  done ", "dim"),
+        f"{counts.finished:,}",
+        no_wrap=True,
+        overflow="ellipsis",
+    )
+    for count, name in ((counts.buried, "buried"), (stats.lost_threads, "lost threads")):
+        if count:
+            line.append(f"  {name} {count:,}", "yellow")
+    return line
+
+
+def summary(stats: WorkerStats) -> str:
+    """What it did, in a line."""
+    counts = stats.counts
+    return (
+        f"{counts.finished:,} finished, {counts.released:,} given back, {counts.buried:,} buried; "
+        f"late p50 {counts.lateness_p50_ms:,.0f} ms, p99 {counts.lateness_p99_ms:,.0f} ms"
+    )

@@ -1,0 +1,311 @@
+"""Webhooks, against real servers: what is sent, and what each answer means for the job."""
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from rabbitdelay.actions.webhook import Webhook
+from rabbitdelay.errors import Bury, InvalidConfiguration, LeaseLost, Retry
+from tests.support.waiting import wait_until
+from tests.unit.test_actions_held import StandInJob
+
+MEBIBYTE = 1024 * 1024
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+TLS = ssl.create_default_context()
+"""Shared: to read the authorities of the system takes a tenth of a second."""
+Conversation = Callable[[socket.socket, bytes], None]
+
+
+def post_to(url: str) -> Webhook:
+    return Webhook(url, tls_context=TLS)
+
+
+def answering(answer: bytes) -> Conversation:
+    return lambda connection, _request: connection.sendall(answer)
+
+
+class Server:
+    """A server on loopback that reads a whole request and then does what it was told."""
+
+    def __init__(self, conversation: Conversation, *, reads_body: bool = True) -> None:
+        self._conversation = conversation
+        self._reads_body = reads_body
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/hook"
+        self.requests: list[bytes] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def headers(self) -> dict[str, str]:
+        """The headers of the last request."""
+        head = self.requests[-1].partition(b"\r\n\r\n")[0].decode("ascii")
+        pairs = [line.split(": ", 1) for line in head.split("\r\n")[1:]]
+        assert len({name.lower() for name, _ in pairs}) == len(pairs)
+        return dict(pairs)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            request = _read_request(connection, reads_body=self._reads_body)
+            self.requests.append(request)
+            self._conversation(connection, request)
+
+
+def _read_request(connection: socket.socket, *, reads_body: bool) -> bytes:
+    request = b""
+    while b"\r\n\r\n" not in request:
+        request += connection.recv(65_536)
+    head, _, body = request.partition(b"\r\n\r\n")
+    lines = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
+    while reads_body and len(body) < int(lines[b"Content-Length"]):
+        body += connection.recv(65_536)
+    return head + b"\r\n\r\n" + body
+
+
+ServerFactory = Callable[..., Server]
+
+
+@pytest.fixture
+def serve() -> Iterator[ServerFactory]:
+    with ExitStack() as stack:
+
+        def start(conversation: Conversation, *, reads_body: bool = True) -> Server:
+            server = Server(conversation, reads_body=reads_body)
+            stack.callback(server.close)
+            return server
+
+        yield start
+
+
+def test_the_body_is_posted_with_what_there_is_to_know(serve: ServerFactory) -> None:
+    server = serve(answering(OK))
+    post_to(f"{server.url}?key=ä")(StandInJob(payload=b"\x00\xff{}"))
+    (request,) = server.requests
+    assert request.startswith(b"POST /hook?key=%C3%A4 HTTP/1.1\r\n")
+    assert request.endswith(b"\r\n\r\n\x00\xff{}")
+    headers = server.headers()
+    assert headers.pop("User-Agent").startswith("rabbitdelay/")
+    assert headers == {
+        "Host": f"127.0.0.1:{server.port}",
+        "Connection": "close",
+        "Accept-Encoding": "identity",
+        "Content-Length": "4",
+        "Content-Type": "application/json",
+        "Rabbitdelay-Id": "order-42",
+        "Rabbitdelay-Topic": "orderclose",
+        "Rabbitdelay-Attempt": "2",
+        "Rabbitdelay-Due": "2027-01-15T08:00:30.250Z",
+        "Idempotency-Key": "order-42-0123456789abcdef",
+    }
+
+
+def test_an_id_cannot_add_headers(serve: ServerFactory) -> None:
+    server = serve(answering(OK))
+    job = StandInJob(
+        id="50%\r\nX-Evil: 1\r\n\r\ngröße 🐇\x7f", content_type="text/x; a=%\r\nX-Evil: 2"
+    )
+    post_to(server.url)(job)
+    headers = server.headers()
+    expected = "50%25%0D%0AX-Evil:%201%0D%0A%0D%0Agr%C3%B6%C3%9Fe%20%F0%9F%90%87%7F"
+    assert headers["Rabbitdelay-Id"] == expected
+    assert headers["Idempotency-Key"] == f"{expected}-0123456789abcdef"
+    assert headers["Content-Type"] == "text/x; a=%%0D%0AX-Evil: 2"
+    assert "X-Evil" not in headers
+
+
+def test_the_idempotency_key_is_that_of_the_put(serve: ServerFactory) -> None:
+    server = serve(answering(OK))
+    keys = []
+    for job in (StandInJob(attempt=1), StandInJob(attempt=2), StandInJob(token="x")):  # noqa: S106 - no secret
+        post_to(server.url)(job)
+        keys.append(server.headers()["Idempotency-Key"])
+    assert keys[0] == keys[1] != keys[2]
+    post_to(server.url)(StandInJob(token=""))
+    assert server.headers()["Idempotency-Key"] == "order-42"
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"204 No Content", b"202"])
+def test_success_finishes(serve: ServerFactory, status: bytes) -> None:
+    server = serve(answering(b"HTTP/1.1 " + status + b"\r\n\r\n"))
+    post_to(server.url)(StandInJob(payload=b"x" * MEBIBYTE))
+    assert len(server.requests) == 1
+
+
+def test_gone_buries(serve: ServerFactory) -> None:
+    server = serve(answering(b"HTTP/1.1 410 Gone\r\n\r\nthe order\nis gone"))
+    with pytest.raises(Bury, match="says 410 Gone: the order is gone"):
+        post_to(server.url)(StandInJob())
+
+
+@pytest.mark.parametrize("status", [b"429 Slow", b"503 Busy"])
+def test_retry_after_is_obeyed(serve: ServerFactory, status: bytes) -> None:
+    server = serve(answering(b"HTTP/1.1 " + status + b"\r\nRetry-After: 17\r\n\r\n"))
+    with pytest.raises(Retry) as caught:
+        post_to(server.url)(StandInJob())
+    assert caught.value.delay == 17
+
+
+def test_retry_after_may_be_a_date(serve: ServerFactory) -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True).encode()
+    server = serve(answering(b"HTTP/1.1 503 Busy\r\nRetry-After: " + date + b"\r\n\r\n"))
+    with pytest.raises(Retry) as caught:
+        post_to(server.url)(StandInJob())
+    assert isinstance(caught.value.delay, float)
+    assert 80 < caught.value.delay <= 100
+
+
+def test_a_redirect_is_not_followed(serve: ServerFactory) -> None:
+    elsewhere = serve(answering(OK))
+    location = f"Location: {elsewhere.url}\r\n\r\n".encode()
+    server = serve(answering(b"HTTP/1.1 302 Found\r\n" + location))
+    with pytest.raises(Retry, match=f"{elsewhere.port}/hook: redirects are not followed"):
+        post_to(server.url)(StandInJob())
+    assert elsewhere.requests == []
+
+
+def test_a_long_answer_is_cut_short(serve: ServerFactory) -> None:
+    head = b"HTTP/1.1 500 Oops\r\nContent-Length: 1000000000\r\n\r\n"
+    server = serve(lambda connection, _: connection.sendall(head + b"x" * MEBIBYTE * 8))
+    with pytest.raises(Retry, match=r"500 Internal Server Error: x{199}…$"):
+        post_to(server.url)(StandInJob())
+
+
+def test_an_answer_may_come_before_all_is_read(serve: ServerFactory) -> None:
+    gone = answering(b"HTTP/1.1 410 Gone\r\n\r\n")
+    server = serve(gone, reads_body=False)
+    with pytest.raises(Bury, match="410"):
+        post_to(server.url)(StandInJob(payload=b"x" * MEBIBYTE * 8))
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 abc\r\n\r\n", b"\x00" * 70_000]
+)
+def test_what_is_no_answer_is_a_failure(serve: ServerFactory, answer: bytes) -> None:
+    server = serve(answering(answer))
+    with pytest.raises(Retry, match=f"http://127.0.0.1:{server.port} cannot be called: .+"):
+        post_to(server.url)(StandInJob())
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(Retry, match=r"cannot be called: .*refused"):
+            post_to(f"http://127.0.0.1:{taken.getsockname()[1]}/")(StandInJob())
+
+
+def test_no_proxy_is_taken_from_the_environment(
+    serve: ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = serve(answering(OK))
+    server = serve(answering(OK))
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+    post_to(server.url)(StandInJob())
+    assert (len(server.requests), proxy.requests) == (1, [])
+
+
+def drip(head: bytes) -> Conversation:
+    """Send a head, and then a byte now and then for ever."""
+
+    def converse(connection: socket.socket, _request: bytes) -> None:
+        connection.sendall(head)
+        while True:
+            connection.sendall(b"x")
+            time.sleep(0.05)
+
+    return converse
+
+
+def test_a_server_that_drips_its_headers_is_cut_off(serve: ServerFactory) -> None:
+    server = serve(drip(b"HTTP/1.1 200 OK\r\nX-Long: "))
+    started = time.monotonic()
+    with pytest.raises(Retry, match=r"has not answered within 0\.9 s"):
+        post_to(server.url)(StandInJob(time_left=1.0))
+    assert 0.8 < time.monotonic() - started < 3
+
+
+def test_a_server_that_drips_its_body_has_answered(serve: ServerFactory) -> None:
+    started = time.monotonic()
+    post_to(serve(drip(b"HTTP/1.1 200 OK\r\n\r\n")).url)(StandInJob(time_left=0.5))
+    with pytest.raises(Retry, match="says 500 Internal Server Error: xxx"):
+        post_to(serve(drip(b"HTTP/1.1 500 Oops\r\n\r\n")).url)(StandInJob(time_left=0.5))
+    assert time.monotonic() - started < 3
+
+
+def never(connection: socket.socket, _request: bytes) -> None:
+    connection.settimeout(30)
+    connection.recv(1)  # returns when the client has gone
+
+
+@pytest.mark.parametrize("reads_body", [True, False])
+def test_a_server_that_never_answers(serve: ServerFactory, *, reads_body: bool) -> None:
+    """Or never reads."""
+
+    def hold(_connection: socket.socket, _request: bytes) -> None:
+        released.wait(10)
+
+    released = threading.Event()
+    server = serve(hold, reads_body=reads_body)
+    started = time.monotonic()
+    with pytest.raises(Retry, match="has not answered within"):
+        post_to(server.url)(StandInJob(time_left=0.5, payload=b"x" * MEBIBYTE * 8))
+    assert time.monotonic() - started < 3
+    released.set()
+
+
+def test_headers_that_break_off_are_no_answer(serve: ServerFactory) -> None:
+    def begin(connection: socket.socket, request: bytes) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-More: follows\r\n")
+        never(connection, request)
+
+    with pytest.raises(Retry, match="has not answered within"):
+        post_to(serve(begin).url)(StandInJob(time_left=0.3))
+
+
+def test_a_lost_lease_ends_the_exchange(serve: ServerFactory) -> None:
+    server = serve(never)
+    job = StandInJob()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(post_to(server.url), job)
+        wait_until(lambda: server.requests, what="the request has arrived")
+        job.lose()
+        assert isinstance(future.exception(timeout=5), Retry)
+
+
+def test_a_job_that_is_lost_already_is_not_posted(serve: ServerFactory) -> None:
+    server = serve(answering(OK))
+    with pytest.raises(LeaseLost):
+        post_to(server.url)(StandInJob(time_left=0.0))
+    assert server.requests == []
+
+
+def test_a_lease_that_is_lost_before_the_connection_is_made(serve: ServerFactory) -> None:
+    server = serve(answering(OK))
+    with pytest.raises(Retry):
+        post_to(server.url)(StandInJob(is_lost=True))
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("url", ["example.com", "ftp://example.com", "http://me:s3cret@localhost"])
+def test_a_url_that_cannot_be_called(url: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="the webhook's URL cannot be called") as caught:
+        post_to(url)
+    assert "s3cret" not in str(caught.value)

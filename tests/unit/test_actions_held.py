@@ -1,0 +1,61 @@
+"""The held job of the tests of actions, and how its times are written."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from rabbitdelay.actions.held import HeldJob, moment
+from rabbitdelay.sync.reserved import ReservedJob
+
+
+@dataclass
+class StandInJob:
+    """A job that is held by nobody: `lose` is what the consumer layer does at the deadline."""
+
+    topic: str = "orderclose"
+    id: str = "order-42"
+    token: str = "0123456789abcdef"  # noqa: S105 - no secret
+    attempt: int = 2
+    max_attempts: int | None = None
+    put_ms: int = 1_800_000_000_000
+    due_ms: int = 1_800_000_030_250
+    ttr_ms: int | None = 60_000
+    payload: bytes = b'{"order": 42}'
+    content_type: str = "application/json"
+    callback: str | None = None
+    time_left: float = 60.0
+    lateness: float = 0.012
+    is_lost: bool = False
+    _callbacks: list[Callable[[], None]] = field(default_factory=list)
+
+    def on_lost(self, callback: Callable[[], None], /) -> None:
+        self._callbacks.append(callback)
+        if self.is_lost:
+            callback()
+
+    def lose(self) -> None:
+        self.is_lost = True
+        self.time_left = 0.0
+        for callback in self._callbacks:
+            callback()
+
+
+def test_the_stand_in_has_what_a_reserved_job_has() -> None:
+    """Mypy checks the types of both."""
+    kinds: list[type[HeldJob]] = [StandInJob, ReservedJob]
+    members = {name for name in vars(HeldJob) if not name.startswith("_")}
+    assert all(hasattr(kind, name) for kind in kinds for name in members)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "expected"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_800_000_030_250, "2027-01-15T08:00:30.250Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        ((1 << 48) - 1, "9999-12-31T23:59:59.999Z"),  # the latest that a message may say
+    ],
+)
+def test_a_time_is_written_exactly(milliseconds: int, expected: str) -> None:
+    assert moment(milliseconds) == expected

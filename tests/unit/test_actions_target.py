@@ -1,0 +1,94 @@
+"""URLs of strangers: one reading, or none."""
+
+import pytest
+
+from rabbitdelay.actions import target
+from rabbitdelay.actions.target import InvalidTarget, Target
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://example.com", Target("http", "example.com", 80, "/")),
+        ("HTTPS://Example.COM./a?b=c#d", Target("https", "example.com", 443, "/a?b=c")),
+        ("https://example.com:8443/x/", Target("https", "example.com", 8443, "/x/")),
+        ("http://example.com:/", Target("http", "example.com", 80, "/")),
+        ("http://localhost./", Target("http", "localhost", 80, "/")),
+        ("http://127.0.0.1:8080/", Target("http", "127.0.0.1", 8080, "/")),
+        ("http://[::1]:8080/", Target("http", "::1", 8080, "/")),
+        ("http://[0:0::FFFF:127.0.0.1]/", Target("http", "::ffff:7f00:1", 80, "/")),
+        (
+            "http://bücher.example/ä?ö",
+            Target("http", "xn--bcher-kva.example", 80, "/%C3%A4?%C3%B6"),
+        ),
+        ("http://example.com/%41%20b", Target("http", "example.com", 80, "/%41%20b")),
+        ("http://my_host-1/", Target("http", "my_host-1", 80, "/")),
+    ],
+)
+def test_a_url_is_taken_apart(url: str, expected: Target) -> None:
+    assert target.parse(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("ftp://example.com/", "http:// or https://"),
+        ("file:///etc/passwd", "http:// or https://"),
+        ("gopher://127.0.0.1:25/", "http:// or https://"),
+        ("//example.com/", "http:// or https://"),
+        ("http://", "host"),
+        ("http:///path", "host"),
+        ("http://user:s3cret@example.com/", "a user or a password"),
+        ("http://example.com@127.0.0.1/", "a user or a password"),
+        ("http://example.com\\@127.0.0.1/", "backslashes"),
+        ("http://exam\nple.com/", "control characters"),
+        ("http://example.com/\r\nHost: evil", "control characters"),
+        ("http://example.com/a b", "blanks"),
+        ("http://example.com:0/", "port"),
+        ("http://example.com:65536/", "port"),
+        ("http://example.com:80x/", "port"),
+        ("http://example.com:-1/", "port"),
+        ("http://[::1/", "host or port"),
+        ("http://[::1]evil.com/", "host or port"),
+        ("http://evil[::1]/", "host or port"),
+        ("http://[fe80::1%25eth0]/", "IPv6"),
+        ("http://[127.0.0.1]/", "IPv6|host or port"),
+        ("http://127.1/", "four decimal numbers"),
+        ("http://2130706433/", "four decimal numbers"),
+        ("http://0x7f000001/", "four decimal numbers"),
+        ("http://0x7f.1/", "four decimal numbers"),
+        ("http://0177.0.0.1/", "four decimal numbers"),
+        ("http://127.0.0.1.2/", "four decimal numbers"),
+        ("http://-example.com/", "no name"),
+        ("http://exam..ple.com/", "no name"),
+        ("http://exa%6dple.com/", "no name"),
+        ("http://*.example.com/", "no name"),
+        (f"http://{'a' * 64}.com/", "no name"),
+        (f"http://{'a.' * 127}com/", "no name"),
+        (f"http://{'ä' * 64}.com/", "international"),
+        (f"http://example.com/{'a' * 8_000}", "longer"),
+    ],
+)
+def test_what_has_no_single_reading_is_refused(url: str, why: str) -> None:
+    with pytest.raises(InvalidTarget, match=why) as caught:
+        target.parse(url)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_digits_in_disguise_are_digits() -> None:
+    """What counts is the host after it is made ASCII, which is what is resolved."""
+    assert target.parse("http://①②⑦.⓪.⓪.①/").host == "127.0.0.1"
+    with pytest.raises(InvalidTarget, match="four decimal numbers"):
+        target.parse("http://①②⑦.①/")
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://example.com/hooks/T0KEN?key=s3cret", "https://example.com"),
+        ("http://example.com:443/", "http://example.com:443"),
+        ("http://[::1]:8080/", "http://[::1]:8080"),
+    ],
+)
+def test_what_is_shown_is_the_origin(url: str, origin: str) -> None:
+    assert target.parse(url).origin == origin
