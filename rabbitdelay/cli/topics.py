@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import click
 
-from rabbitdelay.cli.display import print_json, print_table, table
+from rabbitdelay.cli.display import print_json, print_table, topics_table
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option, read_topic
 from rabbitdelay.cli.settings import Settings, pass_settings
@@ -60,18 +60,4 @@ def _print(counts: Sequence[TopicCounts], namespace: str) -> None:
     if not counts:
         click.echo(f"no topics in namespace {namespace}")
         return
-    numbers = ("ready", "reserved", "buried", "consumers")
-    rows = table("topic", *numbers, numbers=numbers)
-    for count in counts:
-        rows.add_row(
-            count.topic,
-            _number(count.ready, "missing"),
-            _number(count.reserved, "?"),
-            _number(count.buried, "missing"),
-            _number(count.consumers),
-        )
-    print_table(rows)
-
-
-def _number(count: int | None, otherwise: str = "") -> str:
-    return otherwise if count is None else f"{count:,}"
+    print_table(topics_table(counts))

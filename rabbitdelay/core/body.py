@@ -1,6 +1,5 @@
 """Bodies: a job's bytes as the type that its handler asks for."""
 
-import json
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -25,7 +24,7 @@ def plain(job: Job) -> object:
     """Return the body as its content type says, or raise NotAJob with the reason."""
     try:
         return job.body
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise NotAJob(f"body is not {media_type(job.content_type)}: {error}") from None
 
 

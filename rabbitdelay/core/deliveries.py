@@ -2,12 +2,14 @@
 
 Deliveries are read here, everything else is handed on as it came. Why not by pika: it takes about
 five times as long, and a header that it cannot read ends the connection, again and again. What
-cannot be read here is still a Delivery, which can be settled: `problem` says what is wrong.
+cannot be read here is still a Delivery, which can be settled: `problem` says what is wrong. A frame
+that no broker would send is handed on too: pika complains, and the connection begins anew.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import Struct
+from struct import error as StructError  # noqa: N812 - it is a class
 
 from rabbitdelay.core import frames, table
 from rabbitdelay.core.envelope import Message
@@ -20,6 +22,8 @@ _SIZE_BYTES = 4
 _TIMESTAMP_BYTES = 8
 _HEADER_BYTES = 7
 _PROTOCOL_HEADER = ord("A")
+_END = frames.END[0]
+_CUT_OFF = "properties are cut off"
 
 _DELIVER, _GET_OK, _GET_EMPTY = 60, 71, 72
 _EMPTY_MESSAGE = Message(b"", {})
@@ -65,7 +69,8 @@ class _Partial:
     redelivered: bool
     header: bytes = b""
     missing: int = -1
-    body: list[bytes] | None = None
+    """How many bytes of the body; negative until its header has come."""
+    body: list[bytes] = field(default_factory=list)
 
 
 class Deliveries:
@@ -83,12 +88,13 @@ class Deliveries:
         while size - offset >= _HEADER_BYTES:
             kind, channel, length = _FRAME.unpack_from(buffer, offset)
             if kind == _PROTOCOL_HEADER:  # a broker of another version says so, and hangs up
-                yield Other(buffer[offset:])
-                return
+                length = 0
             end = offset + _HEADER_BYTES + length + 1
             if end > size:
                 break
-            found = self._frame(kind, channel, buffer[offset + _HEADER_BYTES : end - 1])
+            found: Inbound | None = _NOT_OURS
+            if buffer[end - 1] == _END:
+                found = self._frame(kind, channel, buffer[offset + _HEADER_BYTES : end - 1])
             if found is _NOT_OURS:
                 yield Other(buffer[offset:end])
             elif found is not None:
@@ -97,16 +103,21 @@ class Deliveries:
         self._buffer = buffer[offset:]
 
     def _frame(self, kind: int, channel: int, payload: bytes) -> "Inbound | None":
-        if kind == frames.METHOD:
-            return self._method(channel, payload)
-        partial = self._partial.get(channel)
-        if partial is None:
+        try:
+            if kind == frames.METHOD:
+                return self._method(channel, payload)
+            partial = self._partial.get(channel)
+            return _NOT_OURS if partial is None else self._content(kind, channel, payload, partial)
+        except (IndexError, StructError):  # shorter than what it must have
             return _NOT_OURS
+
+    def _content(
+        self, kind: int, channel: int, payload: bytes, partial: _Partial
+    ) -> "Inbound | None":
         if kind == frames.HEADER:
-            partial.header = payload
             partial.missing = _CONTENT.unpack_from(payload)[2]
-            partial.body = []
-        elif kind == frames.BODY and partial.body is not None:
+            partial.header, partial.body = payload, []
+        elif kind == frames.BODY and len(payload) <= partial.missing:
             partial.body.append(payload)
             partial.missing -= len(payload)
         else:
@@ -129,12 +140,12 @@ class Deliveries:
 
     def _whole(self, channel: int, partial: _Partial) -> Delivery:
         del self._partial[channel]
-        body = b"".join(partial.body or ())
+        body = b"".join(partial.body)
         problem: str | None = None
         try:
             message = _message(partial.header, body)
-        except (table.Undecodable, IndexError) as error:
-            message, problem = _EMPTY_MESSAGE, str(error) or "properties are cut off"
+        except table.Undecodable as error:
+            message, problem = _EMPTY_MESSAGE, str(error)
         return Delivery(
             channel, partial.consumer_tag, partial.tag, partial.redelivered, message, problem
         )
@@ -144,9 +155,19 @@ _NOT_OURS = Other(b"")
 
 
 def _message(header: bytes, body: bytes) -> Message:
+    reader = _Reader(header, _CONTENT.size)
+    try:
+        message = _read_properties(reader, header, body)
+    except IndexError:
+        raise table.Undecodable(_CUT_OFF) from None
+    if reader.offset > len(header):
+        raise table.Undecodable(_CUT_OFF)
+    return message
+
+
+def _read_properties(reader: "_Reader", header: bytes, body: bytes) -> Message:
     """Read the properties, in the order in which AMQP lists them."""
     flags = _CONTENT.unpack_from(header)[3]
-    reader = _Reader(header, _CONTENT.size)
     content_type = reader.text(flags & frames.CONTENT_TYPE)
     content_encoding = reader.text(flags & frames.CONTENT_ENCODING)
     headers = reader.table() if flags & frames.HEADERS else {}
@@ -178,31 +199,31 @@ def _message(header: bytes, body: bytes) -> Message:
 class _Reader:
     """Reads one property after the other."""
 
-    __slots__ = ("_data", "_offset")
+    __slots__ = ("_data", "offset")
 
     def __init__(self, data: bytes, offset: int) -> None:
         self._data = data
-        self._offset = offset
+        self.offset = offset
 
     def text(self, present: int) -> str | None:
         if not present:
             return None
-        start = self._offset + 1
-        self._offset = start + self._data[start - 1]
-        return self._data[start : self._offset].decode(errors=table.TEXT_ERRORS)
+        start = self.offset + 1
+        self.offset = start + self._data[start - 1]
+        return self._data[start : self.offset].decode(errors=table.TEXT_ERRORS)
 
     def octet(self, present: int) -> int | None:
         if not present:
             return None
-        self._offset += 1
-        return self._data[self._offset - 1]
+        self.offset += 1
+        return self._data[self.offset - 1]
 
     def timestamp(self) -> int:
-        start, self._offset = self._offset, self._offset + _TIMESTAMP_BYTES
-        return int.from_bytes(self._data[start : self._offset])
+        start, self.offset = self.offset, self.offset + _TIMESTAMP_BYTES
+        return int.from_bytes(self._data[start : self.offset])
 
     def table(self) -> dict[str, object]:
-        start = self._offset + _SIZE_BYTES
-        size = int.from_bytes(self._data[self._offset : start])
-        self._offset = start + size
-        return table.decode(self._data, start, self._offset)
+        start = self.offset + _SIZE_BYTES
+        size = int.from_bytes(self._data[self.offset : start])
+        self.offset = start + size
+        return table.decode(self._data, start, self.offset)

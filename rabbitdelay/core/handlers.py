@@ -8,7 +8,8 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, get_type_hints
+from functools import partial
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
@@ -126,15 +127,20 @@ def _parameters(function: Function, name: str) -> list[inspect.Parameter]:
 
 
 def _hints(function: Function, name: str) -> dict[str, Any]:
+    while isinstance(function, partial):
+        function = function.func
     target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - its hints
     try:
-        return get_type_hints(target)
-    except (NameError, TypeError) as error:
+        return get_type_hints(target, include_extras=True)  # pydantic reads them
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
         raise InvalidConfiguration(f"handler {name} has an unknown annotation: {error}") from None
 
 
 def _is_job(name: str, hint: object) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Job) if hint else name == "job"
+    if hint is None:
+        return name == "job"
+    kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return isinstance(kind, type) and issubclass(kind, Job)
 
 
 def _adapter(hint: Any, name: str) -> TypeAdapter[Any] | None:  # noqa: ANN401 - any annotation

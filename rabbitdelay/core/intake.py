@@ -1,7 +1,7 @@
 """Intake: what the user passed becomes a Job, or a clear error, before anything is sent."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -74,10 +74,12 @@ def check_topic(topic: str) -> str:
 
 def check_topics(topics: str | Sequence[str]) -> tuple[str, ...]:
     """Return one or several topics, each once, or say why one of them cannot be one."""
-    names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+    if not isinstance(topics, Iterable):
+        raise InvalidJob(f"topics must be a str or several, not {topics!r}")
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
     if not names:
         raise InvalidJob("say at least one topic")
-    return tuple(map(check_topic, names))
+    return tuple(dict.fromkeys(map(check_topic, names)))
 
 
 def check_count(value: int, what: str, most: int) -> int:
@@ -112,7 +114,7 @@ def encode_body(body: object, content_type: str | None, max_bytes: int) -> tuple
         )
     if content_type is None:
         return payload, natural_type
-    if not isinstance(content_type, str) or not 0 < len(content_type.encode()) <= _SHORT:
+    if not _is_short_text(content_type):
         raise InvalidJob(f"content_type must be text of 1 to {_SHORT} bytes")
     return payload, content_type
 
@@ -197,8 +199,8 @@ def _callback(url: str | None) -> str | None:
         return None
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise InvalidJob(f"callback must be an http or https URL, not {url!r}")
-    if len(url.encode()) > MAX_CALLBACK_BYTES:
-        raise InvalidJob(f"callback must be at most {MAX_CALLBACK_BYTES} bytes")
+    if not 0 < _utf8_bytes(url) <= MAX_CALLBACK_BYTES:
+        raise InvalidJob(f"callback must be text of at most {MAX_CALLBACK_BYTES} bytes")
     return url
 
 
@@ -214,6 +216,18 @@ def _backoff_ms(value: float | timedelta | None, what: str) -> int | None:
 def _reply_to(queue: str | None) -> str | None:
     if queue is None:
         return None
-    if not isinstance(queue, str) or not 0 < len(queue.encode()) <= _SHORT:
+    if not _is_short_text(queue):
         raise InvalidJob(f"reply_to must be the name of a queue, of 1 to {_SHORT} bytes")
     return queue
+
+
+def _is_short_text(value: object) -> bool:
+    return isinstance(value, str) and 0 < _utf8_bytes(value) <= _SHORT
+
+
+def _utf8_bytes(text: str) -> int:
+    """How long a text is as UTF-8; 0 when it has half a character, which is none."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return 0

@@ -21,6 +21,8 @@ _LENGTH = Struct(">I")
 
 TEXT_ERRORS = "surrogateescape"
 """Text that is not UTF-8 keeps its bytes: it is refused as an id, and carried along unchanged."""
+MOST_NESTING = 50
+"""Tables in tables: RabbitMQ takes thousands, each of which is a few calls deep here."""
 
 
 class Undecodable(ValueError):
@@ -93,7 +95,7 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
 }
 
 
-def decode(data: bytes, start: int, end: int) -> dict[str, Any]:
+def decode(data: bytes, start: int, end: int, depth: int = 0) -> dict[str, Any]:
     """Return the table between two offsets, or raise Undecodable."""
     table: dict[str, Any] = {}
     offset = start
@@ -101,9 +103,9 @@ def decode(data: bytes, start: int, end: int) -> dict[str, Any]:
         while offset < end:
             after = offset + 1 + data[offset]
             name = _known_name(data[offset + 1 : after])
-            table[name], offset = _decode_value(data, after)
-    except (IndexError, StructError) as error:
-        raise Undecodable(f"headers: {error}") from None
+            table[name], offset = _decode_value(data, after, depth)
+    except (IndexError, StructError):
+        raise Undecodable("headers: they are cut off") from None
     if offset != end:
         raise Undecodable("headers: a value is longer than the table")
     return table
@@ -114,7 +116,7 @@ def _known_name(name: bytes) -> str:
     return name.decode(errors=TEXT_ERRORS)
 
 
-def _decode_value(data: bytes, offset: int) -> tuple[Any, int]:
+def _decode_value(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
     kind, start = data[offset], offset + 1
     if kind == _TEXT:
         (length,) = _LENGTH.unpack_from(data, start)
@@ -127,23 +129,31 @@ def _decode_value(data: bytes, offset: int) -> tuple[Any, int]:
         return (make(*value) if make else value[0]), start + struct.size
     if kind == _VOID:
         return None, start
-    return _decode_sized(data, kind, start)
+    return _decode_sized(data, kind, start, depth + 1)
 
 
-def _decode_sized(data: bytes, kind: int, start: int) -> tuple[Any, int]:
+def _decode_sized(data: bytes, kind: int, start: int, depth: int) -> tuple[Any, int]:
+    if kind not in (_TABLE, _ARRAY, _BYTES):
+        raise Undecodable(f"headers: no such type as {chr(kind)!r}")
+    if depth > MOST_NESTING:
+        raise Undecodable("headers: tables and arrays are nested too deep")
     (length,) = _LENGTH.unpack_from(data, start)
     begin, end = start + 4, start + 4 + length
     if kind == _TABLE:
-        return decode(data, begin, end), end
-    if kind == _BYTES:
-        return data[begin:end], end
-    if kind != _ARRAY:
-        raise Undecodable(f"headers: no such type as {chr(kind)!r}")
+        return decode(data, begin, end, depth), end
+    if kind == _ARRAY:
+        return _decode_array(data, begin, end, depth), end
+    return data[begin:end], end
+
+
+def _decode_array(data: bytes, offset: int, end: int, depth: int) -> list[Any]:
     items: list[Any] = []
-    while begin < end:
-        value, begin = _decode_value(data, begin)
+    while offset < end:
+        value, offset = _decode_value(data, offset, depth)
         items.append(value)
-    return items, end
+    if offset != end:
+        raise Undecodable("headers: a value is longer than the array")
+    return items
 
 
 _TEXT, _VOID, _TABLE, _ARRAY, _BYTES = b"SVFAx"

@@ -7,16 +7,18 @@ from rich.console import Console
 
 from rabbitdelay import address
 from rabbitdelay.core import ladder
+from rabbitdelay.core.buried import Choice
 from rabbitdelay.core.setup import setup
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.demo import theatre
 from rabbitdelay.demo.scoreboard import Scoreboard
-from rabbitdelay.demo.shop import Customers, Worker
+from rabbitdelay.demo.shop import Customers, Shop
 from rabbitdelay.demo.stage import Stage
-from rabbitdelay.demo.story import TOPIC, orders
+from rabbitdelay.demo.story import KICKED_AFTER_SECONDS, TOPIC, Mishap, orders
 from rabbitdelay.demo.summary import summary
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected
+from rabbitdelay.sync.buried import BuriedQueue
 from rabbitdelay.sync.client import Client
 
 PATIENCE_SECONDS = 10.0
@@ -46,7 +48,11 @@ class Evening:
         self._addresses = address.parse_all(url)
         self._topology = Topology()
         self._orders = {order.id: order for order in orders()}
-        self.scoreboard = Scoreboard(self._orders.keys())
+        self.scoreboard = Scoreboard(
+            {order.id: order.mishap.arrivals for order in self._orders.values()}
+        )
+        self._to_kick: dict[str, float] = {}
+        """Buried jobs, and when they are kicked."""
 
     def prepare(self) -> None:
         """Make the queues and let them settle, so that the story does not have to wait for it."""
@@ -64,12 +70,12 @@ class Evening:
         self._stage.done(f"{len(parts)} hold queues and topic {TOPIC} are there, and have settled")
 
     def play(self) -> None:
-        """Let the customers order and the worker receive, until all has arrived."""
-        worker = Worker(self._addresses, self._topology)
-        with Client(self._url) as client, worker.at_work(), self._stage.playing():
+        """Let the customers order and the worker work, until all has arrived."""
+        shop = Shop(self._url, self._orders)
+        with Client(self._url) as client, shop.at_work(), self._stage.playing():
             customers = Customers(client, self._orders.values())
             with customers.shopping(self._stage.ordered):
-                self._watch(worker)
+                self._watch(shop)
 
     def sum_up(self) -> None:
         """End with the histogram."""
@@ -77,20 +83,32 @@ class Evening:
         for line in summary(self.scoreboard):
             self._stage.say(line)
 
-    def _watch(self, worker: Worker) -> None:
+    def _watch(self, shop: Shop) -> None:
         last_due = max(order.placed_seconds + order.delay_ms / 1000 for order in orders())
         deadline = time.monotonic() + last_due + PATIENCE_SECONDS
         with connected(self._addresses) as connection:
             administrator = Administrator(connection)
             while self.scoreboard.lost and time.monotonic() < deadline:
                 self._stage.show(self.scoreboard, self._holding(administrator))
-                self._take(worker)
-            self._take(worker)  # whatever comes twice comes about now
+                self._take(shop)
+                self._kick(BuriedQueue(connection, self._topology, TOPIC))
+            self._take(shop)  # whatever comes twice comes about now
 
-    def _take(self, worker: Worker) -> None:
-        for arrival in worker.arrivals(_LOOK_SECONDS):
+    def _take(self, shop: Shop) -> None:
+        for arrival in shop.arrivals(_LOOK_SECONDS):
             self.scoreboard.add(arrival)
-            self._stage.arrived(self._orders.get(arrival.id), arrival)
+            order = self._orders.get(arrival.id)
+            self._stage.arrived(order, arrival)
+            if order and order.mishap is Mishap.BURIED and self.scoreboard.times(order.id) == 1:
+                self._to_kick[order.id] = time.monotonic() + KICKED_AFTER_SECONDS
+
+    def _kick(self, buried: BuriedQueue) -> None:
+        due = [name for name, at in self._to_kick.items() if at <= time.monotonic()]
+        for name in due:
+            found = buried.look(Choice(name), limit=1)
+            if found and buried.kick(Choice(name)).sent:
+                del self._to_kick[name]
+                self._stage.kicked(self._orders[name], found[0].grave.reason)
 
     def _holding(self, administrator: Administrator) -> dict[str, int]:
         counts = {

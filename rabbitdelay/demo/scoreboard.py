@@ -2,8 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from rabbitdelay.core.tally import percentile
 
 BUCKETS_MS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 """Where the bars of the histogram begin; the last one has no end."""
@@ -16,6 +18,8 @@ class Arrival:
     id: str
     due_ms: float
     received_ms: float
+    then: str = ""
+    """What became of it."""
 
     @property
     def lateness_ms(self) -> float:
@@ -34,8 +38,9 @@ class Bar:
 class Scoreboard:
     """Keeps what has arrived of the jobs that should."""
 
-    def __init__(self, expected: Collection[str]) -> None:
-        self._expected = frozenset(expected)
+    def __init__(self, expected: Mapping[str, int]) -> None:
+        """Expect these jobs, each so many times: what is given back arrives again."""
+        self._expected = expected
         self._seen: Counter[str] = Counter()
         self._lateness_ms: list[float] = []
 
@@ -52,7 +57,7 @@ class Scoreboard:
     @property
     def arrived(self) -> int:
         """How many of them have."""
-        return len(self._expected & self._seen.keys())
+        return sum(self._seen[name] >= times for name, times in self._expected.items())
 
     @property
     def lost(self) -> int:
@@ -67,12 +72,21 @@ class Scoreboard:
     @property
     def doubled(self) -> int:
         """How many arrivals were one too many."""
-        return self._seen.total() - len(self._seen)
+        return sum((self._seen - Counter(self._expected)).values())
 
     @property
     def is_clean(self) -> bool:
         """Whether all is as it must be."""
         return not (self.lost or self.early or self.doubled)
+
+    def times(self, id: str) -> int:
+        """How often a job has arrived."""
+        return self._seen[id]
+
+    @property
+    def arrivals(self) -> int:
+        """How many arrivals there were, of all jobs."""
+        return self._seen.total()
 
     def percentile_ms(self, percent: float) -> float:
         """The lateness that so many percent of the jobs did not exceed."""
@@ -81,13 +95,6 @@ class Scoreboard:
     def histogram(self) -> list[Bar]:
         """The bars, without the empty ones at both ends."""
         return histogram(self._lateness_ms)
-
-
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The nearest rank; 0 of nothing."""
-    if not ordered:
-        return 0.0
-    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def histogram(lateness_ms: Sequence[float]) -> list[Bar]:

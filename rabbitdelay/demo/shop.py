@@ -3,44 +3,45 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 
-from pika.adapters.blocking_connection import BlockingChannel
-from pika.spec import Basic, BasicProperties
-
-from rabbitdelay.address import Address
-from rabbitdelay.core.topology import Topology
 from rabbitdelay.demo.scoreboard import Arrival
-from rabbitdelay.demo.story import TOPIC, Order
+from rabbitdelay.demo.story import TOPIC, TTR_SECONDS, Mishap, Order
+from rabbitdelay.errors import Bury
 from rabbitdelay.models import Job
-from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.client import Client
+from rabbitdelay.sync.reserved import ReservedJob
+from rabbitdelay.sync.worker import Worker
 
-_PREFETCH = 200
+_CONCURRENCY = 20
+_BACKOFF_SECONDS = 0.5
 _LOOK_SECONDS = 0.05
 
 
-class Worker:
-    """Receives the jobs that are due, on a thread of its own."""
+class Shop:
+    """The shop's worker: closes orders that were not paid, and has its mishaps."""
 
-    def __init__(self, addresses: Sequence[Address], topology: Topology) -> None:
-        self._addresses = addresses
-        self._queue_name = topology.ready_queue(TOPIC)
+    def __init__(self, url: str, orders: Mapping[str, Order]) -> None:
+        self._orders = orders
         self._arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
-        self._stop = threading.Event()
+        self._seen: Counter[str] = Counter()
+        self._worker = Worker(url, concurrency=_CONCURRENCY, grace=1)
+        self._worker.handler(TOPIC, backoff=_BACKOFF_SECONDS)(self._close)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Receive while inside; what went wrong is raised at the end."""
+        """Work while inside; what went wrong is raised at the end."""
         with ThreadPoolExecutor(1, "worker") as pool:
-            working = pool.submit(self._work)
+            working = pool.submit(self._worker.run)
             try:
                 yield
             finally:
-                self._stop.set()
+                self._worker.stop()
             working.result()
 
     def arrivals(self, seconds: float) -> Iterator[Arrival]:
@@ -52,26 +53,44 @@ class Worker:
         except queue.Empty:
             return
 
-    def _work(self) -> None:
-        # A plain consumer of the ready queue: the consumer layer comes with the next issue.
-        with connected(self._addresses) as connection:
-            channel = connection.channel()
-            channel.basic_qos(prefetch_count=_PREFETCH)
-            channel.basic_consume(self._queue_name, self._receive)
-            while not self._stop.is_set():
-                connection.sleep(_LOOK_SECONDS)
-
-    def _receive(
-        self,
-        channel: BlockingChannel,
-        method: Basic.Deliver,
-        properties: BasicProperties,
-        _body: bytes,
-    ) -> None:
+    def _close(self, job: ReservedJob) -> None:
+        """The handler: close the order, unless it is paid."""
         received_ms = time.time_ns() / 1_000_000
-        due_ms = float((properties.headers or {}).get("rd-due", 0))
-        self._arrivals.put(Arrival(properties.message_id or "", due_ms, received_ms))
-        channel.basic_ack(method.delivery_tag or 0)
+        self._seen[job.id] += 1
+        then, act = self._plan(job)
+        self._arrivals.put(Arrival(job.id, job.due_ms, received_ms, then))
+        act()
+
+    def _plan(self, job: ReservedJob) -> tuple[str, Callable[[], None]]:
+        """What the audience is told, and what is done."""
+        order, attempt = self._orders.get(job.id), job.attempt
+        if order is None:
+            return "nobody ordered this", _nothing
+        match order.mishap:
+            case Mishap.HANGS if attempt == 1:
+                return f"hangs: goes back after {TTR_SECONDS} s", partial(_hang, job)
+            case Mishap.FAILS_TWICE if attempt < order.mishap.arrivals:
+                return f"fails: attempt {attempt}", _fail
+            case Mishap.BURIED if self._seen[job.id] == 1:
+                return "buried, until kicked", _bury
+        return "paid: kept" if order.paid else "not paid: closed", _nothing
+
+
+def _nothing() -> None:
+    """The order is closed, or it is paid."""
+
+
+def _hang(job: ReservedJob) -> None:
+    while job.time_left:
+        time.sleep(_LOOK_SECONDS)
+
+
+def _fail() -> None:
+    raise ConnectionError("the payment service does not answer")
+
+
+def _bury() -> None:
+    raise Bury("there is no such moon")
 
 
 class Customers:
@@ -106,4 +125,5 @@ class Customers:
 
     def _place(self, order: Order) -> Future[Job]:
         delay = timedelta(milliseconds=order.delay_ms)
-        return self._client.put_nowait(TOPIC, {"order": order.who}, delay=delay, id=order.id)
+        body = {"order": order.who}
+        return self._client.put_nowait(TOPIC, body, delay=delay, ttr=TTR_SECONDS, id=order.id)

@@ -86,7 +86,12 @@ class Stage:
         )
         style = "bold" if order and order.named else ""
         style = "yellow" if arrival.lateness_ms >= _LATE_MS else style
-        self.say(Text(line, style).append_text(_then(order)))
+        self.say(Text(line, style).append_text(_then(arrival)))
+
+    def kicked(self, order: Order, reason: str) -> None:
+        """Somebody kicks a buried job."""
+        text = f"{order.who}: was buried, because {reason!r}; kicked"
+        self.say(Text.assemble(("▸ ", "bold magenta"), (text, "magenta")))
 
     def show(self, scoreboard: Scoreboard, holding: Mapping[str, int]) -> None:
         """Draw the panel anew."""
@@ -106,10 +111,9 @@ def _length(delay_ms: int) -> str:
     return f"{delay_ms} ms" if delay_ms < ladder.SECOND_MS else f"{delay_ms / 1000:g} s"
 
 
-def _then(order: Order | None) -> Text:
-    if order is None:
-        return Text("nobody ordered this", "bold red")
-    return Text("paid: kept", "green") if order.paid else Text("not paid: closed", "red")
+def _then(arrival: Arrival) -> Text:
+    colors = {"paid": "green", "not paid": "red"}
+    return Text(arrival.then, colors.get(arrival.then.partition(":")[0], "bold yellow"))
 
 
 def _panel(scoreboard: Scoreboard, holding: Mapping[str, int]) -> Panel:

@@ -1,6 +1,7 @@
 """The story: who orders what, when, and how long they have to pay for it."""
 
 from dataclasses import dataclass
+from enum import Enum
 from itertools import cycle, islice
 
 TOPIC = "orderclose"
@@ -10,8 +11,29 @@ OPENING_SECONDS = 3.0
 
 _CROWD = 94
 _CROWD_DELAYS_MS = (2_000, 500, 5_000, 1_500, 250, 3_000, 8_000, 1_000)
+TTR_SECONDS = 2
+"""How long the shop's worker may take for a job."""
+KICKED_AFTER_SECONDS = 3.0
+"""How long the buried job is left where it is, for the audience to read why."""
 _PAYING = 3
 """Every third of the crowd pays in time."""
+
+
+class Mishap(Enum):
+    """What goes wrong with an order's job."""
+
+    NONE = "none"
+    HANGS = "hangs"
+    """Its first consumer hangs: the job comes back after its ttr."""
+    FAILS_TWICE = "fails twice"
+    """Its consumer fails twice, and then works."""
+    BURIED = "buried"
+    """Its consumer buries it, and somebody kicks it."""
+
+    @property
+    def arrivals(self) -> int:
+        """How often its job arrives."""
+        return {Mishap.NONE: 1, Mishap.FAILS_TWICE: 3}.get(self, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +48,13 @@ class Order:
     """When, after the curtain has risen."""
     named: bool = False
     """Whether the audience is told of it when it is placed."""
+    mishap: Mishap = Mishap.NONE
+
+
+def _mishap(id: str, who: str, mishap: Mishap, delay_ms: int, *, placed_seconds: float) -> Order:
+    return Order(
+        id, who, delay_ms, paid=False, placed_seconds=placed_seconds, named=True, mishap=mishap
+    )
 
 
 _NAMED = (
@@ -35,6 +64,9 @@ _NAMED = (
     Order("order-edsger", "Edsger, a pen", 1_500, paid=True, placed_seconds=1.2, named=True),
     Order("order-barbara", "Barbara, a lamp", 5_000, paid=False, placed_seconds=1.6, named=True),
     Order("order-tony", "Tony, a sorter", 3_000, paid=True, placed_seconds=2.0, named=True),
+    _mishap("order-niklaus", "Niklaus, a compass", Mishap.HANGS, 2_000, placed_seconds=0.2),
+    _mishap("order-donald", "Donald, an organ", Mishap.FAILS_TWICE, 1_000, placed_seconds=0.6),
+    _mishap("order-margaret", "Margaret, a moon", Mishap.BURIED, 1_000, placed_seconds=1.0),
 )
 
 

@@ -11,7 +11,7 @@ _BAR_WIDTH = 44
 
 def summary(scoreboard: Scoreboard) -> Iterator[Text]:
     """The lines to end with."""
-    yield Text(f"How late were the {scoreboard.arrived} jobs?", "bold")
+    yield Text(f"How late were the {scoreboard.arrivals} arrivals?", "bold")
     bars = scoreboard.histogram()
     most = max((bar.count for bar in bars), default=1)
     for bar in bars:

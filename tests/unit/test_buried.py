@@ -1,0 +1,114 @@
+"""Buried jobs: what they say of themselves, the way back, and how their bodies are shown."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from rabbitdelay.cli.display import body_lines, moment, plain
+from rabbitdelay.core.buried import Buried, Choice, way_back
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.topology import Topology
+
+TOPOLOGY = Topology()
+NOW_MS = 1_800_000_000_000
+
+
+def buried(**headers: Any) -> Buried:  # noqa: ANN401 - AMQP values
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Buried("mail", Message(b"body", named, "id-1"))
+
+
+def test_what_a_consumer_has_written() -> None:
+    one = buried(
+        rd_attempt=3,
+        rd_put=NOW_MS - 60_000,
+        rd_due=NOW_MS,
+        rd_buried=NOW_MS + 1_000,
+        rd_reason="attempt 3 of 3 failed",
+        rd_error="no such order",
+        rd_error_type="LookupError",
+    )
+    assert (one.attempt, one.put_ms, one.due_ms) == (3, NOW_MS - 60_000, NOW_MS)
+    assert one.buried_ms == NOW_MS + 1_000
+    assert one.grave.reason == "attempt 3 of 3 failed"
+    assert one.last_error == "LookupError: no such order"
+
+
+def test_what_the_broker_has_written_tells_when_and_why() -> None:
+    """Its newest record stands first."""
+    died = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+    older = datetime.fromtimestamp(NOW_MS / 1000 - 60, UTC)
+    deaths = [
+        {"reason": "delivery_limit", "queue": TOPOLOGY.ready_queue("mail"), "time": died},
+        {"reason": "expired", "queue": f"{TOPOLOGY.prefix}hold.1m", "time": older},
+    ]
+    one = buried(x_death=deaths)
+    assert one.buried_ms == NOW_MS
+    assert "delivery limit" in one.grave.reason
+    assert one.last_error is None
+
+
+@pytest.mark.parametrize("wrong", ["soon", -1, None, [], {}, 1.5])
+def test_headers_that_are_wrong_are_not_told(wrong: object) -> None:
+    one = buried(rd_attempt=wrong, rd_put=wrong, rd_due=wrong, rd_buried=wrong, x_death=wrong)
+    assert (one.attempt, one.put_ms, one.due_ms, one.buried_ms) == (None, None, None, None)
+    assert one.grave.reason == "unknown"
+
+
+@pytest.mark.parametrize("deaths", [["?"], [{}], [{"time": "now"}]])
+def test_a_record_that_is_not_the_brokers_is_not_told(deaths: list[object]) -> None:
+    assert buried(x_death=deaths).buried_ms is None
+
+
+def test_the_way_back_is_straight_to_ready() -> None:
+    way = way_back(TOPOLOGY, "a.b")
+    assert (way.exchange, way.routing_key) == (TOPOLOGY.ready_exchange, "0.0.0.0.0.0.0.0.a.b")
+    assert way.parts == TOPOLOGY.topic("a.b")
+
+
+def test_choosing() -> None:
+    assert Choice().takes(buried())
+    assert Choice("id-1").takes(buried())
+    assert not Choice("id-2").takes(buried())
+    assert not Choice("").takes(buried())
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        (b"", []),
+        (b'{"a": [1, 0.5]}', ["{", '  "a": [', "    1,", "    0.5", "  ]", "}"]),
+        ('"ü"'.encode(), ['"ü"']),
+        (b"[1.10]", ["[1.10]"]),  # laid out it would be another text
+        (b"[NaN]", ["[NaN]"]),
+        (b"[" * 100_000, ["[" * 100_000]),
+        (b"one\ttwo\r\nthree", ["one two", "three"]),
+        ("a\x9b31mred".encode(), ["a·31mred"]),
+        (b"\x1b[31m", ["0000  1b 5b 33 31 6d" + " " * 35 + "·[31m"]),
+        (b"\xff" * 17, [f"0000  {'ff ' * 16} {'·' * 16}", f"0010  ff{' ' * 47}·"]),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_a_body_for_people(body: bytes, lines: list[str]) -> None:
+    assert body_lines(body) == lines
+
+
+def test_of_a_long_body_in_hex_the_beginning_is_shown() -> None:
+    lines = body_lines(b"\x00" * 1_000)
+    assert len(lines) == 17
+    assert lines[-1] == "… and 744 bytes more"
+
+
+def test_header_values_as_json() -> None:
+    value = {"when": datetime.fromtimestamp(0, UTC), "raw": b"\xff", "text": b"a", "deep": [{1: 2}]}
+    assert plain(value) == {
+        "when": "1970-01-01T00:00:00.000Z",
+        "raw": "ff",
+        "text": "a",
+        "deep": [{"1": 2}],
+    }
+
+
+def test_a_time_that_no_calendar_has() -> None:
+    assert moment(1 << 60) == "1152921504606846976 ms since 1970"
