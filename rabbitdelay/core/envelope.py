@@ -95,9 +95,8 @@ def decode(
     A message from somebody else with no headers of ours is a job that is due now.
     """
     headers = _read(message.headers)
-    timestamp_ms = _milliseconds(message.timestamp_s)
-    put_ms = _first(headers.put_ms, timestamp_ms, now_ms)
-    due_ms = _first(headers.due_ms, put_ms)
+    put_ms = _put_ms(message, now_ms) if headers.put_ms is None else headers.put_ms
+    due_ms = put_ms if headers.due_ms is None else headers.due_ms
     return Job(
         topic,
         _id(message, due_ms, random_hex),
@@ -165,10 +164,7 @@ def _id(message: Message, due_ms: int, random_hex: str) -> str:
         raise NotAJob(f"message_id: {error}") from None
 
 
-def _milliseconds(timestamp_s: int | None) -> int | None:
-    """A timestamp, unless it is none that we could show: then it is as good as absent."""
-    return timestamp_s * 1000 if timestamp_s is not None and timestamp_s < MAX_TIME_S else None
-
-
-def _first(*values: int | None) -> int:
-    return next(value for value in values if value is not None)
+def _put_ms(message: Message, now_ms: int) -> int:
+    """When it was put, by its timestamp; one that no calendar can show is as good as absent."""
+    timestamp_s = message.timestamp_s
+    return timestamp_s * 1000 if timestamp_s is not None and timestamp_s < MAX_TIME_S else now_ms

@@ -20,7 +20,7 @@ from itertools import count
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.life import NEXT, Event, State
 from rabbitdelay.errors import LeaseLost
-from rabbitdelay.models import Job
+from rabbitdelay.models import DEFAULT_TTR_MS, Job
 
 _SPARE_DEADLINES = 1_000
 """So many deadlines of jobs that are settled may be kept: less work than to find them each time."""
@@ -36,6 +36,8 @@ class Do(Enum):
     ACK = "ack"
     NACK = "nack"
     """Give it back as it is: its copy could not be published."""
+    DEAD_LETTER = "dead-letter"
+    """Let the broker bury it, as it is: its copy could not be published."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +68,8 @@ class Lease:
     @property
     def ttr_seconds(self) -> float:
         """How long it may be held."""
-        return self.job.ttr.total_seconds()
+        ttr_ms = self.job.ttr_ms
+        return (DEFAULT_TTR_MS if ttr_ms is None else ttr_ms) / 1000
 
     @property
     def lateness_ms(self) -> int:
@@ -151,9 +154,13 @@ class Leases:
         """The copy of what is leaving was confirmed."""
         return self._left(lease, Do.ACK)
 
-    def not_copied(self, lease: Lease) -> Do:
+    def not_copied(self, lease: Lease, do: Do = Do.NACK) -> Do:
         """The copy of what is leaving could not be published, or nobody knows."""
-        return self._left(lease, Do.NACK)
+        return self._left(lease, do)
+
+    def is_any_leaving(self) -> bool:
+        """Whether the copy of anything is on its way."""
+        return any(lease.leaving is not None for lease in self._held.values())
 
     def hand_back(self, lease: Lease) -> Do:
         """Give it back as it is, when nobody has worked on it or its worker stops."""
@@ -173,15 +180,16 @@ class Leases:
             self._end(lease, State.READY, Event.LOSE)
         return lost
 
-    def adopt(self, lease: Lease, again: Lease) -> None:
+    def adopt(self, lease: Lease, again: Lease, deadline: float | None = None) -> None:
         """Go on with a lease that was lost, by its message that the broker handed out again.
 
-        Its deadline stays: whoever works on it has not become any faster.
+        Its deadline stays, unless it is given another: whoever works on it has not become any
+        faster.
         """
         lease.channel, lease.tag, lease.redeliveries = again.channel, again.tag, again.redeliveries
         lease.state, lease.ended_by, lease.leaving = State.RESERVED, None, None
         self._held[lease.channel, lease.tag] = lease
-        self._set_deadline(lease, lease.deadline)
+        self._set_deadline(lease, lease.deadline if deadline is None else deadline)
 
     # Pieces
 
