@@ -1,5 +1,6 @@
 """docker-compose.yml and Dockerfile, as far as they can be checked without a Docker engine."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -19,6 +20,7 @@ COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 RABBITMQ = SERVICES["rabbitmq"]
 PUTTER = SERVICES["putter"]
+CONSUMER = SERVICES["consumer"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 
@@ -59,6 +61,29 @@ def test_the_command_line_takes_each_command(
     command_line.check(arguments, monkeypatch)
 
 
+def test_the_consumer_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = [one.replace("$$", "$") for one in CONSUMER["command"]]
+    command_line.check(arguments, monkeypatch)
+    put = {words[1] for words in _commands() if words[0] == "put"}
+    assert put == {one for one in arguments[1:] if one.isalpha()}
+
+
+@pytest.mark.parametrize(("order", "code"), [(9, 0), (10, 1), (101, 0)])
+def test_what_the_consumer_runs_fails_for_every_tenth(order: int, code: int) -> None:
+    script = CONSUMER["command"][-1].replace("$$", "$")
+    environment = {"RABBITDELAY_JOB_TOPIC": "orderclose", "RABBITDELAY_JOB_ATTEMPT": "2"}
+    done = subprocess.run(
+        ["sh", "-c", script],
+        input=f'{{"order": {order}}}',
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, bool(done.stderr)) == (code, bool(code))
+    assert done.stdout == f'orderclose {{"order": {order}}}, attempt 2\n'
+
+
 def test_the_image_runs_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert _instructions("ENTRYPOINT") == ['["rabbitdelay"]']
@@ -79,13 +104,15 @@ def test_the_broker_is_the_one_that_the_command_line_starts() -> None:
     assert RABBITMQ["image"] == docker.IMAGE
 
 
-def test_the_putter_waits_for_a_healthy_broker() -> None:
-    assert PUTTER["depends_on"] == {"rabbitmq": {"condition": "service_healthy"}}
+@pytest.mark.parametrize("service", [PUTTER, CONSUMER])
+def test_they_wait_for_a_healthy_broker(service: dict[str, Any]) -> None:
+    assert service["depends_on"] == {"rabbitmq": {"condition": "service_healthy"}}
     assert RABBITMQ["healthcheck"]["test"][:2] == ["CMD", "rabbitmq-diagnostics"]
 
 
-def test_the_putter_logs_in_to_that_broker() -> None:
-    (broker,) = address.parse_all(PUTTER["environment"]["RABBITDELAY_URL"])
+@pytest.mark.parametrize("service", [PUTTER, CONSUMER])
+def test_they_log_in_to_that_broker(service: dict[str, Any]) -> None:
+    (broker,) = address.parse_all(service["environment"]["RABBITDELAY_URL"])
     assert broker.host in SERVICES
     login = RABBITMQ["environment"]
     assert (login["RABBITMQ_DEFAULT_USER"], login["RABBITMQ_DEFAULT_PASS"]) == (
@@ -117,7 +144,7 @@ def test_the_build_has_what_the_package_is_made_of() -> None:
     needed = {"pyproject.toml", project["readme"], *project["license-files"], *packages}
     copied = {source for line in _instructions("COPY") for source in line.split()[:-1]}
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    assert PUTTER["build"] == "."
+    assert PUTTER["build"] == CONSUMER["build"] == "."
     assert copied == needed
     assert [name for name in copied if not (ROOT / name).exists()] == []
     assert ignored[0] == "*"

@@ -8,7 +8,9 @@ import pytest
 
 from rabbitdelay import duration
 from rabbitdelay.core import envelope, intake, ladder
+from rabbitdelay.core.copies import BURIED, ERROR, ERROR_TYPE, REASON
 from rabbitdelay.core.topology import Topology
+from rabbitdelay.models import DEFAULT_TTR_MS
 from tests.support import command_line
 
 ROOT = Path(__file__).parents[2]
@@ -52,13 +54,26 @@ def test_it_has_every_header_and_default() -> None:
     defaults = {field.alias: field.default for field in fields}
     rows = {row[0]: row[-1] for row in _table("header")}
     assert rows.keys() == defaults.keys()
-    for name in ("rd-version", "rd-ttr", "rd-attempt"):
+    for name in ("rd-version", "rd-attempt"):
         assert rows[name] == str(defaults[name])
+    assert str(DEFAULT_TTR_MS) in rows["rd-ttr"]
 
 
-def test_it_has_the_bounds_of_the_ttr() -> None:
-    (bounds,) = [row[3] for row in _table("header") if row[0] == "rd-ttr"]
-    assert bounds == f"{intake.MIN_TTR_MS} … {intake.MAX_TTR_MS}"
+def test_it_has_the_bounds_of_the_headers() -> None:
+    bounds = {row[0]: row[3] for row in _table("header")}
+    assert bounds["rd-ttr"] == f"{intake.MIN_TTR_MS} … {intake.MAX_TTR_MS}"
+    assert bounds["rd-max-attempts"] == f"1 … {intake.MAX_ATTEMPTS}"
+    for name in ("rd-backoff", "rd-backoff-max"):
+        assert bounds[name] == f"0 … {intake.MAX_BACKOFF_MS}"
+
+
+def test_it_has_every_header_that_consumers_add() -> None:
+    added = {ERROR, ERROR_TYPE, REASON, BURIED}
+    assert {row[0] for row in _table("added")} == added
+
+
+def test_it_has_the_property_that_asks_for_a_response() -> None:
+    assert "reply_to" in {row[0] for row in _table("property")}
 
 
 def test_it_has_every_level() -> None:
