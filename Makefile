@@ -2,12 +2,15 @@
 #
 #   make test RABBITMQ=4.3            on another RabbitMQ than the machine's (4.0, 4.3; as root)
 #   make test PYTEST_ARGS='-k ladder'
+#   make test WORKERS=0               in one process, for a debugger
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint bench clean
 
 PYTHON := .venv/bin/python
 PYTEST_ARGS ?=
+# Tests wait for a broker more than they compute: three at once, on two cores too.
+WORKERS ?= 3
 
 ifdef RABBITMQ
 RABBITDELAY_RABBITMQ_ROOT ?= $(CURDIR)/.cache/rabbitmq-$(RABBITMQ)
@@ -23,7 +26,7 @@ demo: ## watch delayed jobs arrive on time, on a private RabbitMQ
 
 test: ## run every test that takes less than a minute
 	@scripts/bootstrap --with-test-broker
-	@$(PYTHON) -m pytest -m "not slow" $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -m "not slow" -n $(WORKERS) $(PYTEST_ARGS)
 
 test-slow: ## run the cluster and soak tests
 	@scripts/bootstrap --with-test-broker

@@ -1,5 +1,6 @@
 """The fixtures that every test may use: a shared broker, a namespace, a broker to break."""
 
+import os
 import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -7,17 +8,36 @@ from contextlib import ExitStack
 from types import FrameType
 
 import pytest
+from xdist.remote import Producer
 
 from rabbitdelay.broker import PrivateBroker
-from tests.support import brokers
+from tests.support import brokers, workers
 from tests.support.brokers import SharedBroker
+from tests.support.management import Management
+from tests.support.workers import GroupScheduling
 
 PrivateBrokerFactory = Callable[..., PrivateBroker]
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let a SIGTERM end the run as Ctrl-C does: with every broker stopped."""
     signal.signal(signal.SIGTERM, _interrupt)
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        workers.prepare(worker)
+    elif config.getoption("numprocesses"):  # a worker that finds no broker could not end the run
+        brokers.require()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Let an interrupted run end its workers in good order."""
+    if exitstatus == pytest.ExitCode.INTERRUPTED:
+        workers.interrupt(session.config)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    """Distribute the tests of a parallel run."""
+    return GroupScheduling(config, log)
 
 
 def pytest_report_header() -> str:
@@ -48,9 +68,23 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
         shared.management.delete_namespace(name)
 
 
+@pytest.fixture(scope="session")
+def _killed_and_started() -> Iterator[PrivateBroker]:
+    with PrivateBroker.temporary() as broker:
+        yield broker
+
+
+@pytest.fixture
+def breakable_broker(_killed_and_started: PrivateBroker, namespace: str) -> Iterator[PrivateBroker]:
+    """A broker that a test may kill: the next one finds it running, without this namespace."""
+    yield _killed_and_started
+    _killed_and_started.start()
+    Management(_killed_and_started.management_url).delete_namespace(namespace)
+
+
 @pytest.fixture
 def start_private_broker() -> Iterator[PrivateBrokerFactory]:
-    """Start a broker of the test's own, which it may kill: `nodes=` and `extra_config=`."""
+    """Start a broker of the test's own, where the breakable one does not do."""
     with ExitStack() as brokers_to_end:
 
         def start(
@@ -60,12 +94,6 @@ def start_private_broker() -> Iterator[PrivateBrokerFactory]:
             return brokers_to_end.enter_context(broker)
 
         yield start
-
-
-@pytest.fixture
-def private_broker(start_private_broker: PrivateBrokerFactory) -> PrivateBroker:
-    """A node of the test's own, which it may kill."""
-    return start_private_broker()
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

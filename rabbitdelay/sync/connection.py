@@ -127,12 +127,13 @@ class Connector:
         self.loop.remove_timeout(timer)  # type: ignore[arg-type] # its own handle, a private type
 
     def close(self) -> None:
-        """Close the connection and end the thread."""
+        """Close the connection, also one that is being made, and end the thread."""
         self._closing = True
-        if self.connection is not None and self.connection.is_open:
-            self.connection.close()
-        else:
+        connection = self.connection
+        if connection is None or connection.is_closing or connection.is_closed:
             self.loop.stop()
+        else:
+            connection.close()
 
     def abandon(self) -> None:
         """In a forked child: let go of the parent's socket without a word on it."""

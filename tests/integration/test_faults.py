@@ -20,17 +20,9 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[PrivateBroker]:
-    """A broker that these tests kill."""
-    with PrivateBroker.temporary() as broker:
-        yield broker
-
-
-@pytest.fixture(autouse=True)
-def _running(broker: PrivateBroker) -> Iterator[None]:
-    yield
-    broker.start()
+@pytest.fixture
+def broker(breakable_broker: PrivateBroker) -> PrivateBroker:
+    return breakable_broker
 
 
 def kill(broker: PrivateBroker) -> None:
@@ -110,7 +102,7 @@ def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
     with Client(broker.url, namespace=namespace, timeout=60) as client:
         client.put("t", delay=0.5)
         kill(broker)
-        future = client.put_nowait("t", delay=15, id="during")
+        future = client.put_nowait("t", delay=20, id="during")
         broker.start()
         job = future.result(60)
         with ready(broker, namespace) as receiver:
@@ -225,7 +217,7 @@ def test_put_many_that_fails_says_which_are_there(broker: PrivateBroker, namespa
 
 def test_a_cut_connection_in_the_middle_of_puts(broker: PrivateBroker, namespace: str) -> None:
     """The connection is cut again and again: everything arrives."""
-    with Client(broker.url, namespace=namespace, timeout=60) as client:
+    with Client(broker.url, namespace=namespace, settle_seconds=0, timeout=60) as client:
         client.put("t", delay=0.1)
         futures = []
         for number in range(3_000):

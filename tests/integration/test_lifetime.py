@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -92,19 +91,6 @@ def test_an_idle_client_left_open_does_not_hold_up_the_exit(broker_url: str) -> 
     assert time.monotonic() - started < 10
 
 
-@pytest.fixture(scope="module")
-def stopped_and_started() -> Iterator[PrivateBroker]:
-    with PrivateBroker.temporary() as broker:
-        yield broker
-
-
-@pytest.fixture
-def broker(stopped_and_started: PrivateBroker) -> PrivateBroker:
-    """A broker that a test may kill; the next one finds it running again."""
-    stopped_and_started.start()
-    return stopped_and_started
-
-
 def start_script(script: str, *arguments: str) -> subprocess.Popen[str]:
     """Start a script that says when it is ready, and waits for a line."""
     process = subprocess.Popen(
@@ -123,7 +109,7 @@ def start_script(script: str, *arguments: str) -> subprocess.Popen[str]:
 CANNOT_FLUSH = """
 import sys
 from rabbitdelay import Client
-client = Client(sys.argv[1], namespace="exit", settle_seconds=0)
+client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
 client.put("t", id="confirmed")
 print("ready", flush=True)
 sys.stdin.readline()
@@ -131,9 +117,11 @@ client.put_nowait("t", id="not-confirmed")
 """
 
 
-def test_what_cannot_be_flushed_at_exit_is_said(broker: PrivateBroker) -> None:
-    process = start_script(CANNOT_FLUSH, broker.url)
-    broker.nodes[0].kill()
+def test_what_cannot_be_flushed_at_exit_is_said(
+    breakable_broker: PrivateBroker, namespace: str
+) -> None:
+    process = start_script(CANNOT_FLUSH, breakable_broker.url, namespace)
+    breakable_broker.nodes[0].kill()
     _, errors = process.communicate("go\n", timeout=30)
     assert process.returncode == 0
     assert "1 puts not confirmed: not-confirmed" in errors
@@ -143,7 +131,7 @@ def test_what_cannot_be_flushed_at_exit_is_said(broker: PrivateBroker) -> None:
 WAITING = """
 import sys
 from rabbitdelay import Client
-client = Client(sys.argv[1], namespace="interrupt", settle_seconds=0)
+client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
 client.put("t")
 print("ready", flush=True)
 sys.stdin.readline()
@@ -151,10 +139,10 @@ client.put("t", timeout=60)
 """
 
 
-def test_control_c_ends_a_put_that_waits(broker: PrivateBroker) -> None:
-    process = start_script(WAITING, broker.url)
+def test_control_c_ends_a_put_that_waits(breakable_broker: PrivateBroker, namespace: str) -> None:
+    process = start_script(WAITING, breakable_broker.url, namespace)
     assert process.stdin is not None
-    broker.nodes[0].kill()
+    breakable_broker.nodes[0].kill()
     process.stdin.write("go\n")
     process.stdin.flush()
     time.sleep(0.5)  # let it get into the put; too early it ends all the same

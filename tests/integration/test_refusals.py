@@ -3,7 +3,6 @@
 import base64
 import json
 import logging
-import socket
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,24 +28,18 @@ from rabbitdelay import (
     VhostRefused,
 )
 from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.core.topology import Topology
-from tests.conftest import PrivateBrokerFactory
 from tests.support.receiver import Receiver
 
 SECRET = "s3cr3t"  # noqa: S105 - made up
 Management = Callable[..., None]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def tls_port() -> int:
-    return free_port()
+    return pick_free(1)[0]
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +120,7 @@ def connect(url: str, **options: object) -> None:
 
 def test_nobody_there() -> None:
     with pytest.raises(BrokerUnreachable, match=r"guest:\*\*\*@127.0.0.1.*refused"):
-        connect(f"amqp://127.0.0.1:{free_port()}")
+        connect(f"amqp://127.0.0.1:{pick_free(1)[0]}")
 
 
 def test_no_such_host() -> None:
@@ -136,14 +129,13 @@ def test_no_such_host() -> None:
 
 
 def test_the_first_connection_is_waited_for(
-    start_private_broker: PrivateBrokerFactory, namespace: str
+    breakable_broker: PrivateBroker, namespace: str
 ) -> None:
     """A service that starts a moment before its broker finds it, within connect_timeout."""
-    broker = start_private_broker()
-    broker.nodes[0].kill()
-    client = Client(broker.url, namespace=namespace, settle_seconds=0, connect_timeout=30)
+    breakable_broker.nodes[0].kill()
+    client = Client(breakable_broker.url, namespace=namespace, settle_seconds=0, connect_timeout=30)
     putting = ThreadPoolExecutor().submit(client.put, "t")
-    broker.start()
+    breakable_broker.start()
     assert putting.result(30).topic == "t"
     client.close()
 

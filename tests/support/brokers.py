@@ -42,17 +42,22 @@ def describe() -> str:
     return f"RabbitMQ {installation.version} {place}, as a private node"
 
 
+def require() -> None:
+    """End the whole run when there is no broker, and none can be started."""
+    if not (os.environ.get(URL_VARIABLE) or _prefers_docker() or find_installation()):
+        pytest.exit(HOW_TO_GET_RABBITMQ, returncode=1)
+
+
 @contextmanager
 def shared_broker() -> Iterator[SharedBroker]:
     """The broker, started if need be; without one the whole run ends."""
+    require()
     if url := os.environ.get(URL_VARIABLE):
         yield SharedBroker(url, Management.beside(url))
     elif _prefers_docker():
         yield from _in_docker()
-    elif find_installation() is not None:
-        yield from _private()
     else:
-        pytest.exit(HOW_TO_GET_RABBITMQ, returncode=1)
+        yield from _private()
 
 
 def _prefers_docker() -> bool:
