@@ -1,0 +1,422 @@
+"""`rabbitdelay consume` and `pop`: what a person and a script see."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rabbitdelay import Client, address
+from rabbitdelay.core.buried import Choice
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.sync.blocking import connected
+from rabbitdelay.sync.buried import BuriedQueue
+from tests.acceptance.conftest import CommandLine
+from tests.support.waiting import wait_until
+
+Put = Callable[..., None]
+Reasons = Callable[[], dict[str, str]]
+
+HANDLERS = """
+import asyncio, os, pathlib
+from pydantic import BaseModel
+from rabbitdelay import Job
+
+class Order(BaseModel):
+    order: int
+
+def close(order: Order, job: Job):
+    print(f"closed {order.order} in attempt {job.attempt}", flush=True)
+
+async def aclose(order: Order):
+    await asyncio.sleep(0.01)
+    print(f"closed {order.order} asynchronously", flush=True)
+
+def fail(order: Order):
+    raise ValueError("no such order")
+
+def slow(order: Order):
+    import time
+    print("begun", flush=True)
+    time.sleep(order.order)
+    print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def client(broker_url: str, namespace: str) -> Iterator[Client]:
+    with Client(broker_url, namespace=namespace, settle_seconds=0) as client:
+        yield client
+
+
+@pytest.fixture
+def reasons(broker_url: str, namespace: str) -> Reasons:
+    """Why each job of topic t is buried, by id."""
+
+    def look() -> dict[str, str]:
+        with connected(address.parse_all(broker_url)) as connection:
+            queue = BuriedQueue(connection, Topology(namespace), "t")
+            return {one.id or "": one.grave.reason for one in queue.look(Choice(), limit=100)}
+
+    return look
+
+
+@pytest.fixture
+def run(program: list[str], options: list[str], tmp_path: Path) -> Callable[..., Any]:
+    """Run the command line to its end, in a folder with handlers."""
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+
+    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*program, *options, *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done
+
+    return run
+
+
+@contextmanager
+def started(
+    program: list[str], options: list[str], folder: Path, *arguments: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Run it in the background, in a folder with handlers."""
+    (folder / "handlers.py").write_text(HANDLERS)
+    with subprocess.Popen(
+        [*program, *options, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def log(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stderr.splitlines()]
+
+
+# --handler
+
+
+def test_a_function(client: Client, run: Callable[..., Any]) -> None:
+    for n in range(3):
+        client.put("t", {"order": n})
+    done = run("consume", "t", "--handler", "handlers:close", "--until-empty")
+    assert sorted(done.stdout.splitlines()) == [f"closed {n} in attempt 1" for n in range(3)]
+    assert client.pop("t") is None
+
+
+def test_a_coroutine_function(client: Client, run: Callable[..., Any]) -> None:
+    client.put("t", {"order": 5})
+    done = run("consume", "t", "--handler", "handlers:aclose", "--max-jobs", "1")
+    assert done.stdout == "closed 5 asynchronously\n"
+
+
+def test_a_function_in_processes(client: Client, run: Callable[..., Any]) -> None:
+    client.put("t", {"order": 6})
+    done = run(
+        *("consume", "t", "--handler", "handlers:close", "--max-jobs", "1"),
+        *("--pool", "process", "--concurrency", "1"),
+    )
+    assert done.stdout == "closed 6 in attempt 1\n"
+
+
+def test_several_topics(client: Client, run: Callable[..., Any]) -> None:
+    for topic in ("a", "b", "c"):
+        client.put(topic, {"order": 1})
+    done = run("consume", "a", "b", "c", "--handler", "handlers:close", "--until-empty")
+    assert len(done.stdout.splitlines()) == 3
+
+
+def test_what_fails_is_logged_as_json_and_buried(
+    client: Client, run: Callable[..., Any], reasons: Reasons
+) -> None:
+    job = client.put("t", {"order": 1})
+    other = client.put("t", {"other": 1})
+    options = ("--max-attempts", "2", "--backoff", "0s", "--max-jobs", "3")
+    done = run("consume", "t", "--handler", "handlers:fail", *options)
+    failed = [line for line in log(done) if line.get("job_id") == job.id]
+    assert [(line["level"], line["attempt"]) for line in failed] == [("warning", 1), ("error", 2)]
+    assert failed[0]["error"] == "no such order"
+    assert failed[0]["topic"] == "t"
+    assert failed[0]["lateness_ms"] >= 0
+    assert reasons() == {job.id: "attempt 2 of 2 failed", other.id: "body: order: Field required"}
+
+
+def test_every_job_is_logged_when_asked(client: Client, run: Callable[..., Any]) -> None:
+    job = client.put("t", {"order": 1})
+    arguments = ("consume", "t", "--handler", "handlers:close", "--max-jobs", "1")
+    (finished,) = [line for line in log(run("-v", *arguments)) if "job_id" in line]
+    assert (finished["event"], finished["job_id"]) == ("finished", job.id)
+    client.put("t", {"order": 1})
+    assert not [line for line in log(run(*arguments)) if "job_id" in line]
+
+
+# --exec
+
+
+def test_a_command_gets_the_body_and_the_job(client: Client, run: Callable[..., Any]) -> None:
+    job = client.put("t", {"order": 7}, ttr=5)
+    command = 'cat; echo " $RABBITDELAY_JOB_ID $RABBITDELAY_JOB_TOPIC $RABBITDELAY_JOB_ATTEMPT"'
+    done = run("consume", "t", "--exec", command, "--max-jobs", "1")
+    assert done.stdout == f'{{"order":7}} {job.id} t 1\n'
+
+
+def test_the_exit_code_decides(client: Client, run: Callable[..., Any], reasons: Reasons) -> None:
+    buried, retried = client.put("t", "100"), client.put("t", "7")
+    run(
+        *("consume", "t", "--exec", 'read code; echo oh no >&2; exit "$code"'),
+        *("--max-jobs", "3", "--max-attempts", "2", "--backoff", "0s"),
+    )
+    found = reasons()
+    assert found.keys() == {buried.id, retried.id}
+    assert "oh no" in found[buried.id]
+    assert found[retried.id] == "attempt 2 of 2 failed"
+
+
+def test_the_process_group_is_killed_at_the_ttr(
+    client: Client, run: Callable[..., Any], tmp_path: Path
+) -> None:
+    client.put("t", ttr=1)
+    command = f"(sleep 30; touch {tmp_path}/late) & echo $! > {tmp_path}/child; wait"
+    run("consume", "t", "--exec", command, "--max-jobs", "1")
+    child = int((tmp_path / "child").read_text())
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), what="the command's child is dead")
+
+
+# --webhook
+
+
+class Hook(BaseHTTPRequestHandler):
+    """Answers with the status that the path names."""
+
+    seen: list[tuple[str, bytes, str | None]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.seen.append((self.path, body, self.headers["Rabbitdelay-Id"]))
+        self.send_response(int(self.path.strip("/")))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def hook() -> Iterator[tuple[str, list[tuple[str, bytes, str | None]]]]:
+    seen: list[tuple[str, bytes, str | None]] = []
+    handler = type("OwnHook", (Hook,), {"seen": seen})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", seen
+        server.shutdown()
+
+
+def test_a_webhook(
+    client: Client, run: Callable[..., Any], hook: tuple[str, list[Any]], reasons: Reasons
+) -> None:
+    url, seen = hook
+    job = client.put("t", {"order": 8})
+    run("consume", "t", "--webhook", f"{url}/204", "--max-jobs", "1")
+    assert seen == [("/204", b'{"order":8}', job.id)]
+    gone = client.put("t")
+    run("consume", "t", "--webhook", f"{url}/410", "--max-jobs", "1")
+    assert "410" in reasons()[gone.id]
+
+
+def test_the_jobs_own_callback(
+    client: Client, run: Callable[..., Any], hook: tuple[str, list[Any]], reasons: Reasons
+) -> None:
+    """Only where it is allowed to lead."""
+    url, seen = hook
+    refused = client.put("t", callback=f"{url}/200")
+    run("consume", "t", "--webhook", "--max-jobs", "1")
+    private = client.put("t", callback=f"{url}/200")
+    allow = ("--allow-host", url.removeprefix("http://"))
+    run("consume", "t", "--webhook", *allow, "--max-jobs", "1")
+    found = reasons()
+    assert "--allow-host" in found[refused.id]
+    assert "--allow-private" in found[private.id]
+    assert not seen
+    client.put("t", callback=f"{url}/200")
+    run("consume", "t", "--webhook", *allow, "--allow-private", "--max-jobs", "1")
+    assert [path for path, _, _ in seen] == ["/200"]
+
+
+# --print
+
+
+def test_lines_of_json(client: Client, run: Callable[..., Any]) -> None:
+    jobs = [client.put("t", {"order": n}) for n in range(3)]
+    done = run("consume", "t", "--print", "--until-empty")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["id"], line["body"]) for line in lines] == [
+        (job.id, {"order": n}) for n, job in enumerate(jobs)
+    ]
+
+
+def test_nobody_reads_what_is_printed(
+    client: Client, program: list[str], options: list[str], tmp_path: Path
+) -> None:
+    """It stops, and the jobs stay."""
+    with started(program, options, tmp_path, "consume", "t", "--print") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        client.put("t", {"order": 1})
+        assert process.wait(30) == 0
+    job = client.pop("t", wait=10)
+    assert job is not None
+    job.finish()
+
+
+# Stopping
+
+
+def test_sigterm_lets_a_job_finish(
+    client: Client, program: list[str], options: list[str], tmp_path: Path
+) -> None:
+    arguments = ("consume", "t", "--handler", "handlers:slow")
+    with started(program, options, tmp_path, *arguments) as process:
+        client.put("t", {"order": 1})
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "done\n"
+        assert process.wait(20) == 0
+    assert client.pop("t") is None
+
+
+def test_a_second_ctrl_c_gives_it_back_at_once(
+    client: Client, program: list[str], options: list[str], tmp_path: Path
+) -> None:
+    arguments = ("consume", "t", "--handler", "handlers:slow")
+    with started(program, options, tmp_path, *arguments) as process:
+        client.put("t", {"order": 60})
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)  # it lets the job finish
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    job = client.pop("t", wait=10)
+    assert job is not None
+    assert job.attempt == 1
+    job.finish()
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["t"], "one of --handler, --exec, --webhook or --print"),
+        (["t", "--print", "--exec", "true"], "one of --handler, --exec, --webhook or --print"),
+        (["t", "--handler", "nothing"], "package.module:function"),
+        (["t", "--handler", "no_such_module:f"], "no module no_such_module"),
+        (["t", "--print", "--allow-private"], "--webhook without a URL"),
+        (["t", "--exec", "true", "--pool", "process"], "--pool process is for --handler"),
+        (["a b", "--print"], "may only have"),
+        ([], "Missing argument"),
+    ],
+)
+def test_wrong_arguments(rabbitdelay: CommandLine, arguments: list[str], message: str) -> None:
+    result = rabbitdelay("consume", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_nobody_answers(program: list[str]) -> None:
+    arguments = ["--url", "amqp://127.0.0.1:1", "consume", "t", "--print"]
+    done = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert "nobody answers" in done.stderr
+
+
+# On a terminal
+
+
+def test_a_line_shows_what_goes_on(
+    client: Client, program: list[str], options: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    ours, theirs = pty.openpty()
+    arguments = ["consume", "t", "--handler", "handlers:fail", "--max-attempts", "1"]
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm", "COLUMNS": "80"}
+    with subprocess.Popen(
+        [*program, *options, *arguments],
+        cwd=tmp_path,
+        env=os.environ | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        client.put("t", {"order": 1})
+        shown = b""
+        while b"late p50" not in shown or b"no such order" not in shown:
+            shown += os.read(ours, 4096)
+        process.send_signal(signal.SIGINT)
+        while b"0 finished, 0 given back, 1 buried" not in shown:
+            shown += os.read(ours, 4096)
+        assert process.wait(20) == 0
+    os.close(ours)
+
+
+# pop
+
+
+def test_pop_prints_the_body_and_finishes(client: Client, rabbitdelay: CommandLine) -> None:
+    client.put("t", {"order": 1})
+    result = rabbitdelay("pop", "t")
+    assert (result.exit_code, result.stdout) == (0, '{"order":1}\n')
+    result = rabbitdelay("pop", "t")
+    assert (result.exit_code, result.stderr) == (3, "no job came\n")
+
+
+def test_pop_waits_and_prints_json(client: Client, rabbitdelay: CommandLine) -> None:
+    job = client.put("t", "hello", delay=1)
+    result = rabbitdelay("pop", "t", "--wait", "15", "--json")
+    line = json.loads(result.stdout)
+    assert (line["id"], line["body"], line["attempt"]) == (job.id, "hello", 1)
+
+
+def test_pop_several(client: Client, rabbitdelay: CommandLine) -> None:
+    for n in range(3):
+        client.put("t", n)
+    result = rabbitdelay("pop", "t", "--max", "5", "--wait", "5s")
+    assert result.stdout == "0\n1\n2\n"
+
+
+def test_pop_through_a_command(client: Client, run: Callable[..., Any], reasons: Reasons) -> None:
+    client.put("t", {"order": 1})
+    assert run("pop", "t", "--exec", "cat").stdout == '{"order":1}'
+    buried = client.put("t")
+    run("pop", "t", "--exec", "echo why >&2; exit 100", code=1)
+    assert "why" in reasons()[buried.id]
+    client.put("t", max_attempts=3, backoff=0)
+    run("pop", "t", "--exec", "exit 3", code=1)
+    job = client.pop("t", wait=10)
+    assert job is not None
+    assert job.attempt == 2
+    job.finish()
