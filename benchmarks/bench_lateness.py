@@ -196,13 +196,16 @@ class PeerLadder:
 AnyLadder = OurLadder | PeerLadder
 
 
-def measure(broker: PrivateBroker, ladder_: AnyLadder, load: Load) -> Outcome:
+def measure(
+    broker: PrivateBroker, ladder_: AnyLadder, load: Load, *, by_worker: bool = False
+) -> Outcome:
     """Put a load and receive it, after a smaller one that warms up what it passes."""
     grains = (GRAIN_MS * (place % 100) for place in range(WARM_UP_JOBS))
     warm_up = Load([SHORTEST_MS + grain_ms for grain_ms in grains], WARM_UP_PREFIX)
     most_seconds = warm_up.seconds + load.seconds + MOST_LATE_SECONDS + GRACE_SECONDS
     count = len(load.delays_ms)
-    with receiving(broker.url, ladder_.ready_queue, count, most_seconds) as receiver:
+    queue = ladder_.ready_queue
+    with receiving(broker.url, queue, count, most_seconds, by_worker=by_worker) as receiver:
         ladder_.put(warm_up)
         time.sleep(2 * SHORTEST_MS / 1000 + GRACE_SECONDS)
         watch = ProcessorWatch(broker)

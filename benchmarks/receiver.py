@@ -1,6 +1,7 @@
-"""The receiver: a bare pika consumer in a process of its own, which notes when a job arrives."""
+"""The receiver: a process that notes when a job arrives, at a bare pika consumer or a Worker."""
 
 import multiprocessing
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,10 @@ from pika.channel import Channel
 from pika.connection import Connection
 from pika.spec import Basic, BasicProperties
 
+from rabbitdelay import Job, Worker
+
 PREFETCH = 2_000
+CONCURRENCY = 10
 GRACE_SECONDS = 2.0
 """How long to go on after the last job that is expected, to see those that come twice."""
 WARM_UP_PREFIX = "warm-up-"
@@ -89,12 +93,43 @@ class Receiving:
         return [Arrival(*arrival) for arrival in self._pipe.recv()]
 
 
+class WorkingReceiver:
+    """The same by a Worker: a job has arrived when its handler begins."""
+
+    def __init__(self, url: str, queue: str, count: int, most_seconds: float, pipe: Pipe) -> None:
+        self._count, self._pipe = count, pipe
+        self._arrivals: list[tuple[str, int, float]] = []
+        topic = queue.partition(".ready.")[2]
+        self._worker = Worker(url, concurrency=CONCURRENCY, prefetch=PREFETCH, settle_seconds=0)
+        self._worker.handler(topic)(self._handle)
+        self._timer = threading.Timer(most_seconds, self._worker.stop)
+
+    def run(self) -> None:
+        """Work, and send what came through the pipe."""
+        self._timer.start()
+        self._pipe.send(None)
+        self._worker.run()
+        self._timer.cancel()
+        self._pipe.send(self._arrivals)
+
+    def _handle(self, job: Job) -> None:
+        received_ms = time.time_ns() / 1_000_000
+        if job.id.startswith(WARM_UP_PREFIX):
+            return
+        self._arrivals.append((job.id, job.due_ms, received_ms))
+        if len(self._arrivals) == self._count:
+            threading.Timer(GRACE_SECONDS, self._worker.stop).start()
+
+
 @contextmanager
-def receiving(url: str, queue: str, count: int, most_seconds: float) -> Iterator[Receiving]:
+def receiving(
+    url: str, queue: str, count: int, most_seconds: float, *, by_worker: bool = False
+) -> Iterator[Receiving]:
     """A process that receives while inside."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(url, queue, count, most_seconds, theirs))
+    kind = WorkingReceiver if by_worker else Receiver
+    process = context.Process(target=_run, args=(kind, url, queue, count, most_seconds, theirs))
     process.start()
     try:
         ours.recv()  # it consumes
@@ -104,5 +139,12 @@ def receiving(url: str, queue: str, count: int, most_seconds: float) -> Iterator
         process.join()
 
 
-def _run(url: str, queue: str, count: int, most_seconds: float, pipe: Pipe) -> None:
-    Receiver(url, queue, count, most_seconds, pipe).run()
+def _run(  # noqa: PLR0917 - all that a process is told
+    kind: type[Receiver] | type[WorkingReceiver],
+    url: str,
+    queue: str,
+    count: int,
+    most_seconds: float,
+    pipe: Pipe,
+) -> None:
+    kind(url, queue, count, most_seconds, pipe).run()

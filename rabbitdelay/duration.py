@@ -33,7 +33,7 @@ def milliseconds(value: float | timedelta, *, what: str) -> int:
         raise InvalidJob(
             f"{what} must be a number of seconds or a timedelta, not {type(value).__name__}"
         )
-    if not math.isfinite(value):
+    if not math.isfinite(value * 1_000_000):
         raise InvalidJob(f"{what} must be a finite number of seconds, not {value}")
     # Through microseconds: 0.1 + 0.2 is 300 ms, and not 300.00000000000004 rounded up to 301.
     return math.ceil(round(value * 1_000_000) / 1000)

@@ -83,7 +83,6 @@ class Deliveries:
     def feed(self, data: bytes) -> Iterator[Inbound]:
         """Take bytes as they come; yield what is complete."""
         buffer = self._buffer + data if self._buffer else data
-        self._buffer = b""
         offset, size = 0, len(buffer)
         while size - offset >= _HEADER_BYTES:
             kind, channel, length = _FRAME.unpack_from(buffer, offset)

@@ -20,6 +20,7 @@ from rabbitdelay.models import Job
 
 Function = Callable[..., Any]
 _UNCHECKED = (Any, object, inspect.Parameter.empty)
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,11 @@ def _parameters(function: Function, name: str) -> list[inspect.Parameter]:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         raise InvalidConfiguration(f"handler {name} cannot be called with a job") from None
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    found = [one for one in signature.parameters.values() if one.kind not in variable]
+    found = [one for one in signature.parameters.values() if one.kind not in _VARIABLE]
+    if signature.parameters and not found:
+        raise InvalidConfiguration(
+            f"handler {name} must name its parameters: a decorator around it needs functools.wraps"
+        )
     if any(one.kind is inspect.Parameter.POSITIONAL_ONLY for one in found):
         raise InvalidConfiguration(f"handler {name} must not have positional-only parameters")
     return [one for one in found if one.default is inspect.Parameter.empty]

@@ -73,6 +73,11 @@ class Pending:
             self._delay_ms = max(0, self.asked_ms - late_ms)
         return self._delay_ms
 
+    def may_go_to(self, exchange: str, routing_key: str) -> bool:
+        """Whether it goes there, as far as that is fixed."""
+        target = self.target
+        return target is None or (target.exchange, target.routing_key) == (exchange, routing_key)
+
     def begin_again(self) -> None:
         """Forget how it was sent over a connection that is lost."""
         self._delay_ms = None
@@ -147,10 +152,13 @@ class Outbox:
         """Note that the broker did not take these; return them, to be added again later."""
         return self._pop(tag, multiple=multiple)
 
-    def returned(self, message_id: str | None, token: str) -> Pending | None:
+    def returned(
+        self, message_id: str | None, token: str, exchange: str, routing_key: str
+    ) -> Pending | None:
         """Note that the broker had nowhere to put this one; its confirm will mean nothing."""
         for tag, pending in self._sent.items():
-            if pending.message.message_id == message_id and pending.job.token == token:
+            same_job = pending.message.message_id == message_id and pending.job.token == token
+            if same_job and pending.may_go_to(exchange, routing_key):
                 return self._sent.pop(tag)
         return None
 

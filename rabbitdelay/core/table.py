@@ -21,6 +21,7 @@ _LENGTH = Struct(">I")
 
 TEXT_ERRORS = "surrogateescape"
 """Text that is not UTF-8 keeps its bytes: it is refused as an id, and carried along unchanged."""
+_CUT_OFF = "headers: they are cut off"
 MOST_NESTING = 50
 """Tables in tables: RabbitMQ takes thousands, each of which is a few calls deep here."""
 
@@ -97,6 +98,8 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
 
 def decode(data: bytes, start: int, end: int, depth: int = 0) -> dict[str, Any]:
     """Return the table between two offsets, or raise Undecodable."""
+    if end > len(data):
+        raise Undecodable(_CUT_OFF)
     table: dict[str, Any] = {}
     offset = start
     try:
@@ -105,7 +108,7 @@ def decode(data: bytes, start: int, end: int, depth: int = 0) -> dict[str, Any]:
             name = _known_name(data[offset + 1 : after])
             table[name], offset = _decode_value(data, after, depth)
     except (IndexError, StructError):
-        raise Undecodable("headers: they are cut off") from None
+        raise Undecodable(_CUT_OFF) from None
     if offset != end:
         raise Undecodable("headers: a value is longer than the table")
     return table

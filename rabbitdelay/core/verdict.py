@@ -42,6 +42,6 @@ def of(error: BaseException) -> Verdict:
 def _after(delay: object, error: Retry) -> Verdict:
     try:
         delay_ms = duration.milliseconds(delay, what="delay")  # type: ignore[arg-type]  # it checks
-    except (InvalidJob, OverflowError) as wrong:
+    except InvalidJob as wrong:
         return TryAgain(None, Failure.of(wrong))
     return TryAgain(max(0, delay_ms), Failure.of(error))

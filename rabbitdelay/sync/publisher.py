@@ -295,8 +295,11 @@ class Publisher:
         _body: bytes,
     ) -> None:  # the confirm of a returned message follows, and means nothing
         token = (properties.headers or {}).get("rd-token", "")
-        if (pending := self._outbox.returned(properties.message_id, token)) is not None:
-            self._routes.forget()
+        where = (method.exchange, method.routing_key)
+        pending = self._outbox.returned(properties.message_id, token, *where)
+        if pending is not None:
+            if pending.target is None or pending.target.part is not None:
+                self._routes.forget()
             self._fail(pending, _refusal(pending, method.reply_text))
 
     def _fail(self, pending: Pending, error: Exception) -> None:

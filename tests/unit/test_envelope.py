@@ -1,5 +1,6 @@
 """The envelope: what travels."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ JOBS = st.builds(
     put_ms=TIME_MS,
     due_ms=TIME_MS,
     ttr_ms=st.integers(1_000, 86_400_000),
+    backoff_ms=st.none() | st.integers(0, 30 * 86_400_000),
+    backoff_max_ms=st.none() | st.integers(0, 30 * 86_400_000),
+    reply_to=st.none() | NAME,
     payload=st.binary(max_size=200),
     content_type=st.sampled_from(["application/json", "text/plain", "application/x-thing"]),
     attempt=st.integers(1, 1000),
@@ -29,8 +33,14 @@ JOBS = st.builds(
 )
 
 
-def decode(message: Message, now_ms: int = 0) -> Job:
-    return envelope.decode(message, topic="orderclose", now_ms=now_ms, random_hex="0" * 16)
+def decode(message: Message, now_ms: int = 0, default_ttr_ms: int = 60_000) -> Job:
+    return envelope.decode(
+        message,
+        topic="orderclose",
+        now_ms=now_ms,
+        random_hex="0" * 16,
+        default_ttr_ms=default_ttr_ms,
+    )
 
 
 @given(JOBS)
@@ -47,8 +57,7 @@ def test_what_the_broker_adds_on_the_way_does_not_matter(job: Job) -> None:
         "x-last-death-reason": "expired",
         "x-delivery-count": 3,
     }
-    arrived = Message(message.body, travelled, message.message_id, message.content_type)
-    assert decode(arrived) == job
+    assert decode(replace(message, headers=travelled)) == job
     assert envelope.fresh_headers(travelled) == message.headers
 
 
@@ -76,6 +85,13 @@ def test_a_timestamp_stands_in_for_the_put_time() -> None:
         ({"rd-attempt": True}, "header rd-attempt"),
         ({"rd-token": 7}, "header rd-token"),
         ({"rd-callback": b"\xff"}, "header rd-callback"),
+        ({"rd-token": "x" * 65}, "header rd-token"),
+        ({"rd-token": "\udcff"}, "header rd-token"),
+        ({"rd-max-attempts": 0}, "header rd-max-attempts"),
+        ({"rd-backoff": -1}, "header rd-backoff"),
+        ({"rd-backoff": 30 * 86_400_000 + 1}, "header rd-backoff"),
+        ({"rd-backoff-max": 30 * 86_400_000 + 1}, "header rd-backoff-max"),
+        ({"rd-backoff-max": 1.5}, "header rd-backoff-max"),
     ],
 )
 def test_what_cannot_be_understood_says_why(headers: dict[str, Any], reason: str) -> None:
@@ -83,9 +99,76 @@ def test_what_cannot_be_understood_says_why(headers: dict[str, Any], reason: str
         decode(Message(b"", headers))
 
 
-def test_an_id_that_cannot_be_one_says_why() -> None:
+@pytest.mark.parametrize("message_id", ["x" * 201, "a\x00", "\udcff"])
+def test_an_id_that_cannot_be_one_says_why(message_id: str) -> None:
     with pytest.raises(NotAJob, match="message_id"):
-        decode(Message(b"", {}, message_id="x" * 201))
+        decode(Message(b"", {}, message_id=message_id))
+
+
+def test_what_is_left_to_the_topic_is_not_written() -> None:
+    job = Job("orderclose", "id", "token", 0, 0, None, b"")
+    message = envelope.encode(job)
+    assert message.headers.keys() == {
+        "rd-version", "rd-put", "rd-due", "rd-attempt", "rd-token"
+    }  # fmt: skip
+    assert message.reply_to is None
+    assert decode(message, default_ttr_ms=5_000).ttr_ms == 5_000
+    assert decode(replace(message, headers={"rd-ttr": 7_000}), default_ttr_ms=5_000).ttr_ms == 7_000
+
+
+@pytest.mark.parametrize(
+    ("timestamp_s", "put_ms"),
+    [
+        (0, 0),
+        (envelope.MAX_TIME_S - 1, (envelope.MAX_TIME_S - 1) * 1000),
+        (envelope.MAX_TIME_S, 5),
+        ((1 << 64) - 1, 5),
+    ],
+)
+def test_a_timestamp_beyond_all_calendars_is_as_good_as_absent(
+    timestamp_s: int, put_ms: int
+) -> None:
+    assert decode(Message(b"", {}, timestamp_s=timestamp_s), now_ms=5).put_ms == put_ms
+
+
+def test_our_put_time_goes_before_the_timestamp() -> None:
+    assert decode(Message(b"", {"rd-put": 9}, timestamp_s=1)).put_ms == 9
+
+
+def test_a_message_without_an_id_keeps_the_one_it_was_given() -> None:
+    """Else each attempt of it would be another job."""
+    came = Message(b"hello", {"theirs": 1}, content_type="text/plain", priority=3)
+    job = decode(came, now_ms=1_700_000_000_000)
+    named = envelope.named(came, job)
+    times = {"rd-put": job.put_ms, "rd-due": job.due_ms}
+    assert named == replace(came, message_id=job.id, headers={"theirs": 1} | times)
+    assert decode(named, now_ms=1_800_000_000_000) == job
+
+
+@pytest.mark.parametrize(
+    ("headers", "redelivered", "count"),
+    [
+        ({}, False, 0),
+        ({}, True, 1),
+        ({"x-delivery-count": 3}, True, 3),
+        ({"x-delivery-count": 0}, True, 0),  # 4.3 does not count what was only given back
+        ({"x-delivery-count": -1}, True, 1),
+        ({"x-delivery-count": "3"}, False, 0),
+    ],
+)
+def test_redeliveries_are_those_that_the_broker_counts(
+    headers: dict[str, Any],
+    redelivered: bool,  # noqa: FBT001 - a column of the table
+    count: int,
+) -> None:
+    assert envelope.redeliveries(Message(b"", headers), redelivered=redelivered) == count
+
+
+def test_fresh_headers_are_those_that_people_wrote() -> None:
+    theirs = {"x-tenant": "a", "rd-attempt": 2, "trace": "t"}
+    brokers = ("x-death", "x-delivery-count", "x-acquired-count", "CC", "BCC", "x-opt-by")
+    added = dict.fromkeys((*brokers, "x-first-death-queue", "x-last-death-reason"), "b")
+    assert envelope.fresh_headers(theirs | added) == theirs
 
 
 def test_version_1_is_read_for_ever() -> None:
@@ -109,3 +192,4 @@ def test_version_1_is_read_for_ever() -> None:
     job = decode(recorded)
     assert (job.id, job.body, job.delay.total_seconds()) == ("orderclose-42", {"order": 42}, 1800)
     assert (job.max_attempts, job.callback) == (5, "https://shop.example/close")
+    assert (job.backoff_ms, job.backoff_max_ms, job.reply_to) == (None, None, None)

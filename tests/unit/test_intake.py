@@ -139,8 +139,23 @@ def test_a_content_type_can_be_said() -> None:
         (["t"], {"max_attempts": 0}, "max_attempts"),
         (["t"], {"max_attempts": 1.5}, "max_attempts"),
         (["t"], {"callback": "ftp://x"}, "http or https"),
-        (["t"], {"callback": "https://" + "x" * 2000}, "callback must be at most"),
+        (["t"], {"callback": "https://" + "x" * 2000}, "callback must be text of at most"),
+        (["t"], {"callback": "https://x/\ud800"}, "callback must be text"),
         (["t"], {"content_type": "x" * 256}, "content_type"),
+        (["t"], {"content_type": ""}, "content_type"),
+        (["t"], {"content_type": "\ud800"}, "content_type"),
+        (["t"], {"content_type": b"text/plain"}, "content_type"),
+        (["t"], {"max_attempts": True}, "max_attempts"),
+        (["t"], {"max_attempts": 1_000_001}, "max_attempts must be from 1 to 1,000,000"),
+        (["t"], {"backoff": -1}, "backoff must be from 0 to 30 days"),
+        (["t"], {"backoff": timedelta(days=30, milliseconds=1)}, "backoff must be from"),
+        (["t"], {"backoff": "1s"}, "backoff must be a number of seconds"),
+        (["t"], {"backoff_max": -0.001}, "backoff_max must be from 0 to 30 days"),
+        (["t"], {"backoff_max": timedelta(days=31)}, "backoff_max must be from"),
+        (["t"], {"reply_to": ""}, "reply_to must be the name of a queue"),
+        (["t"], {"reply_to": "ü" * 128}, "of 1 to 255 bytes"),
+        (["t"], {"reply_to": 7}, "reply_to must be"),
+        (["t"], {"reply_to": "\ud800"}, "reply_to must be"),
     ],
 )  # fmt: skip
 def test_bad_input_says_what_is_wrong(
@@ -148,6 +163,63 @@ def test_bad_input_says_what_is_wrong(
 ) -> None:
     with pytest.raises(InvalidJob, match=says):
         make(*arguments, **options)
+
+
+def test_what_is_not_said_is_left_to_the_topic() -> None:
+    job = make("t")
+    assert (job.ttr_ms, job.max_attempts, job.callback) == (None, None, None)
+    assert (job.backoff_ms, job.backoff_max_ms, job.reply_to) == (None, None, None)
+
+
+def test_what_is_said_of_retries_and_responses() -> None:
+    job = make("t", backoff=0, backoff_max=timedelta(days=30), reply_to="ü" * 127, max_attempts=1)
+    assert (job.backoff_ms, job.backoff_max_ms) == (0, 30 * 86_400_000)
+    assert (job.reply_to, job.max_attempts, job.attempt) == ("ü" * 127, 1, 1)
+    assert make("t", backoff=0.0015).backoff_ms == 2
+
+
+@pytest.mark.parametrize(
+    ("topics", "expected"),
+    [
+        ("a", ("a",)),
+        (["a"], ("a",)),
+        (["b", "a", "b"], ("b", "a")),
+        (("a.b", "a"), ("a.b", "a")),
+        ({"a": 1}, ("a",)),
+    ],
+)
+def test_one_or_several_topics(topics: Any, expected: tuple[str, ...]) -> None:  # noqa: ANN401
+    assert intake.check_topics(topics) == expected
+
+
+@pytest.mark.parametrize(
+    ("topics", "says"),
+    [
+        ([], "at least one topic"),
+        ("", "topic must be a non-empty"),
+        (["a", ""], "topic must be a non-empty"),
+        (["a", "b c"], "may only have"),
+        (["a", 7], "not 7"),
+        ([["a"]], "topic must be"),
+        (None, "topics must be a str or several, not None"),
+        (7, "topics must be"),
+        (b"a", "topic must be a non-empty str, not 97"),
+    ],
+)
+def test_bad_topics_say_what_is_wrong(topics: Any, says: str) -> None:  # noqa: ANN401 - anything
+    with pytest.raises(InvalidJob, match=says):
+        intake.check_topics(topics)
+
+
+@pytest.mark.parametrize("count", [1, 2, 1_000])
+def test_a_count(count: int) -> None:
+    assert intake.check_count(count, "count", 1_000) == count
+
+
+@pytest.mark.parametrize("count", [0, -1, 1_001, True, 1.0, "1", None])
+def test_a_bad_count_says_what_it_may_be(count: Any) -> None:  # noqa: ANN401 - anything
+    with pytest.raises(InvalidJob, match=f"many must be from 1 to 1,000, not {count!r}"):
+        intake.check_count(count, "many", 1_000)
 
 
 def test_a_body_that_contains_itself_is_refused() -> None:

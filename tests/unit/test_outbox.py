@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rabbitdelay.core.envelope import encode
-from rabbitdelay.core.outbox import Outbox, Pending, timeout_error
+from rabbitdelay.core.outbox import Outbox, Pending, Target, timeout_error
+from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import BrokerBlocked, OutcomeUnknown
 from rabbitdelay.models import Job
 
@@ -66,7 +67,7 @@ class Broker(RuleBasedStateMachine):
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(self.on_channel)).job
-        item = self.outbox.returned(job.id, job.token)
+        item = self.outbox.returned(job.id, job.token, "e", "k")
         if item is not None:
             self.resolve([item], "returned")
 
@@ -135,6 +136,58 @@ def test_the_delay_stays_the_same_until_the_connection_is_lost() -> None:
     assert item.delay_ms(130.0) == 30_000
 
 
+def test_what_waits_goes_with_the_delay_that_was_asked_for_and_not_that_of_its_job() -> None:
+    """A job that is given back: the delay of its put is long over."""
+    job = Job("t", "job", "token", 0, 3_600_000, 60_000, b"")
+    item = Pending(job, encode(job), 2_000, 100.0, 130.0, lambda *_: None)
+    assert item.target is None
+    assert item.delay_ms(100.0) == 2_000
+    item.begin_again()
+    assert item.delay_ms(101.5) == 500
+
+
+def test_a_message_to_a_target_is_resolved_like_any_other() -> None:
+    """A response, or a job that is buried: it is sent again after a lost connection, and once."""
+    outbox, job = Outbox(), pending().job
+    part = Topology("ns").responses("t")
+    target = Target("ns.v1.responses", part.queue.name, part)
+    item = Pending(job, encode(job), 0, 0.0, 30.0, lambda *_: None, target=target)
+    outbox.add(item)
+    assert outbox.next() is item
+    outbox.sent(item, 5.0)
+    assert outbox.confirmed(1, multiple=False, now=1.0) == []
+    assert item.settling
+    outbox.connection_lost()
+    assert outbox.next() is item
+    assert (item.target, item.settling, item.sent) == (target, False, True)
+    outbox.sent(item, 5.0)
+    assert outbox.confirmed(1, multiple=False, now=6.0) == [item]
+    assert len(outbox) == 0
+
+
+def test_what_is_returned_is_found_by_the_id_of_its_message() -> None:
+    """A message without an id was given one: that of the job, which the message has by then."""
+    outbox, item, another = Outbox(), pending(1), pending(2)
+    for one in (item, another):
+        outbox.sent(one, 0.0)
+    assert outbox.returned("job-2", "token-1", "e", "k") is None
+    assert outbox.returned(None, "token-2", "e", "k") is None
+    assert outbox.returned("job-2", "token-2", "e", "k") is another
+    assert outbox.returned("job-2", "token-2", "e", "k") is None
+    assert outbox.confirmed(2, multiple=True, now=0.0) == [item]
+
+
+def test_what_is_discarded_is_nowhere() -> None:
+    outbox, items = Outbox(), [pending(number) for number in range(3)]
+    outbox.sent(items[0], 0.0)
+    outbox.sent(items[1], 9.0)
+    outbox.confirmed(2, multiple=False, now=0.0)
+    outbox.add(items[2])
+    for item in items:
+        outbox.discard(item)
+    assert (len(outbox), outbox.next(), outbox.settled(99.0)) == (0, None, [])
+
+
 def test_the_error_says_whether_it_may_arrive_and_why() -> None:
     item = pending()
     error = timeout_error(item, None, None)
@@ -148,3 +201,13 @@ def test_the_error_says_whether_it_may_arrive_and_why() -> None:
     assert isinstance(blocked, BrokerBlocked)
     assert blocked.sent
     assert "low on disk" in str(blocked)
+
+
+def test_of_two_messages_of_one_job_the_one_is_returned_that_went_there() -> None:
+    outbox = Outbox()
+    buried, response = pending(1), pending(1)
+    buried.target, response.target = Target("buried", "t"), Target("", "gone")
+    for each in (buried, response):
+        outbox.sent(each, 0.0)
+    assert outbox.returned("job-1", "token-1", "", "gone") is response
+    assert outbox.returned("job-1", "token-1", "", "gone") is None

@@ -110,6 +110,70 @@ def test_after_a_lost_connection_everything_is_asked_again() -> None:
     assert len(broker.asked) >= first - 2  # all but the announcements
 
 
+def test_a_route_is_known_when_all_of_it_is() -> None:
+    routes = new_routes()
+    route = routes.route(90 * ladder.MINUTE_MS)
+    *parts, ready = routes.parts(route, "a")
+    assert route.hold_queues == ("ns.v1.hold.1h", "ns.v1.hold.30m")
+    assert not routes.is_known(route, "a")
+    routes.learn(parts, unsettled=False, now=0.0)
+    assert not routes.is_known(route, "a")
+    routes.learn([ready], unsettled=False, now=0.0)
+    assert routes.is_known(route, "a")
+    assert routes.is_known(routes.route(ladder.HOUR_MS), "a")  # it shares its queues
+    assert not routes.is_known(route, "b")
+    assert not routes.is_known(routes.route(ladder.MINUTE_MS), "a")
+
+
+def test_nothing_is_made_before_the_base_is() -> None:
+    """What leads to the queues of others is among it."""
+    routes = new_routes()
+    assert not routes.are_made(())
+    routes.learn([TOPOLOGY.responses("a")], unsettled=False, now=0.0)
+    assert routes.are_made(())
+    assert routes.are_made([TOPOLOGY.responses("a")])
+    assert not routes.are_made([TOPOLOGY.responses("a"), TOPOLOGY.responses("b")])
+
+
+def test_a_queue_beside_the_ladder_is_made_and_settles_like_any_other() -> None:
+    broker, routes, part = Broker(), new_routes(), TOPOLOGY.responses("a")
+    unsettled = broker.talk(routes.set_up([part]))
+    routes.learn([part], unsettled=unsettled, now=100.0)
+    assert part.queue.name in broker.there
+    assert TOPOLOGY.responses_exchange in broker.there
+    assert routes.safe_at_queue(part.queue.name) == 103.0
+    assert routes.safe_at_queue("another") == 0.0
+
+
+def test_only_what_was_learned_just_now_may_be_unsettled() -> None:
+    routes = new_routes()
+    old, new = TOPOLOGY.topic("a")
+    routes.learn([old], unsettled=False, now=100.0)
+    routes.learn([old, new], unsettled=True, now=200.0)
+    assert routes.safe_at_queue(old.queue.name) == 0.0
+    assert routes.safe_at_queue(new.queue.name) == 203.0
+
+
+def test_the_youngest_queue_on_the_way_counts() -> None:
+    routes = new_routes()
+    route = routes.route(90 * ladder.MINUTE_MS)
+    hour, half, *topic = routes.parts(route, "a")
+    for parts, safe_at in ((topic, 103.0), ([half], 113.0), ([hour], 123.0)):
+        routes.learn(parts, unsettled=True, now=safe_at - 3.0)
+        assert routes.safe_at(route, "a") == safe_at
+
+
+def test_what_has_settled_is_forgotten_and_the_rest_is_not() -> None:
+    routes = new_routes()
+    old, new = TOPOLOGY.topic("a")
+    routes.learn([old], unsettled=True, now=100.0)
+    routes.learn([new], unsettled=True, now=102.0)
+    routes.forget_settled(103.0)
+    assert routes.safe_at_queue(old.queue.name) == 0.0
+    assert routes.safe_at_queue(new.queue.name) == 105.0
+    assert routes.safe_at(routes.route(0), "a") == 105.0
+
+
 def test_a_client_that_may_not_declare_says_all_that_is_missing() -> None:
     broker = Broker()
     with pytest.raises(TopologyMissing) as caught:

@@ -6,7 +6,7 @@ import pytest
 
 from rabbitdelay.core import ladder
 from rabbitdelay.core.definitions import definitions
-from rabbitdelay.core.topology import Exchange, Queue, Topology
+from rabbitdelay.core.topology import Binding, Exchange, Queue, QueueType, Topology
 from rabbitdelay.errors import InvalidConfiguration
 
 EVERY_HOP = [
@@ -20,7 +20,7 @@ def test_every_exchange_but_the_last_resort_has_an_alternate() -> None:
     topology = Topology("ns")
     exchanges = [d for d in topology.plan(EVERY_HOP, ["a"]) if isinstance(d, Exchange)]
     without = {e.name for e in exchanges if "alternate-exchange" not in e.arguments}
-    assert without == {topology.unrouted, topology.settling}
+    assert without == {topology.unrouted, topology.settling, topology.responses_exchange}
 
 
 def test_no_queue_of_jobs_can_drop_one() -> None:
@@ -34,12 +34,51 @@ def test_no_queue_of_jobs_can_drop_one() -> None:
             assert queue.arguments["x-dead-letter-strategy"] == "at-least-once"
 
 
+@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+def test_queues_of_responses_are_bounded(queue_type: QueueType) -> None:
+    """Nobody may ever look into them; what is dropped is the oldest, and never a job."""
+    topology = Topology("ns", queue_type)
+    kept, asked = topology.responses("a.b"), topology.replies("client-1")
+    for part, name in ((kept, "ns.v1.responses.a.b"), (asked, "ns.v1.replies.client-1")):
+        assert part.queue.name == name
+        assert part.ways == (Binding("ns.v1.responses", name, "queue", name),)
+        arguments = part.queue.arguments
+        assert arguments["x-queue-type"] == queue_type
+        assert (arguments["x-message-ttl"], arguments["x-max-length"]) == (86_400_000, 100_000)
+        assert arguments["x-overflow"] == "drop-head"
+        assert "x-dead-letter-exchange" not in arguments
+
+
+def test_only_the_queue_of_a_client_goes_with_it() -> None:
+    topology = Topology("ns")
+    assert "x-expires" not in topology.responses("a").queue.arguments
+    assert topology.replies("c").queue.arguments["x-expires"] == 3_600_000
+
+
+def test_no_queue_that_people_look_into_drops_what_was_looked_at_often() -> None:
+    """RabbitMQ 4 does after 20 times, where nothing else is said."""
+    topology = Topology("ns")
+    looked_into = [*topology.plan(topics=["a"]), topology.responses("a").queue]
+    looked_into += [topology.replies("c").queue]
+    limits = {
+        item.name: item.arguments["x-delivery-limit"]
+        for item in looked_into
+        if isinstance(item, Queue)
+    }
+    assert limits.pop("ns.v1.ready.a") == 20
+    assert set(limits.values()) == {2_000_000_000}
+
+
 def test_names_of_namespaces_topics_and_kinds_never_collide() -> None:
     """`a` with topic `b.c` and `a` with topic `b`: no dots in namespaces keeps them apart."""
     names = [
         declaration.name
         for topology in (Topology("a"), Topology("a-v1"), Topology("b"))
-        for declaration in topology.plan(EVERY_HOP, ["t", "t.t", "hold.30m", "30m"])
+        for declaration in (
+            *topology.plan(EVERY_HOP, ["t", "t.t", "hold.30m", "30m"]),
+            *(topology.responses(topic).queue for topic in ("t", "t.t")),
+            topology.replies("t").queue,
+        )
         if isinstance(declaration, Queue)
     ]
     assert len(set(names)) == len(names)
@@ -59,6 +98,7 @@ def test_a_bad_queue_type_is_refused() -> None:
 def test_names_fit_in_a_short_string() -> None:
     topology = Topology("n" * 40)
     assert len(topology.buried_queue("t" * 200)) <= 255
+    assert len(topology.responses_queue("t" * 200)) <= 255
 
 
 def test_definitions_name_everything_that_is_declared() -> None:

@@ -1,0 +1,293 @@
+"""Deliveries: whole messages out of bytes that are cut anywhere, and all the rest as it came."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from struct import pack
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pika import frame, spec
+from pika.exceptions import InvalidFrameError
+
+from rabbitdelay.core.deliveries import Deliveries, Delivery, GetEmpty, Inbound, Other
+from rabbitdelay.core.envelope import Message
+
+SHORT = st.text(st.characters(codec="utf-8"), max_size=30)
+OPTIONAL = st.none() | SHORT
+HEADERS = st.dictionaries(SHORT, st.integers(0, 1000) | SHORT | st.booleans(), max_size=3)
+MESSAGES = st.builds(
+    Message,
+    st.binary(max_size=60),
+    HEADERS,
+    message_id=OPTIONAL,
+    content_type=OPTIONAL,
+    timestamp_s=st.none() | st.integers(0, 1 << 40),
+    reply_to=OPTIONAL,
+    correlation_id=OPTIONAL,
+    content_encoding=OPTIONAL,
+    priority=st.none() | st.integers(0, 255),
+    type=OPTIONAL,
+    app_id=OPTIONAL,
+)
+CHANNELS = st.integers(1, 3)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a broker sends, and what is to come of it."""
+
+    channel: int
+    frames: tuple[bytes, ...]
+    expected: Inbound
+
+
+def content(channel: int, message: Message, most: int = 16) -> tuple[bytes, ...]:
+    """The header and the body, with properties that are not carried along as well."""
+    properties = spec.BasicProperties(
+        content_type=message.content_type,
+        content_encoding=message.content_encoding,
+        headers=dict(message.headers),
+        delivery_mode=2,
+        priority=message.priority,
+        correlation_id=message.correlation_id,
+        reply_to=message.reply_to,
+        expiration="60000",
+        message_id=message.message_id,
+        timestamp=message.timestamp_s,
+        type=message.type,
+        user_id="guest",
+        app_id=message.app_id,
+        cluster_id="c",
+    )
+    body = message.body
+    chunks = [body[start : start + most] for start in range(0, len(body), most)]
+    return (
+        frame.Header(channel, len(body), properties).marshal(),
+        *(frame.Body(channel, chunk).marshal() for chunk in chunks),
+    )
+
+
+def delivered(
+    channel: int, message: Message, tag: int = 1, *, consumer: str = "c", again: bool = False
+) -> Sent:
+    method = spec.Basic.Deliver(consumer, tag, again, "exchange", "key")
+    frames = (frame.Method(channel, method).marshal(), *content(channel, message))
+    return Sent(channel, frames, Delivery(channel, consumer, tag, again, message))
+
+
+def got(channel: int, message: Message, tag: int, *, again: bool) -> Sent:
+    method = spec.Basic.GetOk(tag, again, "exchange", "key", 7)
+    frames = (frame.Method(channel, method).marshal(), *content(channel, message))
+    return Sent(channel, frames, Delivery(channel, None, tag, again, message))
+
+
+def other(channel: int, method: Any) -> Sent:  # noqa: ANN401 - one of pika's methods
+    data = frame.Method(channel, method).marshal()
+    return Sent(channel, (data,), Other(data))
+
+
+def empty(channel: int) -> Sent:
+    data = frame.Method(channel, spec.Basic.GetEmpty("")).marshal()
+    return Sent(channel, (data,), GetEmpty(channel))
+
+
+HEARTBEAT = Sent(0, (frame.Heartbeat().marshal(),), Other(frame.Heartbeat().marshal()))
+TAGS = st.integers(1, (1 << 64) - 1)
+SENT = st.one_of(
+    st.builds(delivered, CHANNELS, MESSAGES, TAGS, consumer=SHORT, again=st.booleans()),
+    st.builds(got, CHANNELS, MESSAGES, TAGS, again=st.booleans()),
+    st.builds(empty, CHANNELS),
+    st.just(HEARTBEAT),
+    st.builds(
+        other,
+        CHANNELS,
+        st.sampled_from(
+            [
+                spec.Basic.Ack(3, True),  # noqa: FBT003 - pika's own order
+                spec.Basic.Nack(4),
+                spec.Basic.ConsumeOk("c"),
+                spec.Basic.Cancel("c"),
+                spec.Channel.Close(404, "NOT_FOUND", 60, 20),
+                spec.Queue.DeclareOk("q", 1, 2),
+            ]
+        ),
+    ),
+)
+
+
+def interleave(data: st.DataObject, sent: Iterable[Sent]) -> tuple[bytes, list[Inbound]]:
+    """The frames of each channel in order, those of the channels in any; and what comes of them."""
+    lanes: dict[int, list[tuple[bytes, Inbound | None]]] = {}
+    for one in sent:
+        results = [None] * (len(one.frames) - 1) + [one.expected]
+        lanes.setdefault(one.channel, []).extend(zip(one.frames, results, strict=True))
+    pieces: list[bytes] = []
+    expected: list[Inbound] = []
+    while lanes:
+        channel = data.draw(st.sampled_from(sorted(lanes)))
+        piece, result = lanes[channel].pop(0)
+        pieces.append(piece)
+        expected += [result] if result is not None else []
+        lanes = {number: lane for number, lane in lanes.items() if lane}
+    return b"".join(pieces), expected
+
+
+def read(chunks: Iterable[bytes]) -> list[Inbound]:
+    deliveries = Deliveries()
+    return [found for chunk in chunks for found in deliveries.feed(chunk)]
+
+
+def cut(stream: bytes, places: Iterable[int]) -> list[bytes]:
+    edges = [0, *sorted(places), len(stream)]
+    return [stream[start:end] for start, end in pairwise(edges)]
+
+
+@settings(deadline=None)
+@given(st.lists(SENT, max_size=6), st.data())
+def test_everything_comes_out_whole_wherever_it_is_cut(
+    sent: list[Sent], data: st.DataObject
+) -> None:
+    stream, expected = interleave(data, sent)
+    places = data.draw(st.lists(st.integers(0, len(stream)), max_size=10))
+    assert read(cut(stream, places)) == expected
+
+
+EXAMPLES: Sequence[Sent] = (
+    HEARTBEAT,
+    delivered(1, Message(b"x" * 40, {"a": "b"}, "id"), 5, again=True),
+    delivered(2, Message(b"", {})),
+    other(1, spec.Basic.Ack(9)),
+    got(3, Message(b"hello", {"n": 1}), 8, again=False),
+    empty(3),
+)
+
+
+def test_every_single_cut() -> None:
+    stream = b"".join(piece for one in EXAMPLES for piece in one.frames)
+    expected = [one.expected for one in EXAMPLES]
+    for place in range(len(stream)):
+        assert read(cut(stream, [place])) == expected
+    assert read(bytes((octet,)) for octet in stream) == expected
+
+
+def test_what_is_complete_is_handed_over_at_once() -> None:
+    deliveries = Deliveries()
+    *first, last = delivered(1, Message(b"x" * 40, {})).frames
+    assert list(deliveries.feed(b"".join(first) + last[:-1])) == []
+    (found,) = deliveries.feed(last[-1:] + HEARTBEAT.frames[0][:3])
+    assert isinstance(found, Delivery)
+
+
+def with_properties(channel: int, flags: int, properties: bytes, body: bytes = b"") -> list[bytes]:
+    """A delivery whose properties are these bytes."""
+    payload = pack(">HHQH", 60, 0, len(body), flags) + properties
+    header = pack(">BHI", 2, channel, len(payload)) + payload + b"\xce"
+    bodies = [frame.Body(channel, body).marshal()] if body else []
+    return [delivered(channel, Message(b"", {}), 4).frames[0], header, *bodies]
+
+
+CONTENT_TYPE, HEADERS_FLAG, DELIVERY_MODE, TIMESTAMP = 1 << 15, 1 << 13, 1 << 12, 1 << 6
+
+
+@pytest.mark.parametrize(
+    ("flags", "properties", "problem"),
+    [
+        (CONTENT_TYPE, b"", "cut off"),
+        (CONTENT_TYPE, b"\x05text", "cut off"),
+        (DELIVERY_MODE, b"", "cut off"),
+        (TIMESTAMP, b"\x00" * 7, "cut off"),
+        (HEADERS_FLAG, b"\x00\x00", "cut off"),
+        (HEADERS_FLAG, b"\x00\x00\x00\x09\x01a", "headers: they are cut off"),
+        (HEADERS_FLAG, b"\xff\xff\xff\xff", "headers: they are cut off"),
+        (HEADERS_FLAG, b"\x00\x00\x00\x03\x01aZ", "no such type as 'Z'"),
+        (0xFFFC, b"\xff" * 50, "cut off"),
+    ],
+)
+def test_properties_that_cannot_be_read_are_a_problem_of_one_delivery(
+    flags: int, properties: bytes, problem: str
+) -> None:
+    bad, good = with_properties(1, flags, properties, b"body"), delivered(1, Message(b"x", {}), 5)
+    found, after = read([b"".join((*bad, *good.frames))])
+    assert isinstance(found, Delivery)
+    assert (found.channel, found.consumer_tag, found.tag) == (1, "c", 4)
+    assert problem in (found.problem or "")
+    assert after == good.expected
+
+
+@given(st.integers(0, 0xFFFF), st.binary(max_size=60), st.binary(max_size=5))
+@example(HEADERS_FLAG, b"\x00\x00\x00\x06\x01aF\xff\xff\xff\xff", b"")
+def test_any_properties_are_a_delivery(flags: int, properties: bytes, body: bytes) -> None:
+    stream = b"".join((*with_properties(1, flags, properties, body), *EXAMPLES[1].frames))
+    found, after = read([stream])
+    assert isinstance(found, Delivery)
+    assert found.problem is not None or found.message.body == body
+    assert after == EXAMPLES[1].expected
+
+
+def test_a_timestamp_that_pika_cannot_hold_is_read() -> None:
+    """It would end pika's connection, again and again."""
+    (found,) = read(with_properties(1, TIMESTAMP, b"\xff" * 8))
+    assert isinstance(found, Delivery)
+    assert found.message.timestamp_s == (1 << 64) - 1
+
+
+def test_without_a_broker_s_sense_pika_is_to_complain() -> None:
+    """The last octet of a frame is wrong."""
+    damaged = delivered(1, Message(b"", {})).frames[0][:-1] + b"\x00"
+    (found,) = read([damaged])
+    assert found == Other(damaged)
+    with pytest.raises(InvalidFrameError):
+        frame.decode_frame(damaged)
+
+
+METHOD, HEADER, BODY = 1, 2, 3
+
+
+def raw(kind: int, payload: bytes, channel: int = 1) -> bytes:
+    return pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        raw(METHOD, b""),
+        raw(METHOD, b"\x00\x3c"),
+        raw(METHOD, b"\x00\x3c\x00\x3c"),  # a deliver, and no more
+        raw(METHOD, b"\x00\x3c\x00\x3c\x01c\x00\x00"),
+        raw(METHOD, b"\x00\x3c\x00\x47\x00"),
+        raw(METHOD, b"\x00\x32\x00\x3c" + b"\x00" * 20),  # 60, of another class
+        raw(HEADER, b"\x00\x3c\x00\x00"),
+        raw(HEADER, pack(">HHQH", 60, 0, 3, 0)),  # nobody has announced it
+        raw(BODY, b"abc"),
+        raw(4, b"abc"),
+    ],
+)
+def test_a_frame_that_no_broker_sends_is_handed_on(strange: bytes) -> None:
+    good = EXAMPLES[1]
+    expected = [Other(strange), good.expected, Other(strange)]
+    assert read([strange, *good.frames, strange]) == expected
+
+
+@pytest.mark.parametrize(
+    "strange", [raw(HEADER, b"\x00\x3c"), raw(BODY, b"abc"), raw(8, b"")], ids=repr
+)
+def test_a_frame_that_does_not_follow_a_method_is_handed_on(strange: bytes) -> None:
+    method, *rest = EXAMPLES[1].frames
+    assert read([method, strange, *rest]) == [Other(strange), EXAMPLES[1].expected]
+
+
+def test_a_body_that_is_longer_than_announced_is_handed_on() -> None:
+    too_long = raw(BODY, b"y" * 41)
+    method, header, *bodies = EXAMPLES[1].frames
+    found = read([method, header, too_long, *bodies])
+    assert found == [Other(too_long), EXAMPLES[1].expected]
+
+
+def test_a_protocol_header_is_handed_on_whole() -> None:
+    """A broker of another version says so, and hangs up."""
+    greeting = b"AMQP\x00\x01\x00\x00"
+    for place in range(9):
+        assert read(cut(greeting, [place])) == [Other(greeting)]

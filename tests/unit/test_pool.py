@@ -1,0 +1,210 @@
+"""The pool: threads that are made as needed, used again, and let go and replaced."""
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from queue import Queue
+
+import pytest
+
+from rabbitdelay.sync.pool import Pool
+from tests.support.waiting import wait_until
+
+SECONDS = 10.0
+
+
+class Handler:
+    """Work that runs until it is told to end."""
+
+    def __init__(self) -> None:
+        self.began = threading.Event()
+        self.may_end = threading.Event()
+        self.thread: threading.Thread | None = None
+        self.error: Exception | None = None
+
+    def __call__(self) -> None:
+        self.thread = threading.current_thread()
+        self.began.set()
+        self.may_end.wait(SECONDS)
+        if self.error is not None:
+            raise self.error
+
+    def running(self) -> threading.Thread:
+        assert self.began.wait(SECONDS)
+        assert self.thread is not None
+        return self.thread
+
+
+Submit = Callable[[Pool], Handler]
+
+
+@pytest.fixture
+def submit() -> Iterator[Submit]:
+    """Submits a handler, which is told to end at the latest after the test."""
+    handlers: list[Handler] = []
+
+    def submit_one(pool: Pool) -> Handler:
+        handlers.append(Handler())
+        pool.submit(handlers[-1])
+        return handlers[-1]
+
+    yield submit_one
+    for handler in handlers:
+        handler.may_end.set()
+
+
+def end(pool: Pool, handler: Handler) -> None:
+    """Let a handler end, and wait until its thread is free."""
+    idle = pool._idle
+    handler.may_end.set()
+    wait_until(lambda: pool._idle == idle + 1)
+
+
+def test_as_many_run_at_once_as_it_has_room_for(submit: Submit) -> None:
+    pool = Pool(3, "handler")
+    threads = [submit(pool).running() for _ in range(3)]
+    assert {thread.name for thread in threads} == {"handler-1", "handler-2", "handler-3"}
+    assert all(thread.daemon for thread in threads)
+    pool.close()
+
+
+def test_each_thread_wakes_the_next(submit: Submit) -> None:
+    """What is submitted at once begins at once, though no handler ends."""
+    for _ in range(20):
+        pool = Pool(4, "handler")
+        handlers = [submit(pool) for _ in range(4)]
+        assert len({handler.running() for handler in handlers}) == 4
+        pool.close()
+
+
+def test_no_more_run_at_once(submit: Submit) -> None:
+    pool = Pool(1, "handler")
+    first = submit(pool)
+    first_thread, second = first.running(), submit(pool)
+    assert not second.began.wait(0.05)
+    first.may_end.set()
+    assert second.running() is first_thread
+    pool.close()
+
+
+def test_a_thread_that_is_free_is_used_again(submit: Submit) -> None:
+    pool = Pool(3, "handler")
+    names = set()
+    for _ in range(3):
+        handler = submit(pool)
+        names.add(handler.running().name)
+        end(pool, handler)
+    assert names == {"handler-1"}
+    pool.close()
+
+
+def test_a_thread_that_is_let_go_is_replaced_and_ends_with_its_handler(submit: Submit) -> None:
+    pool = Pool(1, "handler")
+    stuck = submit(pool)
+    pool.let_go(stuck.running())
+    assert pool.lost == 1
+    replacement = submit(pool)
+    assert replacement.running() is not stuck.running()
+    stuck.may_end.set()
+    stuck.running().join(SECONDS)
+    assert not stuck.running().is_alive()
+    assert pool.lost == 0
+    end(pool, replacement)
+    assert submit(pool).running() is replacement.running()
+    pool.close()
+
+
+def test_a_lost_thread_takes_no_more_work(submit: Submit) -> None:
+    pool = Pool(1, "handler")
+    stuck = submit(pool)
+    pool.let_go(stuck.running())
+    busy = submit(pool)
+    busy.running()
+    waiting = submit(pool)
+    stuck.may_end.set()
+    stuck.running().join(SECONDS)
+    assert not waiting.began.is_set()
+    busy.may_end.set()
+    assert waiting.running() is busy.running()
+    pool.close()
+
+
+def test_what_waits_begins_when_a_thread_is_let_go(submit: Submit) -> None:
+    pool = Pool(1, "handler")
+    stuck = submit(pool)
+    stuck.running()
+    waiting = submit(pool)
+    pool.let_go(stuck.running())
+    assert waiting.running() is not stuck.running()
+    pool.close()
+
+
+def test_a_thread_that_is_let_go_when_it_is_through_keeps_no_work(submit: Submit) -> None:
+    """Its handler ended in the moment in which its ttr did."""
+    pool = Pool(1, "handler")
+    late = submit(pool)
+    late.running()
+    end(pool, late)
+    pool.let_go(late.running())
+    assert submit(pool).running() is not late.running()
+    pool.close()
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_all_that_is_submitted_is_done_once(size: int) -> None:
+    """By one thread after another, or by several at once: each wakes the next."""
+    pool, done = Pool(size, "handler"), Queue[int]()
+    for number in range(2_000):
+        pool.submit(partial(done.put, number))
+    assert sorted(done.get(timeout=SECONDS) for _ in range(2_000)) == list(range(2_000))
+    pool.close()
+
+
+def test_what_has_not_begun_is_dropped_when_it_closes(submit: Submit) -> None:
+    pool = Pool(1, "handler")
+    busy = submit(pool)
+    thread, waiting = busy.running(), submit(pool)
+    pool.close()
+    busy.may_end.set()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert not waiting.began.is_set()
+
+
+def test_only_its_own_threads_are_let_go() -> None:
+    pool = Pool(1, "handler")
+    pool.let_go(threading.current_thread())
+    assert pool.lost == 0
+
+
+def test_it_closes_after_what_it_does_now(submit: Submit) -> None:
+    pool = Pool(3, "handler")
+    busy, free, stuck = (submit(pool) for _ in range(3))
+    threads = [handler.running() for handler in (busy, free, stuck)]
+    end(pool, free)
+    pool.let_go(stuck.running())
+    pool.close()
+    free.running().join(SECONDS)
+    assert [thread.is_alive() for thread in threads] == [True, False, True]
+    busy.may_end.set()
+    stuck.may_end.set()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert not any(thread.is_alive() for thread in threads)
+    assert pool.lost == 0
+
+
+def test_work_that_raises_costs_its_thread_and_nothing_else(
+    submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uncaught: Queue[threading.ExceptHookArgs] = Queue()
+    monkeypatch.setattr(threading, "excepthook", uncaught.put)
+    pool = Pool(1, "handler")
+    broken = submit(pool)
+    broken.running()
+    broken.error = KeyError("missing")
+    waiting = submit(pool)
+    broken.may_end.set()
+    assert uncaught.get(timeout=SECONDS).exc_type is KeyError
+    assert waiting.running().name == "handler-2"
+    pool.close()

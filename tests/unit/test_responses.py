@@ -1,0 +1,119 @@
+"""Responses: a return value as a message, and back; and where it goes."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from rabbitdelay.core import responses
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.failure import Failure
+from rabbitdelay.core.outbox import Target
+from rabbitdelay.core.responses import Response
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.errors import InvalidJob, JobBuried
+from rabbitdelay.models import Job
+
+TOPOLOGY = Topology("ns")
+
+
+class Receipt(BaseModel):
+    total: int
+
+
+def job(reply_to: str | None = None) -> Job:
+    return Job("orders", "job-1", "token", 0, 0, 60_000, b"{}", attempt=3, reply_to=reply_to)
+
+
+@pytest.mark.parametrize(
+    ("value", "body", "content_type"),
+    [
+        (None, None, "application/json"),
+        ({"a": [1, 2.5, True]}, {"a": [1, 2.5, True]}, "application/json"),
+        (Receipt(total=3), {"total": 3}, "application/json"),
+        ("grüße", "grüße", "text/plain; charset=utf-8"),
+        (b"\xff", b"\xff", "application/octet-stream"),
+    ],
+)
+def test_a_return_value_comes_back(value: object, body: object, content_type: str) -> None:
+    message = responses.of_value(job(), value)
+    assert message.headers == {"rd-token": "token", "rd-attempt": 3}
+    assert (message.message_id, message.correlation_id) == ("job-1", "job-1")
+    read = responses.read(message)
+    assert read == Response("job-1", message.body, content_type)
+    assert isinstance(read, Response)
+    assert read.body == body
+
+
+def test_a_return_value_that_is_not_json_is_refused() -> None:
+    with pytest.raises(InvalidJob, match="not JSON-able"):
+        responses.of_value(job(), object())
+
+
+def test_a_return_value_may_be_larger_than_a_job() -> None:
+    """The broker's limit holds, not that of put."""
+    assert len(responses.of_value(job(), b"x" * (2 << 20)).body) == 2 << 20
+    with pytest.raises(InvalidJob, match="at most 16,777,216 bytes"):
+        responses.of_value(job(), b"x" * ((16 << 20) + 1))
+
+
+@pytest.mark.parametrize(
+    ("failure", "says", "headers"),
+    [
+        (None, "no response of job job-1: paid", {}),
+        (
+            Failure("ValueError", "bad"),
+            "no response of job job-1: paid: bad",
+            {"rd-error": "bad", "rd-error-type": "ValueError"},
+        ),
+    ],
+)
+def test_a_failure_comes_back_as_one(
+    failure: Failure | None, says: str, headers: dict[str, Any]
+) -> None:
+    message = responses.of_failure(job(), "paid", failure)
+    common = {"rd-token": "token", "rd-attempt": 3, "rd-reason": "paid"}
+    assert message.headers == common | headers
+    assert (message.message_id, message.correlation_id) == ("job-1", "job-1")
+    assert (message.body, message.content_type) == (b"null", "application/json")
+    read = responses.read(message)
+    assert isinstance(read, JobBuried)
+    assert str(read) == says
+
+
+def test_a_long_reason_is_cut() -> None:
+    assert len(responses.of_failure(job(), "x" * 5_000).headers["rd-reason"]) == 1_000
+
+
+def test_a_response_of_somebody_else_is_read() -> None:
+    """A consumer in another language may answer with the body and the correlation id alone."""
+    read = responses.read(Message(b"ok", {}, correlation_id="job-1"))
+    assert read == Response("job-1", b"ok", "application/octet-stream")
+    assert responses.read(Message(b"ok", {})) == Response("", b"ok", "application/octet-stream")
+
+
+def test_a_response_does_not_show_its_body() -> None:
+    assert "4111" not in repr(Response("job-1", b"4111", "text/plain"))
+
+
+def test_nobody_asked_and_nobody_keeps() -> None:
+    assert responses.targets(TOPOLOGY, job(), keep=False) == []
+
+
+def test_our_own_queue_is_reached_through_our_exchange() -> None:
+    queue = TOPOLOGY.reply_queue("client-1")
+    assert responses.targets(TOPOLOGY, job(queue), keep=False) == [
+        Target("ns.v1.responses", "ns.v1.replies.client-1")
+    ]
+
+
+@pytest.mark.parametrize("queue", ["answers", "amq.rabbitmq.reply-to.abc", "ns2.v1.replies.x"])
+def test_any_other_queue_is_reached_by_its_name(queue: str) -> None:
+    assert responses.targets(TOPOLOGY, job(queue), keep=False) == [Target("", queue)]
+
+
+def test_responses_are_kept_beside_those_that_were_asked_for() -> None:
+    part = TOPOLOGY.responses("orders")
+    kept = Target("ns.v1.responses", "ns.v1.responses.orders", part)
+    assert responses.targets(TOPOLOGY, job(), keep=True) == [kept]
+    assert responses.targets(TOPOLOGY, job("q"), keep=True) == [Target("", "q"), kept]

@@ -1,0 +1,249 @@
+"""Tables: every type of AMQP there and back, and bytes that are no table."""
+
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
+from struct import pack
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pika import data as by_pika
+from pika.compat import long
+
+from rabbitdelay.core import table
+from rabbitdelay.core.table import ScaledInteger, Timestamp, Undecodable
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
+NAME = st.text(st.characters(codec="utf-8"), max_size=60)
+INTEGER = st.integers(-(1 << 63), (1 << 63) - 1)
+FLOAT = st.floats(allow_nan=False)
+TIMESTAMP = st.builds(Timestamp, st.integers(0, (1 << 64) - 1))
+SCALED = st.builds(ScaledInteger, st.integers(0, 255), st.integers(-(1 << 31), (1 << 31) - 1))
+FOREIGN_TEXT = st.binary(max_size=40).map(lambda raw: raw.decode(errors="surrogateescape"))
+SAME_IN_PIKA = st.none() | st.booleans() | INTEGER | TEXT | st.binary(max_size=40)
+
+
+def nested(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    inside = st.recursive(
+        values,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAME, inner, max_size=4),
+        max_leaves=12,
+    )
+    return st.dictionaries(NAME, inside, max_size=6)
+
+
+TABLES = nested(SAME_IN_PIKA | FLOAT | TIMESTAMP | SCALED | FOREIGN_TEXT)
+
+
+def decode(encoded: bytes) -> dict[str, Any]:
+    return table.decode(encoded, 0, len(encoded))
+
+
+def one(kind: bytes, payload: bytes) -> bytes:
+    """A table with the one name `a`."""
+    return b"\x01a" + kind + payload
+
+
+def deep(levels: int, kind: bytes) -> bytes:
+    """Tables in tables, or arrays in arrays, around nothing."""
+    encoded = b""
+    for level in range(levels):
+        name = b"\x01a" if kind == b"F" or level == levels - 1 else b""
+        encoded = name + kind + pack(">I", len(encoded)) + encoded
+    return encoded
+
+
+@given(TABLES)
+@example({"float": 0.1, "far": Timestamp((1 << 64) - 1), "price": ScaledInteger(2, 990)})
+def test_a_table_reads_back_as_itself(values: dict[str, Any]) -> None:
+    read = decode(table.encode(values))
+    assert read == values
+    assert repr(read) == repr(values)  # True is not 1, and a Timestamp not a tuple
+
+
+def test_what_is_not_a_number_reads_back_too() -> None:
+    assert math.isnan(decode(table.encode({"a": math.nan}))["a"])
+
+
+def test_a_tuple_is_an_array() -> None:
+    assert decode(table.encode({"a": (1, "b")})) == {"a": [1, "b"]}
+
+
+@settings(max_examples=30)
+@given(TABLES, st.binary(max_size=9), st.binary(max_size=9))
+def test_it_is_read_from_between_its_neighbours(
+    values: dict[str, Any], before: bytes, after: bytes
+) -> None:
+    encoded = table.encode(values)
+    end = len(before) + len(encoded)
+    assert table.decode(before + encoded + after, len(before), end) == values
+
+
+@settings(max_examples=60)
+@given(nested(SAME_IN_PIKA))
+def test_the_bytes_are_those_of_pika(values: dict[str, Any]) -> None:
+    pieces: list[bytes] = []
+    by_pika.encode_table(pieces, _with_long_integers(values))
+    assert table.encode(values) == b"".join(pieces)[4:]
+
+
+@settings(max_examples=30)
+@given(nested(SAME_IN_PIKA))
+def test_pika_reads_what_is_written_here(values: dict[str, Any]) -> None:
+    encoded = table.encode(values)
+    read, end = by_pika.decode_table(pack(">I", len(encoded)) + encoded, 0)
+    assert (read, end) == (values, 4 + len(encoded))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "here"),
+    [
+        (datetime(2027, 1, 1, tzinfo=UTC), b"T", Timestamp(1_798_761_600)),
+        (Decimal("9.9"), b"D", ScaledInteger(1, 99)),
+        (Decimal("-0.25"), b"D", ScaledInteger(2, -25)),
+        (7, b"I", 7),
+    ],
+)
+def test_what_pika_writes_is_read_here(value: object, kind: bytes, here: object) -> None:
+    pieces: list[bytes] = []
+    by_pika.encode_table(pieces, {"a": value})
+    encoded = b"".join(pieces)[4:]
+    assert encoded[2:3] == kind
+    assert decode(encoded) == {"a": here}
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "value"),
+    [
+        (b"t", b"\x00", False),
+        (b"t", b"\x01", True),
+        (b"b", b"\xff", -1),
+        (b"B", b"\xff", 255),
+        (b"s", b"\xff\xfe", -2),
+        (b"U", b"\xff\xfe", -2),
+        (b"u", b"\xff\xfe", 65534),
+        (b"I", b"\xff\xff\xff\xfd", -3),
+        (b"i", b"\xff\xff\xff\xfd", (1 << 32) - 3),
+        (b"l", b"\xff" * 7 + b"\xfc", -4),
+        (b"L", b"\xff" * 7 + b"\xfc", -4),
+        (b"f", pack(">f", 0.5), 0.5),
+        (b"d", pack(">d", 0.1), 0.1),
+        (b"D", b"\x02\xff\xff\xff\xe7", ScaledInteger(2, -25)),
+        (b"T", b"\xff" * 8, Timestamp((1 << 64) - 1)),
+        (b"V", b"", None),
+        (b"S", b"\x00\x00\x00\x02\xff!", "\udcff!"),
+        (b"x", b"\x00\x00\x00\x02\xff!", b"\xff!"),
+        (b"A", b"\x00\x00\x00\x04Vt\x01V", [None, True, None]),
+        (b"F", b"\x00\x00\x00\x04\x01btA"[:8], {"b": True}),
+    ],
+)
+def test_every_type_is_read_as_rabbitmq_means_it(
+    kind: bytes, payload: bytes, value: object
+) -> None:
+    read = decode(one(kind, payload))
+    assert read == {"a": value}
+    assert type(read["a"]) is type(value)
+
+
+def test_a_name_that_is_not_utf_8_keeps_its_bytes() -> None:
+    encoded = b"\x02\xff\xfet\x01"
+    assert table.encode(decode(encoded)) == encoded
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        b"\x01",  # no name
+        b"\x01a",  # no type
+        b"\x05ab",
+        one(b"Z", b"\x00\x00\x00\x00"),
+        one(b"t", b""),
+        one(b"l", b"\x00" * 7),
+        one(b"T", b"\x00" * 7),
+        one(b"S", b"\x00\x00"),
+        one(b"Z", b""),
+        one(b"S", b"\x00\x00\x00\x03ab"),
+        one(b"S", b"\xff\xff\xff\xffab"),
+        one(b"x", b"\x00\x00\x00\x03ab"),
+        one(b"A", b"\x00\x00\x00\x03VV"),
+        one(b"A", b"\x00\x00\x00\x01lVVVVVVVV"),  # the number is longer than its array
+        one(b"A", b"\x00\x00\x00\x05S\x00\x00\x00\x01a"),
+        one(b"F", b"\x00\x00\x00\x09\x01bV"),
+        one(b"F", b"\x00\x00\x00\x02\x01bV"),
+        one(b"F", b"\xff\xff\xff\xff"),
+    ],
+)
+def test_bytes_that_are_no_table_say_so(encoded: bytes) -> None:
+    with pytest.raises(Undecodable, match="headers: "):
+        decode(encoded)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "says"),
+    [
+        (one(b"A", b"\x00\x00\x00\x01t\x01bV"), "longer than the array"),
+        (one(b"F", b"\x00\x00\x00\x03\x01bt\x01cV"), "longer than the table"),
+    ],
+)
+def test_a_value_does_not_reach_into_its_neighbour(encoded: bytes, says: str) -> None:
+    """The octet after the `t` would be its value, and the length of the next name as well."""
+    with pytest.raises(Undecodable, match=says):
+        decode(encoded)
+
+
+@settings(max_examples=30)
+@given(TABLES)
+@example({"a": "text"})
+@example({"a": ["text", b"bytes", {"b": "text"}]})
+def test_a_table_that_is_cut_off_is_none(values: dict[str, Any]) -> None:
+    encoded = table.encode(values)
+    for cut in range(len(encoded)):
+        with pytest.raises(Undecodable, match="cut off"):
+            table.decode(encoded[:cut], 0, len(encoded))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_hostile_bytes_are_a_table_or_undecodable(data: st.DataObject) -> None:
+    """And what was read of them can be written: it is carried along in a copy."""
+    encoded = bytearray(table.encode(data.draw(TABLES)) + data.draw(st.binary(max_size=20)))
+    for _ in range(data.draw(st.integers(0, 4)) if encoded else 0):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(
+            st.sampled_from(b"\x00\x01\x7f\xffSFAxltDTV")
+        )
+    try:
+        read = decode(bytes(encoded))
+    except Undecodable:
+        return
+    assert repr(decode(table.encode(read))) == repr(read)
+
+
+@pytest.mark.parametrize("kind", [b"F", b"A"])
+def test_nesting_has_a_bound(kind: bytes) -> None:
+    """RabbitMQ takes what is nested thousands deep: it must not end in a RecursionError."""
+    allowed = deep(table.MOST_NESTING, kind)
+    assert table.encode(decode(allowed)) == allowed
+    for levels in (table.MOST_NESTING + 1, 20_000):
+        with pytest.raises(Undecodable, match="nested too deep"):
+            decode(deep(levels, kind))
+
+
+def test_what_amqp_has_no_type_for_is_refused() -> None:
+    with pytest.raises(TypeError, match="no type for set"):
+        table.encode({"a": {1}})
+
+
+def _with_long_integers(value: Any) -> Any:  # noqa: ANN401 - any AMQP value
+    """As pika must be given integers, to write all of them with 64 bits."""
+    match value:
+        case bool():
+            return value
+        case int():
+            return long(value)
+        case list():
+            return [_with_long_integers(item) for item in value]
+        case dict():
+            return {name: _with_long_integers(item) for name, item in value.items()}
+    return value

@@ -1,0 +1,53 @@
+"""Verdicts: what each exception makes of a job."""
+
+from datetime import timedelta
+
+import pytest
+
+from rabbitdelay.core import verdict
+from rabbitdelay.core.failure import Failure
+from rabbitdelay.core.verdict import GiveUpNow, TryAgain, Verdict
+from rabbitdelay.errors import Bury, LeaseLost, NotAJob, Retry
+
+
+class OurBury(Bury):
+    """Somebody's own kind."""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (Bury("paid"), GiveUpNow("paid", None)),
+        (OurBury("paid"), GiveUpNow("paid", None)),
+        (NotAJob("no order"), GiveUpNow("no order", Failure("NotAJob", "no order"))),
+        (Retry("later"), TryAgain(None, Failure("Retry", "later"))),
+        (Retry("later", delay=0), TryAgain(0, Failure("Retry", "later"))),
+        (Retry("later", delay=1.5), TryAgain(1_500, Failure("Retry", "later"))),
+        (Retry(delay=timedelta(minutes=5)), TryAgain(300_000, Failure("Retry", ""))),
+        (Retry("now", delay=-5), TryAgain(0, Failure("Retry", "now"))),
+        (ValueError("bad"), TryAgain(None, Failure("ValueError", "bad"))),
+        (LeaseLost("gone"), TryAgain(None, Failure("LeaseLost", "gone"))),
+        (SystemExit(1), TryAgain(None, Failure("SystemExit", "1"))),
+        (KeyboardInterrupt(), TryAgain(None, Failure("KeyboardInterrupt", ""))),
+    ],
+)
+def test_every_exception_has_a_verdict(error: BaseException, expected: Verdict) -> None:
+    assert verdict.of(error) == expected
+
+
+@pytest.mark.parametrize("delay", ["5m", True, float("nan"), float("inf"), 1e308, object()])
+def test_a_delay_that_is_none_is_a_failure_that_says_so(delay: object) -> None:
+    """The thread of the handler must go on."""
+    found = verdict.of(Retry("later", delay=delay))  # type: ignore[arg-type]  # on purpose
+    assert isinstance(found, TryAgain)
+    assert found.delay_ms is None
+    assert found.failure.text != "later"
+
+
+def test_a_text_that_cannot_be_read_is_no_obstacle() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    found = verdict.of(MuteError())
+    assert found == TryAgain(None, Failure("MuteError", "(its text cannot be read: RuntimeError)"))
