@@ -25,6 +25,8 @@
     ├── HandlerVerdict          what a handler raises to say what becomes of its job
     │   ├── Retry                   give it back, to be tried again
     │   └── Bury                    give it up, and keep it for a person
+    ├── HandlerDied             the process of a handler died while it had a job
+    ├── HandlerRaised           a handler raised what could not leave its process
     ├── WorkerFailed            the worker cannot go on
     ├── ClientClosed            the client was closed before or during the call
     └── BrokerProcessError      the private broker could not be started or stopped
@@ -34,6 +36,8 @@ Every error says what to do. None of them carries a password.
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 
 class RabbitDelayError(Exception):
@@ -102,6 +106,9 @@ class OutcomeUnknown(RabbitDelayError):
         super().__init__(message)
         self.sent = sent
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), sent=self.sent), self.args
+
 
 class BrokerBlocked(OutcomeUnknown):
     """A put was not confirmed because the broker has raised a memory or disk alarm."""
@@ -127,6 +134,10 @@ class PutManyFailed(RabbitDelayError):
         self.unconfirmed = tuple(unconfirmed)
         self.taken = taken
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        make = partial(type(self), confirmed=self.confirmed, unconfirmed=self.unconfirmed)
+        return partial(make, taken=self.taken), self.args
+
 
 class LeaseLost(RabbitDelayError):
     """The job is no longer held here: it was settled, its ttr or its connection has ended.
@@ -150,12 +161,23 @@ class Retry(HandlerVerdict):
         super().__init__(reason)
         self.delay = delay
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), delay=self.delay), self.args
+
 
 class Bury(HandlerVerdict):
     """Give the job up now, and keep it for a person, with the reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
+
+
+class HandlerDied(RabbitDelayError):
+    """The process of a handler died while it had a job; the text tells how."""
+
+
+class HandlerRaised(RabbitDelayError):
+    """A handler raised what could not leave its process: the text names it."""
 
 
 class WorkerFailed(RabbitDelayError):

@@ -23,6 +23,7 @@ logger = logging.getLogger("rabbitdelay")
 logging.getLogger("pika").addHandler(logging.NullHandler())
 
 
+RECEIVE_BYTES = 64 * 1024
 OnInbound = Callable[[Delivery | GetEmpty], None]
 
 
@@ -44,6 +45,8 @@ class FrameConnection(pika.SelectConnection):
     def read_deliveries(self, on_inbound: OnInbound, on_read: Callable[[], None]) -> None:
         """Hand over messages; `on_read` is called after all that came at once."""
         self._deliveries = Deliveries()
+        # pika reads 4 KiB at a time: eight small jobs, and the threads are woken for each piece.
+        setattr(self._transport, "_MAX_RECV_BYTES", RECEIVE_BYTES)  # noqa: B010 - pika's own
         self._on_inbound = on_inbound
         self._on_read = on_read
 

@@ -4,18 +4,24 @@ Two rules this file owns:
 
 1. A thread cannot be killed. One whose job was taken from it is let go: another takes its place,
    and it ends when its handler does, if ever.
-2. One thread is woken at a time, and wakes the next when there is more to do. A thread that waits
-   for something lets the next begin at once; one that is through in no time does the rest itself.
-   Waking a thread for each job costs more than a small job does: a worker is a third faster so.
+2. Waking a thread costs more than a small handler takes (about 50 µs here). While handlers are
+   small, one thread does what there is. When they are long, or something has waited for a moment
+   (`nudge`), each thread that begins wakes the next, and all begin at once.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
 Work = Callable[[], None]
 _WORK, _END = "work", "end"
+LONG_SECONDS = 0.0005
+"""Handlers that take longer than this, on average, are long."""
+_WEIGHT = 0.1
+_MOST_SECONDS = 10 * LONG_SECONDS
+"""What one handler may count for, so that a few long ones are soon forgotten."""
 
 
 class Pool:
@@ -33,6 +39,7 @@ class Pool:
         self._threads: set[threading.Thread] = set()
         self._lost: set[threading.Thread] = set()
         self._made = 0
+        self._average_seconds = LONG_SECONDS
 
     @property
     def lost(self) -> int:
@@ -44,8 +51,19 @@ class Pool:
         """Run it on a thread, as soon as one is free."""
         with self._lock:
             self._work.append(work)
-            if self._waking == 0:
-                self._wake_one()
+            self._wake_if_worth_it()
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether something waits: then it is to be nudged in a moment."""
+        return bool(self._work)
+
+    def nudge(self) -> None:
+        """What waits has waited for a moment: the handlers are not small after all."""
+        with self._lock:
+            if self._work:
+                self._average_seconds = max(self._average_seconds, LONG_SECONDS)
+                self._wake_if_worth_it()
 
     def let_go(self, thread: threading.Thread) -> None:
         """Count on this one no more."""
@@ -53,8 +71,7 @@ class Pool:
             if thread in self._threads:
                 self._threads.discard(thread)
                 self._lost.add(thread)
-            if self._work and self._waking == 0:
-                self._wake_one()
+            self._wake_if_worth_it()
 
     def close(self) -> None:
         """Let every thread end after what it does now."""
@@ -62,6 +79,13 @@ class Pool:
             self._work.clear()
             for _ in self._threads:
                 self._wakes.put(_END)
+
+    def _wake_if_worth_it(self) -> None:
+        """Wake a thread for what waits, unless one is on its way or will be through in no time."""
+        if not self._work or self._waking:
+            return
+        if self._idle >= len(self._threads) or self._average_seconds >= LONG_SECONDS:
+            self._wake_one()
 
     def _wake_one(self) -> None:
         """Wake a thread, or make one; when all are busy the first to be through goes on."""
@@ -93,8 +117,7 @@ class Pool:
             with self._lock:
                 self._threads.discard(thread)
                 self._lost.discard(thread)
-                if self._work and self._waking == 0:  # what this one was woken for
-                    self._wake_one()
+                self._wake_if_worth_it()  # it may have been woken for what waits
 
     def _do_what_there_is(self, thread: threading.Thread) -> bool:
         """Work until there is nothing to do; say whether this thread is still counted on."""
@@ -106,6 +129,8 @@ class Pool:
                     self._idle += 1
                     return True
                 work = self._work.popleft()
-                if self._work and self._waking == 0:
-                    self._wake_one()
+                self._wake_if_worth_it()
+            began = time.perf_counter()
             work()
+            took = min(time.perf_counter() - began, _MOST_SECONDS)
+            self._average_seconds += (took - self._average_seconds) * _WEIGHT

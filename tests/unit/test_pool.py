@@ -7,7 +7,7 @@ from queue import Queue
 
 import pytest
 
-from rabbitdelay.sync.pool import Pool
+from rabbitdelay.sync.pool import LONG_SECONDS, Pool
 from tests.support.waiting import wait_until
 
 SECONDS = 10.0
@@ -207,4 +207,29 @@ def test_work_that_raises_costs_its_thread_and_nothing_else(
     broken.may_end.set()
     assert uncaught.get(timeout=SECONDS).exc_type is KeyError
     assert waiting.running().name == "handler-2"
+    pool.close()
+
+
+def test_small_work_is_done_by_one_thread() -> None:
+    pool, names = Pool(4, "handler"), Queue[str]()
+    for _ in range(500):
+        pool.submit(lambda: names.put(threading.current_thread().name))
+        wait_until(lambda: not pool.has_backlog)
+    assert pool._average_seconds < LONG_SECONDS
+    before = names.qsize()
+    for _ in range(20):
+        pool.submit(lambda: names.put(threading.current_thread().name))
+    seen = [names.get(timeout=SECONDS) for _ in range(before + 20)]
+    assert len(set(seen[-20:])) <= 2
+    pool.close()
+
+
+def test_what_waits_behind_work_that_is_not_small_after_all_is_nudged(submit: Submit) -> None:
+    pool = Pool(4, "handler")
+    pool._average_seconds = 0.0
+    handlers = [submit(pool) for _ in range(4)]
+    handlers[0].running()
+    assert pool.has_backlog
+    pool.nudge()
+    assert len({handler.running() for handler in handlers}) == 4
     pool.close()

@@ -1,0 +1,191 @@
+"""Handlers that can be imported in another process, and note what they do in a file."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from rabbitdelay import Bury, LeaseLost, NotAJob, ReservedJob, Retry
+
+
+class Order(BaseModel):
+    """A body that is validated."""
+
+    number: int
+
+
+class Refused(Exception):
+    """An exception of a handler's own, which can be pickled."""
+
+
+class Odd(Exception):
+    """One that can be pickled and not read again: its __init__ is called with its text alone."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+
+
+class OddBury(Bury):
+    """One of ours, made odd."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.file = sys.stderr
+
+
+class OddRetry(Retry):
+    """One of ours, made odd."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, delay=0.05)
+        self.file = sys.stderr
+
+
+def note(path: str, *words: object) -> None:
+    """Add a line to a file, whole."""
+    with Path(path).open("a") as file:
+        file.write(" ".join(map(str, words)) + "\n")
+
+
+def give_pid(_body: Any) -> int:  # noqa: ANN401 - any body
+    return os.getpid()
+
+
+def describe(order: Order, job: ReservedJob) -> dict[str, Any]:
+    return {
+        "number": order.number,
+        "id": job.id,
+        "lateness": job.lateness,
+        "redeliveries": job.redeliveries,
+        "headers": sorted(job.headers),
+        "time_left": job.time_left,
+        "pid": os.getpid(),
+    }
+
+
+async def give_pid_later(_body: Any) -> list[int]:  # noqa: ANN401 - any body
+    await asyncio.sleep(0.01)
+    return [os.getpid(), id(asyncio.get_running_loop())]
+
+
+def hang(path: str, job: ReservedJob) -> None:
+    """Hang at first, with a child that does not end by itself, either."""
+    is_first = job.attempt == 1 and job.redeliveries == 0
+    grandchild = subprocess.Popen(["sleep", "600"]) if is_first else None
+    note(path, job.attempt, os.getpid(), grandchild.pid if grandchild else "")
+    if is_first:
+        time.sleep(600)
+
+
+def die(how: str, job: ReservedJob) -> str:
+    """Die on the first attempt."""
+    if job.attempt == 1 and how == "exit":
+        os._exit(3)
+    if job.attempt == 1 and how == "fork":  # somebody else goes on with what this one has open
+        multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,)).start()
+        os._exit(4)
+    if job.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return how
+
+
+def fail(how: str, job: ReservedJob) -> str:
+    """Fail on the first attempt."""
+    if job.attempt == 1:
+        raise _FAILURES[how]
+    return how
+
+
+_FAILURES = {
+    "refused": Refused("no money"),
+    "odd": Odd(7, "went wrong"),
+    "exit": SystemExit("enough"),
+    "retry": Retry("not yet", delay=0.05),
+    "odd retry": OddRetry("not yet"),
+    "bury": Bury("never"),
+    "odd bury": OddBury("never"),
+    "not a job": NotAJob("nonsense"),
+}
+
+
+def give_lock(_body: Any) -> threading.Lock:  # noqa: ANN401 - any body
+    return threading.Lock()
+
+
+def touch_often(_body: Any, job: ReservedJob) -> bool:  # noqa: ANN401 - any body
+    """Take longer than a ttr of 1 s; tell whether a touch restored it."""
+    restored = True
+    for _ in range(3):
+        time.sleep(0.5)
+        before = job.time_left
+        job.touch()
+        restored &= before < 0.6 < job.time_left
+    return restored
+
+
+def outlive_ttr(_body: Any, job: ReservedJob) -> float:  # noqa: ANN401 - any body
+    """Take longer than a ttr of 1 s, and return what is left then."""
+    time.sleep(1.2)
+    return job.time_left
+
+
+def settle(verb: str, job: ReservedJob) -> str:
+    """Settle the job from inside; a second time it is refused."""
+    if job.attempt == 2:
+        return "released"
+    match verb:
+        case "finish":
+            job.finish()
+        case "release":
+            job.release(0.05)
+        case _:
+            job.bury("no")
+    try:
+        job.touch()
+    except LeaseLost:
+        job.on_lost(lambda: None)
+        return verb
+    raise AssertionError("the job was settled, and can be touched")
+
+
+def settle_in_block(path: str, job: ReservedJob) -> None:
+    with job:
+        note(path, job.attempt, job.time_left > 0)
+    note(path, job.attempt, job.time_left > 0)
+
+
+def touch_too_late(path: str, job: ReservedJob) -> None:
+    """Leave a thread behind that goes on to touch the job, until it is refused."""
+
+    def go_on() -> None:
+        try:
+            while True:
+                job.touch()
+                time.sleep(0.01)
+        except LeaseLost as error:
+            note(path, error)
+
+    threading.Thread(target=go_on).start()
+
+
+def finish_and_hang(path: str, job: ReservedJob) -> None:
+    note(path, os.getpid())
+    job.finish()
+    time.sleep(600)
+
+
+def end_fork(_body: Any) -> int | None:  # noqa: ANN401 - any body
+    """Start a process as people do, and end it by SIGTERM."""
+    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    process.start()
+    process.terminate()
+    process.join(10)
+    return process.exitcode
