@@ -54,6 +54,7 @@ class FrameConnection(pika.SelectConnection):
         if self._deliveries is None:
             super()._on_data_available(data_in)
             return
+        self.bytes_received += len(data_in)  # else its heartbeat takes a busy broker for dead
         for found in self._deliveries.feed(data_in):
             if isinstance(found, Other):
                 super()._on_data_available(found.frame)
