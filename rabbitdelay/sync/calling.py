@@ -41,8 +41,20 @@ class HereCaller:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 name = "rabbitdelay-handlers"
-                threading.Thread(target=self._loop.run_forever, name=name, daemon=True).start()
+                run = partial(_run_until_stopped, self._loop)
+                threading.Thread(target=run, name=name, daemon=True).start()
             return self._loop
+
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    """Run an event loop; what is still at work when it stops is cancelled."""
+    loop.run_forever()
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks))
+    loop.close()
 
 
 def _cancel(future: Future[Any]) -> None:

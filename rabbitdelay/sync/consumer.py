@@ -53,7 +53,7 @@ class User(Protocol):
         """All that came at once has been handed over."""
 
     def closed(self) -> None:
-        """The connection was closed on purpose: nothing will come any more."""
+        """Nothing will come any more. Told when closing begins, and again when all has ended."""
 
 
 class Users:
@@ -113,8 +113,6 @@ class Consumer:
         self._outbound: list[tuple[int, bytes]] = []
         self._woken = False
         # Of the I/O thread alone:
-        self.was_used = False
-        """Whether anything was ever consumed: then what fails is tried again."""
         self._user: User | None = None
         self._routes = routes
         self._listeners: dict[int, OnInbound] = {}
@@ -155,6 +153,7 @@ class Consumer:
     def abandon(self) -> None:
         """In a forked child: forget the parent's connection without a word on it."""
         self._closed = True
+        self.holding.abandon()
         self._connector.abandon()
 
     # For the holding, with its lock held, on any thread
@@ -166,7 +165,7 @@ class Consumer:
         if do is Do.ACK:
             frame = frames.ack(lease.channel, lease.tag)
         else:
-            frame = frames.nack(lease.channel, lease.tag, requeue=True)
+            frame = frames.nack(lease.channel, lease.tag, requeue=do is Do.NACK)
         self._outbound.append((lease.channel, frame))
         self.wake()
 
@@ -181,6 +180,14 @@ class Consumer:
         if self._timer_at is None or at < self._timer_at:
             self._timer_at = at
             self._connector.call(self._set_timer)
+
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Run a function on the I/O thread after a while."""
+
+        def set_timer() -> None:
+            self.call_later(seconds, function)
+
+        self._connector.call(set_timer)
 
     # For the user, on the I/O thread
 
@@ -266,11 +273,12 @@ class Consumer:
             self.holding.leases.take(lease)
         return lease
 
-    def lose_channel(self, channel: Channel | None) -> None:
+    def lose_channel(self, channel: Channel | None) -> list[Lease]:
         """A channel was closed here, with jobs unacked: the broker gives them to somebody else."""
-        if channel is not None:
-            self._listeners.pop(channel.channel_number, None)
-            self._lose(channel.channel_number)
+        if channel is None:
+            return []
+        self._listeners.pop(channel.channel_number, None)
+        return self._lose(channel.channel_number)
 
     def _go_on(self) -> None:
         self.flush()
@@ -326,7 +334,9 @@ class Consumer:
             self._outbound = [
                 item for item in self._outbound if channel is not None and item[0] != channel
             ]
-            return self.holding.lose(channel)
+            lost = self.holding.lose(channel)
+        self.holding.tell_lost(lost)
+        return lost
 
     # What comes in
 
@@ -375,13 +385,15 @@ class Consumer:
     # Closing
 
     def _begin_close(self, deadline: float) -> None:
+        assert self._user is not None
+        self._user.closed()
         self.holding.hand_back_all()
         self._close_when_done(deadline)
 
     def _close_when_done(self, deadline: float) -> None:
         """Wait for the copies that are on their way: then their messages can be acked."""
         self.flush()
-        if len(self.holding.leases) and time.monotonic() < deadline:
+        if self.holding.is_any_leaving() and time.monotonic() < deadline:
             self._connector.call_later(0.02, partial(self._close_when_done, deadline))
         else:
             self._connector.close()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -19,8 +20,9 @@ from pika.channel import Channel
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.lease import Identity, Lease
+from rabbitdelay.core.life import Event
 from rabbitdelay.core.turns import StartSuspect, Turns, is_suspect
-from rabbitdelay.errors import ConnectionFailed, LeaseLost
+from rabbitdelay.errors import ConnectionFailed, LeaseLost, WorkerFailed
 from rabbitdelay.models import DEFAULT_TTR_MS
 from rabbitdelay.sync.connection import logger
 from rabbitdelay.sync.consumer import Consumer
@@ -28,6 +30,8 @@ from rabbitdelay.sync.pool import Pool
 
 RETRY_SECONDS = 2.0
 """How long to wait before a topic that could not be consumed is tried again."""
+NUDGE_SECONDS = 0.001
+"""How long a job waits for a thread that seems to be through in no time."""
 EMPTY_SECONDS = 0.2
 """For how long nothing must come before the queues are asked whether they are empty."""
 
@@ -41,6 +45,15 @@ class Run:
     thread: threading.Thread | None = None
     abandoned: bool = False
     """Whether its job was taken away: its slot is free, and its thread is not counted on."""
+    is_through: bool = False
+    """Whether its handler has returned; under the holding's lock."""
+    is_watched: bool = False
+    """Whether it is looked at when its job, which was lost, has reached its deadline."""
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether its job was lost, and its handler would still settle it."""
+        return self.lease.ended_by is Event.LOSE and not self.is_through
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +65,10 @@ class Subscription:
     waiting: deque[Lease]
     channel: Channel | None = None
     tag: str | None = None
+    is_opening: bool = False
     is_open: bool = False
+    was_open: bool = False
+    """Whether it was ever consumed: then what fails is tried again."""
 
 
 class End(Protocol):
@@ -64,6 +80,16 @@ class End(Protocol):
 
 Work = Callable[[Run, End], None]
 """Runs a handler and settles its job; on a thread of the pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicsWithWork:
+    """The topics that have a job waiting."""
+
+    subscriptions: Mapping[str, Subscription]
+
+    def __contains__(self, topic: object) -> bool:
+        return isinstance(topic, str) and bool(self.subscriptions[topic].waiting)
 
 
 class Dispatcher:
@@ -89,6 +115,7 @@ class Dispatcher:
             topic: Subscription(handler, prefetch or limits[topic] or concurrency, deque())
             for topic, handler in handlers.items()
         }
+        self._waiting = _TopicsWithWork(self._subscriptions)
         self._suspects: list[Lease] = []
         self._suspects_since: float | None = None
         self._pool = pool
@@ -96,7 +123,9 @@ class Dispatcher:
         self._jobs_left = max_jobs
         self._until_empty = until_empty
         self._heard_at = 0.0
+        self._is_listening = False
         self._stopping = False
+        self._nudges = False
         self._running: dict[Lease, Run] = {}
         self._by_identity: dict[Identity, Run] = {}
         self._ended: deque[Run] = deque()  # under the holding's lock
@@ -124,6 +153,7 @@ class Dispatcher:
             try:
                 settle()
             finally:
+                run.is_through = True
                 self._ended.append(run)
                 self._consumer.wake()
 
@@ -132,32 +162,39 @@ class Dispatcher:
     def connected(self) -> None:
         """Consume every topic."""
         for subscription in self._subscriptions.values():
+            subscription.is_opening = False
             self._subscribe(subscription)
 
-    def disconnected(self, _error: ConnectionFailed, _lost: Sequence[Lease]) -> None:
+    def disconnected(self, _error: ConnectionFailed, lost: Sequence[Lease]) -> None:
         """What waits is not ours any more. What runs goes on: its job may come back to it."""
         for subscription in self._subscriptions.values():
             self._forget(subscription)
+        self._watch_lost(lost)
 
-    def channel_lost(self, number: int, error: Exception, _lost: Sequence[Lease]) -> None:
+    def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
         """A queue was deleted, or the broker's patience with an unacked job has ended."""
         logger.warning("the broker closed a channel: %s", error)
         for subscription in self._subscriptions.values():
             channel = subscription.channel
             if channel is not None and channel.channel_number == number:
                 self._forget(subscription)
-                self._subscribe_later(subscription)
+                self._try_again(subscription, error)
+        self._watch_lost(lost)
 
     def closed(self) -> None:
         """Nothing more will come."""
+        if not self._stopping and self.failure is None:
+            self.failure = WorkerFailed("the worker's I/O thread has ended: see its traceback")
+        self._stopping = True
         self.is_done.set()
         self.is_idle.set()
 
     # Consuming
 
     def _subscribe(self, subscription: Subscription) -> None:
-        if self._stopping or subscription.channel is not None:
+        if self._stopping or subscription.is_opening or subscription.channel is not None:
             return
+        subscription.is_opening = True
         handler, topology = subscription.handler, self._consumer.topology
         parts = [*topology.topic(handler.topic)]
         if handler.keep_responses:
@@ -168,7 +205,13 @@ class Dispatcher:
         if error is None:
             opened = partial(self._opened, subscription)
             self._consumer.open_channel(opened, partial(self._inbound, subscription))
-        elif self._consumer.was_used:
+        else:
+            subscription.is_opening = False
+            self._try_again(subscription, error)
+
+    def _try_again(self, subscription: Subscription, error: Exception) -> None:
+        """Consume it later; what never worked is a mistake that somebody must mend."""
+        if subscription.was_open:
             logger.warning("topic %s: %s", subscription.handler.topic, error)
             self._subscribe_later(subscription)
         else:
@@ -185,8 +228,7 @@ class Dispatcher:
         )
 
     def _consuming(self, subscription: Subscription) -> None:
-        self._consumer.was_used = True
-        subscription.is_open = True
+        subscription.is_open = subscription.was_open = True
         self._heard()
         if self._stopping:
             self._cancel(subscription)
@@ -197,19 +239,22 @@ class Dispatcher:
         self._consumer.forget_made()
         if subscription.channel is not None and subscription.channel.is_open:
             subscription.channel.close()
-        self._consumer.lose_channel(subscription.channel)
+        lost = self._consumer.lose_channel(subscription.channel)
         self._forget(subscription)
         self._subscribe_later(subscription)
+        self._watch_lost(lost)
 
     def _subscribe_later(self, subscription: Subscription) -> None:
         self._consumer.call_later(RETRY_SECONDS, partial(self._subscribe, subscription))
 
     def _forget(self, subscription: Subscription) -> None:
         subscription.channel = subscription.tag = None
-        subscription.is_open = False
+        subscription.is_open = subscription.is_opening = False
         subscription.waiting.clear()
         topic = subscription.handler.topic
         self._suspects = [lease for lease in self._suspects if lease.job.topic != topic]
+        if not self._suspects:
+            self._suspects_since = None
 
     # Taking in
 
@@ -232,15 +277,15 @@ class Dispatcher:
 
     def _is_known(self, lease: Lease) -> bool:
         """Whether this very attempt runs here, or was finished here: then it need not run again."""
-        if self.holding.is_finished(lease.identity):
-            self.holding.ack(lease)
+        with self.holding.lock:
+            if self.holding.is_finished(lease.identity):
+                self.holding.ack(lease)
+                return True
+            run = self._by_identity.get(lease.identity)
+            if run is None or not lease.job.token or not run.may_go_on:
+                return False
+            self.holding.adopt(run.lease, lease, renew=run.handler.auto_touch)
             return True
-        run = self._by_identity.get(lease.identity)
-        if run is None or not lease.job.token:
-            return False
-        self.holding.adopt(run.lease, lease)
-        self._running[run.lease] = run
-        return True
 
     def read(self) -> None:
         """Hand out what has come in, into the slots that have become free."""
@@ -264,12 +309,19 @@ class Dispatcher:
     # Handing out
 
     def _dispatch(self) -> None:
+        self._start_all_that_may()
+        if self._pool.has_backlog and not self._nudges:
+            self._nudges = True
+            self._consumer.call_later(NUDGE_SECONDS, self._nudge)
+
+    def _nudge(self) -> None:
+        self._nudges = False
+        self._pool.nudge()
+
+    def _start_all_that_may(self) -> None:
+        now = time.monotonic()
         while not self._stopping and self._jobs_left != 0:
-            waiting = {topic for topic, one in self._subscriptions.items() if one.waiting}
-            if not waiting and not self._suspects:
-                return
-            now = time.monotonic()
-            choice = self._turns.choose(waiting, self._suspects_since, now)
+            choice = self._turns.choose(self._waiting, self._suspects_since, now)
             if choice is None:
                 return
             if isinstance(choice, StartSuspect):
@@ -302,33 +354,60 @@ class Dispatcher:
     def _touch(self, run: Run) -> None:
         if self._running.get(run.lease) is not run:
             return
-        try:
+        with suppress(LeaseLost):  # it may come back, and is touched then
             self.holding.touch(run.lease)
-        except LeaseLost:
-            return  # it may be adopted again, and is touched then by whoever adopts it
         self._touch_later(run)
 
     def expired(self, leases: Sequence[Lease]) -> None:
         """Their handlers are too late: count on them no more."""
-        now = time.monotonic()
         for lease in leases:
-            run = self._running.pop(lease, None)
-            if run is None:
-                continue
-            run.abandoned = True
-            self._by_identity.pop(lease.identity, None)
-            if run.thread is not None:
-                self._pool.let_go(run.thread)
-            self._turns.ended(lease.job.topic, now)
-            logger.warning(
-                "job %s (%s) was not done within its ttr of %g s, and is given back",
-                lease.job.id,
-                lease.job.topic,
-                lease.ttr_seconds,
-                extra=log_fields(lease),
-            )
+            run = self._running.get(lease)
+            if run is not None:
+                self._let_go(run)
         self._dispatch()
         self._look_whether_done()
+
+    def _watch_lost(self, leases: Sequence[Lease]) -> None:
+        """See that a handler whose job was lost gives up its slot at the ttr all the same."""
+        for lease in leases:
+            run = self._running.get(lease)
+            if run is not None and not run.is_watched and not run.handler.auto_touch:
+                self._watch(run)
+
+    def _watch(self, run: Run) -> None:
+        run.is_watched = True
+        rest = max(0.0, run.lease.deadline - time.monotonic())
+        self._consumer.call_later(rest, partial(self._let_go_if_lost, run))
+
+    def _let_go_if_lost(self, run: Run) -> None:
+        run.is_watched = False
+        if self._running.get(run.lease) is not run or run.lease.ended_by is not Event.LOSE:
+            return
+        if run.lease.deadline > time.monotonic():  # it was touched meanwhile
+            self._watch(run)
+            return
+        self._let_go(run)
+        self._dispatch()
+        self._look_whether_done()
+
+    def _let_go(self, run: Run) -> None:
+        """Count on a handler no more that is too late."""
+        lease = run.lease
+        del self._running[lease]
+        if self._by_identity.get(lease.identity) is run:
+            del self._by_identity[lease.identity]
+        run.abandoned = True
+        with self.holding.lock:  # its thread may be at another job by now
+            if run.thread is not None and not run.is_through:
+                self._pool.let_go(run.thread)
+        self._turns.ended(lease.job.topic, time.monotonic())
+        logger.warning(
+            "job %s (%s) was not done within its ttr of %g s, and is given back",
+            lease.job.id,
+            lease.job.topic,
+            lease.ttr_seconds,
+            extra=log_fields(lease),
+        )
 
     # Ending
 
@@ -365,12 +444,20 @@ class Dispatcher:
     def _heard(self) -> None:
         if self._until_empty:
             self._heard_at = time.monotonic()
+            self._listen()
+
+    def _listen(self) -> None:
+        if not self._is_listening:
+            self._is_listening = True
             self._consumer.call_later(EMPTY_SECONDS, self._look_whether_empty)
 
     def _look_whether_empty(self) -> None:
-        quiet = time.monotonic() - self._heard_at >= EMPTY_SECONDS * 0.9
-        if not quiet or self._turns.running or self._stopping:
+        self._is_listening = False
+        if time.monotonic() - self._heard_at < EMPTY_SECONDS * 0.9:
+            self._listen()
             return
+        if len(self.holding.leases) or self._turns.running or self._stopping:
+            return  # when that has ended, it is heard
         subscriptions = list(self._subscriptions.values())
         if all(subscription.is_open for subscription in subscriptions):
             self._ask_whether_empty(subscriptions)

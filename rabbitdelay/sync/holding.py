@@ -7,12 +7,12 @@ message that it came in is acked when the copy is confirmed: nothing is lost in 
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import Protocol
 
-from rabbitdelay.core import copies, failure, responses
+from rabbitdelay.core import copies, failure, responses, table
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.lease import Do, Identity, Lease, Leases
@@ -21,13 +21,19 @@ from rabbitdelay.core.outbox import Pending, Target
 from rabbitdelay.core.retry import Again, GiveUp, RetryPolicy
 from rabbitdelay.core.tally import Tally
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.errors import LeaseLost
+from rabbitdelay.errors import LeaseLost, NotAJob
 from rabbitdelay.models import Job
 from rabbitdelay.sync.connection import logger
 from rabbitdelay.sync.remembered import Remembered
 
 Fate = Again | GiveUp
 OnEnd = Callable[[], None]
+
+PAUSE_SECONDS = 1.0
+"""How long a message is kept whose copy was refused: the broker would send it again at once."""
+MAX_HEADERS_BYTES = 126 * 1024
+"""They must be in one frame, of 128 KiB by default, or the broker hangs up. The other properties
+take at most 2 KiB."""
 
 
 class Outlet(Protocol):
@@ -45,6 +51,9 @@ class Settler(Protocol):
 
     def schedule(self, at: float) -> None:
         """See to it that `expire` is called at this time."""
+
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Run a function on the I/O thread after a while."""
 
 
 class Holding:
@@ -166,10 +175,24 @@ class Holding:
         """The connection, or one channel of it, is gone, and with it these jobs."""
         with self.lock:
             lost = self.leases.lose(channel)
-        self.tally.lost(sum(lease.was_reserved for lease in lost))
-        for lease in lost:
-            self._tell(lease)
+            self.tally.lost(sum(lease.was_reserved for lease in lost))
         return lost
+
+    def tell_lost(self, leases: Iterable[Lease]) -> None:
+        """Call whoever wanted to know. Without the lock: they may have locks of their own."""
+        for lease in leases:
+            self._tell(lease)
+
+    def abandon(self) -> None:
+        """In a forked child: these jobs are the parent's, and so is whoever had the lock."""
+        self.lock = threading.RLock()
+        self.leases.lose()
+        self._on_end.clear()
+
+    def is_any_leaving(self) -> bool:
+        """Whether the copy of anything is on its way."""
+        with self.lock:
+            return self.leases.is_any_leaving()
 
     def is_finished(self, identity: Identity) -> bool:
         """Whether this attempt was finished here, and only its ack was lost."""
@@ -181,11 +204,12 @@ class Holding:
             self.leases.forget(lease)
             self._settler.settle(lease, Do.ACK)
 
-    def adopt(self, lease: Lease, again: Lease) -> None:
+    def adopt(self, lease: Lease, again: Lease, *, renew: bool) -> None:
         """Go on with a job that was lost with its connection, and has come back."""
+        deadline = time.monotonic() + lease.ttr_seconds if renew else None
         with self.lock:
             self.leases.forget(again)
-            self.leases.adopt(lease, again)
+            self.leases.adopt(lease, again, deadline)
             self._settler.schedule(lease.deadline)
 
     def hand_back(self, lease: Lease) -> None:
@@ -225,7 +249,8 @@ class Holding:
         return future
 
     def _publish(self, lease: Lease, fate: Fate, why: Failure | None, future: Future[Fate]) -> None:
-        self._count(fate)
+        with self.lock:
+            self._count(fate)
         now, job = time.monotonic(), lease.job
         deadline = now + self._copy_timeout
         resolve = partial(self._copied, lease, fate, future)
@@ -244,7 +269,10 @@ class Holding:
             pending = Pending(job, message, 0, now, deadline, resolve, target=target)
             if job.reply_to is not None:
                 self._tell_asker(job, responses.of_failure(job, fate.reason, why))
-        self._outlet.submit_copy(pending)
+        if len(table.encode(message.headers)) <= MAX_HEADERS_BYTES:
+            self._outlet.submit_copy(pending)
+        else:
+            resolve(pending, NotAJob("its headers leave no room for ours"))
 
     def _tell_asker(self, job: Job, message: Message) -> None:
         for target in responses.targets(self._topology, job, keep=False):
@@ -263,12 +291,23 @@ class Holding:
         error: Exception | None,
     ) -> None:
         """The copy is confirmed, or it is not; on the publisher's thread."""
-        with self.lock:
-            do = self.leases.copied(lease) if error is None else self.leases.not_copied(lease)
-            self._settler.settle(lease, do)
-        if error is not None:
-            logger.warning("job %s was given back as it is: %s", lease.job.id, error)
+        if error is None:
+            with self.lock:
+                self._settler.settle(lease, self.leases.copied(lease))
+        else:
+            self._not_copied(lease, fate, error)
         future.set_result(fate)
+
+    def _not_copied(self, lease: Lease, fate: Fate, error: Exception) -> None:
+        is_buried = isinstance(fate, GiveUp) or isinstance(error, NotAJob)
+        how = "buried by the broker, without the reason" if is_buried else "given back as it is"
+        logger.warning("job %s is %s: %s", lease.job.id, how, error)
+        do = Do.DEAD_LETTER if is_buried else Do.NACK
+        self._settler.later(PAUSE_SECONDS, partial(self._settle_uncopied, lease, do))
+
+    def _settle_uncopied(self, lease: Lease, do: Do) -> None:
+        with self.lock:
+            self._settler.settle(lease, self.leases.not_copied(lease, do))
 
     # Pieces
 
@@ -288,4 +327,7 @@ class Holding:
 
     def _tell(self, lease: Lease) -> None:
         for callback in self._on_end.pop(lease, ()):
-            callback()
+            try:
+                callback()
+            except Exception:  # noqa: BLE001 - it comes from the caller's code
+                logger.exception("what job %s called when it was lost failed", lease.job.id)

@@ -1,8 +1,11 @@
 """Popping: jobs one by one, or several at once, for whoever asks.
 
-With jobs at hand a pop is one basic.get. With none, it is a consumer that is cancelled as soon as
-enough have come: the broker sends the job the moment it is ready, and nothing is ever held that
-nobody asked for.
+With jobs at hand a pop is one basic.get of each topic, and a consumer when more are wanted. With
+none, it is a consumer that is cancelled as soon as enough have come: the broker sends the job the
+moment it is ready, and nothing is ever held that nobody asked for.
+
+What comes too many goes back once, after everything is cancelled. Any earlier the broker would
+send it here again, and RabbitMQ 3.10 counts each time: at the delivery limit it would be buried.
 """
 
 import time
@@ -22,6 +25,8 @@ from rabbitdelay.sync.consumer import Consumer
 
 LINGER_SECONDS = 0.03
 """How long several at once wait for the next one after the last: they come in a burst, or not."""
+LINGER_MOST_SECONDS = 0.2
+"""How long they wait for one another in all: the ttr of the first has begun."""
 MAX_AT_ONCE = 65_535
 """The largest prefetch: it has 16 bits."""
 
@@ -103,10 +108,7 @@ class Popper:
         return not request.is_over
 
     def got(self, request: "Pop", lease: Lease) -> None:
-        """A job has come for it; when it is over, somebody else may have the job."""
-        if request.is_over:
-            self.consumer.holding.hand_back(lease)
-            return
+        """A job has come for it."""
         self.consumer.holding.reserve(lease)
         request.leases.append(lease)
         if len(request.leases) == request.most:
@@ -114,8 +116,13 @@ class Popper:
 
     def linger(self, request: "Pop") -> None:
         """End it when no other job has come for a moment."""
-        count = len(request.leases)
-        self.consumer.call_later(LINGER_SECONDS, partial(self._end_if_still, request, count))
+        if request.linger_timer is None:
+            until = time.monotonic() + LINGER_MOST_SECONDS
+            self._linger_on(request, until)
+
+    def enough(self, request: "Pop") -> None:
+        """There is no more than it has."""
+        self._end(request)
 
     def idle(self, slot: "Slot") -> None:
         """This one can be used again."""
@@ -123,9 +130,16 @@ class Popper:
 
     # Ending
 
-    def _end_if_still(self, request: "Pop", count: int) -> None:
-        if len(request.leases) == count:
+    def _linger_on(self, request: "Pop", until: float) -> None:
+        look = partial(self._end_if_still, request, len(request.leases), until)
+        request.linger_timer = self.consumer.call_later(LINGER_SECONDS, look)
+
+    def _end_if_still(self, request: "Pop", count: int, until: float) -> None:
+        request.linger_timer = None
+        if len(request.leases) == count or time.monotonic() >= until:
             self._end(request)
+        else:
+            self._linger_on(request, until)
 
     def _end(self, request: "Pop") -> None:
         if request.is_over:
@@ -147,8 +161,14 @@ class Popper:
         self._pops.discard(request)
         if request.timer is not None:
             self.consumer.cancel(request.timer)
+        self._stop_lingering(request)
         if request.slot is not None:
             request.slot.stop()
+
+    def _stop_lingering(self, request: "Pop") -> None:
+        if request.linger_timer is not None:
+            self.consumer.cancel(request.linger_timer)
+            request.linger_timer = None
 
     def _abandon(self, request: "Pop") -> None:
         self._fail(request, ClientClosed("nobody waits any more"))
@@ -159,6 +179,7 @@ class Popper:
         """Wait for the next connection, as long as there is time."""
         request.slot = None
         request.leases.clear()
+        self._stop_lingering(request)
         if not self.has_time(request):
             self._fail(request, error)
 
@@ -178,7 +199,9 @@ class Popper:
     def closed(self) -> None:
         """Nothing will come any more."""
         for request in list(self._pops):
-            request.slot = None
+            if request.slot is not None:
+                self.consumer.call(request.slot.stop)  # unless the thread has ended
+                request.slot = None
             self._fail(request, ClientClosed("the client was closed"))
 
     def channel_lost(self, number: int, error: Exception, _lost: Sequence[Lease]) -> None:
@@ -208,7 +231,13 @@ class Pop:
         self.leases: list[Lease] = []
         self.slot: Slot | None = None
         self.timer: object = None
+        self.linger_timer: object = None
         self.is_over = False
+
+    @property
+    def missing(self) -> int:
+        """How many more it takes."""
+        return self.most - len(self.leases)
 
 
 class Slot:
@@ -221,9 +250,13 @@ class Slot:
         self._prefetch = 0
         self._request: Pop | None = None
         self._untried: deque[str] = deque()
+        self._found: list[str] = []
+        """Those that had a job: they may have more."""
         self._getting: str | None = None
         self._topics: dict[str, str] = {}
         """Those that are being consumed, by consumer tag."""
+        self._surplus: list[Lease] = []
+        """What came for a pop that was over."""
         self.number = 0
 
     def open(self, then: Callable[[], None]) -> None:
@@ -245,10 +278,8 @@ class Slot:
         self._request = request
         request.slot = self
         self._untried = deque(topics)
-        if request.most == 1:
-            self._get_next()
-        else:
-            self._consume()
+        self._found = []
+        self._get_next()
 
     def stop(self) -> None:
         """The pop is over: cancel what was begun for it, and be ready for the next one."""
@@ -257,8 +288,14 @@ class Slot:
         if self._topics:
             self._cancel_next()
         else:
-            self._request = None
-            self._popper.idle(self)
+            self._rest()
+
+    def _rest(self) -> None:
+        self._request = None
+        surplus, self._surplus = self._surplus, []
+        for lease in surplus:
+            self._consumer.holding.hand_back(lease)
+        self._popper.idle(self)
 
     # One by one
 
@@ -271,8 +308,12 @@ class Slot:
             self._getting = self._untried.popleft()
             queue = self._consumer.topology.ready_queue(self._getting)
             self._consumer.send(frames.get(self.number, queue))
+        elif self._found:
+            self._consume(self._found[: request.missing])
+        elif request.leases:
+            self._popper.enough(request)
         elif self._popper.waits(request):
-            self._consume()
+            self._consume(request.topics)
 
     def _got(self, delivery: Delivery) -> None:
         topic, request = self._getting, self._request
@@ -284,38 +325,46 @@ class Slot:
             self._untried.appendleft(topic)  # it was none: there may be another behind it
             self._get_next()
             return
-        was_over = request.is_over
-        self._popper.got(request, lease)
-        if was_over:
+        if request.is_over:
+            self._surplus.append(lease)
             self.stop()
+            return
+        self._found.append(topic)
+        self._popper.got(request, lease)
+        if not request.is_over:
+            self._get_next()
 
     # As they come
 
-    def _consume(self) -> None:
+    def _consume(self, topics: Sequence[str]) -> None:
         request, channel = self._request, self._channel
         assert request is not None
         assert channel is not None
-        if self._prefetch != request.most:
-            self._prefetch = request.most
-            channel.basic_qos(prefetch_count=request.most)
-        for topic in request.topics:
+        if not channel.is_open:
+            return  # the connection is about to go, which is told elsewhere
+        share = max(1, request.missing // len(topics))
+        if self._prefetch != share:
+            self._prefetch = share
+            channel.basic_qos(prefetch_count=share)
+        for topic in topics:
             queue = self._consumer.topology.ready_queue(topic)
             # pika is never told of a delivery: it is read before pika sees it.
             tag = channel.basic_consume(queue, lambda *_: None, callback=self._consuming)
             self._topics[tag] = topic
 
     def _consuming(self, _frame: object) -> None:
-        """The broker sends from now on: without a wait, what is there comes at once."""
+        """The broker sends from now on: with a job at hand, what else is there comes at once."""
         request = self._request
-        if request is not None and not request.is_over and not self._popper.has_time(request):
+        if request is not None and not request.is_over and request.leases:
             self._popper.linger(request)
 
     def _delivered(self, delivery: Delivery, tag: str) -> None:
         topic, request = self._topics.get(tag), self._request
-        if topic is None or request is None:
-            return
-        lease = self._consumer.read_job(delivery, topic)
+        lease = None if topic is None else self._consumer.read_job(delivery, topic)
         if lease is None:
+            return
+        if request is None or request.is_over:
+            self._surplus.append(lease)
             return
         self._popper.got(request, lease)
         if not request.is_over:
@@ -326,8 +375,8 @@ class Slot:
         assert self._channel is not None
         tag = next(iter(self._topics), None)
         if tag is None:
-            self.stop()
-        else:
+            self._rest()
+        elif self._channel.is_open:  # else the connection is about to go
             self._channel.basic_cancel(tag, callback=lambda _: self._cancelled(tag))
 
     def _cancelled(self, tag: str) -> None:
@@ -338,6 +387,7 @@ class Slot:
         """The broker cancelled a consumer: its queue was deleted. Begin again, which makes it."""
         topic, request = self._topics.pop(method.consumer_tag, None), self._request
         if topic is not None and request is not None and not request.is_over:
+            self._request = None
             self._popper.begin_again(request)
             self._cancel_next()
 

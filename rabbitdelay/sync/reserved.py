@@ -12,11 +12,11 @@ from typing import Any, Protocol, Self, TypeVar
 from pydantic import TypeAdapter
 
 from rabbitdelay import duration
-from rabbitdelay.core import body
+from rabbitdelay.core import body, ladder
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.life import Event
-from rabbitdelay.errors import LeaseLost
+from rabbitdelay.errors import InvalidJob, LeaseLost
 from rabbitdelay.models import Job
 
 Model = TypeVar("Model")
@@ -95,7 +95,7 @@ class ReservedJob(Job):
 
         It returns when the broker has it. A job whose attempts are used up is buried instead.
         """
-        delay_ms = None if delay is None else duration.milliseconds(delay, what="delay")
+        delay_ms = None if delay is None else _delay_ms(delay)
         self._holder.release(self._lease, delay_ms).result()
 
     def touch(self) -> None:
@@ -104,6 +104,8 @@ class ReservedJob(Job):
 
     def bury(self, reason: str) -> None:
         """Give it up, and keep it for a person; it returns when the broker has it."""
+        if not isinstance(reason, str):
+            raise InvalidJob(f"reason must be text, not {type(reason).__name__}")
         self._holder.bury(self._lease, reason).result()
 
     def on_lost(self, callback: Callable[[], None]) -> None:
@@ -133,6 +135,10 @@ class ReservedJob(Job):
 
 _SETTLED_BY_HOLDER = (Event.FINISH, Event.RELEASE, Event.BURY)
 _fields = attrgetter(*(name for name in Job.__slots__))
+
+
+def _delay_ms(delay: float | timedelta) -> int:
+    return ladder.check(duration.milliseconds(delay, what="delay"))
 
 
 def reserved_job(lease: Lease, holder: Holder) -> ReservedJob:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rabbitdelay.core import responses, verdict
@@ -55,6 +56,19 @@ class Runner:
     def work(self, run: Run, end: End) -> None:
         """Run the handler of a job that was handed out. Nothing that it does ends the thread."""
         run.thread = threading.current_thread()
+        with self._holding.lock:
+            if run.lease.is_over:  # it waited here for too long, or its connection is lost
+                end(run)
+                return
+        try:
+            self._work(run, end)
+        except BaseException:  # an error whose text cannot be had; its ttr gives the job back
+            logger.exception("a handler's end could not be told", extra=log_fields(run.lease))
+        finally:
+            if not run.is_through:
+                end(run)
+
+    def _work(self, run: Run, end: End) -> None:
         began = time.monotonic()
         job = reserved_job(run.lease, self._holding)
         try:
@@ -69,11 +83,12 @@ class Runner:
     def _returned(self, run: Run, job: ReservedJob, value: object, began: float, end: End) -> None:
         lease = run.lease
         if lease.ended_by in _SETTLED_BY_HANDLER:
-            end(run)
             return
         self._respond(run, job, value)
+        settle = partial(self._holding.finish, lease)
         try:
-            end(run, lambda: self._holding.finish(lease))
+            # Hooks are a part of the run: its slot is free when they are through.
+            settle() if self._hooks.after else end(run, settle)
         except LeaseLost as error:
             logger.warning("done, but too late: %s", error, extra=log_fields(lease))
             return
@@ -86,12 +101,12 @@ class Runner:
     def _failed(self, run: Run, job: ReservedJob, error: BaseException, end: End) -> None:
         for hook in self._hooks.on_error:
             self._guarded(hook, job, error)
+        if run.lease.ended_by in _SETTLED_BY_HANDLER:
+            return
         try:
-            if run.lease.ended_by not in _SETTLED_BY_HANDLER:
-                self._give_back(run, error)
+            end(run, lambda: self._give_back(run, error))
         except LeaseLost as late:
             logger.warning("failed, and too late: %s", late, extra=log_fields(run.lease))
-        end(run)
 
     def _give_back(self, run: Run, error: BaseException) -> None:
         decision, lease = verdict.of(error), run.lease
@@ -122,7 +137,7 @@ class Runner:
     def _guarded(hook: Hook, *arguments: object) -> None:
         try:
             hook(*arguments)
-        except Exception:
+        except BaseException:  # also a SystemExit: it is a hook of a job, not of the program
             logger.exception("a hook failed, which changes nothing")
 
     @staticmethod

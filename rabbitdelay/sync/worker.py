@@ -24,6 +24,7 @@ from rabbitdelay.core.tally import Snapshot
 from rabbitdelay.core.topology import QueueType
 from rabbitdelay.errors import InvalidConfiguration, RabbitDelayError, WorkerFailed
 from rabbitdelay.sync.calling import HereCaller
+from rabbitdelay.sync.children import ChildCaller
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.dispatcher import Dispatcher
 from rabbitdelay.sync.pool import Pool
@@ -88,6 +89,7 @@ class Worker:
         self._hooks = Hooks()
         self._stop = threading.Event()
         self._stop_now = threading.Event()
+        self._signals = 0
         self._dispatcher: Dispatcher | None = None
         self._pool: Pool | None = None
         self.client = Client(
@@ -192,7 +194,7 @@ class Worker:
     @property
     def was_stopped_at_once(self) -> bool:
         """Whether it was not let to finish: by a second signal, or by `stop(at_once=True)`."""
-        return self._stop_now.is_set()
+        return self._stop_now.is_set() or self._signals > 1
 
     def stats(self) -> WorkerStats:
         """What it has done so far, and does now."""
@@ -212,9 +214,9 @@ class Worker:
 
     @contextmanager
     def _working(self, max_jobs: int | None, until_empty: bool) -> Iterator[Dispatcher]:  # noqa: FBT001 - run's own
+        caller = self._new_caller()
         consumer = self.client.new_consumer(lambda topic: self._handlers[topic].policy)
         pool = Pool(self._concurrency, "rabbitdelay-handler")
-        caller = HereCaller()
         runner = Runner(consumer.holding, consumer.topology, self._hooks, caller)
         dispatcher = Dispatcher(
             consumer,
@@ -232,16 +234,21 @@ class Worker:
             self.client.rescue()
             yield dispatcher
         finally:
-            consumer.close(self._grace.total_seconds() if not self._stop_now.is_set() else 1.0)
+            consumer.close(self._grace.total_seconds() if not self.was_stopped_at_once else 1.0)
             pool.close()
             caller.close()
+
+    def _new_caller(self) -> HereCaller | ChildCaller:
+        if self._pool_kind == "thread":
+            return HereCaller()
+        return ChildCaller.started(self._handlers.values())
 
     def _watch(self, dispatcher: Dispatcher) -> None:
         """Wait until it is to stop."""
         topics = ", ".join(self._handlers)
         logger.info("worker runs: %d at once of %s", self._concurrency, topics)
         assert self._pool is not None
-        while not (self._stop.is_set() or dispatcher.is_done.is_set()):
+        while not (self._is_stopping or dispatcher.is_done.is_set()):
             self._stop.wait(0.1)
             if self._pool.lost >= MAX_LOST_THREADS:
                 dispatcher.failure = WorkerFailed(
@@ -253,7 +260,7 @@ class Worker:
     def _let_finish(self, dispatcher: Dispatcher) -> None:
         dispatcher.stop()
         deadline = time.monotonic() + self._grace.total_seconds()
-        while time.monotonic() < deadline and not self._stop_now.is_set():
+        while time.monotonic() < deadline and not self.was_stopped_at_once:
             if dispatcher.is_idle.wait(0.05):
                 break
         if not dispatcher.is_idle.is_set():
@@ -277,7 +284,12 @@ class Worker:
                 signal.signal(number, handler)
 
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
-        self.stop(at_once=self._stop.is_set())
+        """Only note it: the thread that it interrupts may hold the lock of any event."""
+        self._signals += 2 if self._stop.is_set() else 1
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stop.is_set() or self._signals > 0
 
 
 def _count(value: int, what: str) -> int:

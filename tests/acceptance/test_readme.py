@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rabbitdelay import Client
 from tests.support import command_line
 
 ROOT = Path(__file__).parents[2]
@@ -20,9 +21,14 @@ COMMANDS = re.findall(r"^\$ \.venv/bin/(rabbitdelay .*?)(?:\s{2,}#.*)?$", README
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_runs_as_it_stands(program: str, broker_url: str, namespace: str) -> None:
-    """But for the namespace, which is that of the test."""
+    """But for the namespace, which is that of the test, and for a worker's end."""
     here = program.replace('namespace="rabbitdelay"', f'namespace="{namespace}"')
     here = here.replace("Client()", f'Client(namespace="{namespace}")')
+    here = here.replace("concurrency=10)", f'concurrency=10, namespace="{namespace}")')
+    if "worker.run()" in here:
+        here = here.replace("worker.run()", "worker.run(max_jobs=1)")
+        with Client(broker_url, namespace=namespace, settle_seconds=0) as client:
+            client.put("orderclose", {"order": 42})
     done = subprocess.run(
         [sys.executable, "-c", here],
         env=os.environ | {"RABBITDELAY_URL": broker_url},
@@ -49,8 +55,8 @@ def test_a_command_is_one(command: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_there_is_something_to_check() -> None:
-    assert len(PROGRAMS) >= 2
-    assert len(PROMISES) >= 8
+    assert len(PROGRAMS) >= 5
+    assert len(PROMISES) >= 14
     assert len(COMMANDS) >= 5
 
 

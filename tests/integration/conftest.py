@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay import Client
+from rabbitdelay import Client, Worker
+from rabbitdelay.core.topology import Topology
 from tests.support.receiver import Receiver
+from tests.support.working import Looker
 
 ClientFactory = Callable[..., Client]
+WorkerFactory = Callable[..., Worker]
+LookerFactory = Callable[..., Looker]
 ReceiverFactory = Callable[..., Receiver]
 
 
@@ -46,3 +50,25 @@ def receive(broker_url: str, namespace: str) -> Iterator[ReceiverFactory]:
             return stack.enter_context(Receiver(broker_url, f"{namespace}.v1.ready.{topic}"))
 
         yield start
+
+
+@pytest.fixture
+def make_worker(broker_url: str, namespace: str) -> WorkerFactory:
+    """Workers of this test's namespace; run them with `working`."""
+
+    def make(url: str = broker_url, **options: Any) -> Worker:  # noqa: ANN401 - passed on
+        settings: dict[str, Any] = {"namespace": namespace, "settle_seconds": 0} | options
+        return Worker(url, **settings)
+
+    return make
+
+
+@pytest.fixture
+def buried(client: Client, namespace: str) -> Iterator[LookerFactory]:
+    """Lookers into the buried queue of a topic, which takes out what is in it."""
+    with ExitStack() as stack:
+
+        def look(topic: str) -> Looker:
+            return stack.enter_context(Looker(client, Topology(namespace).buried_queue(topic)))
+
+        yield look

@@ -1,0 +1,466 @@
+"""Faults of consumers: processes that die or stand still, a broker that dies, messages that lie."""
+
+import json
+import random
+import signal
+import threading
+import time
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from struct import pack
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pika
+import pytest
+from pydantic import BaseModel
+
+from rabbitdelay import Bury, Client, Job, JobSpec
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.core import frames
+from rabbitdelay.core.copies import read_grave
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.table import ScaledInteger, Timestamp
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.errors import OutcomeUnknown
+from rabbitdelay.sync.worker import Worker
+from tests.integration.conftest import LookerFactory, WorkerFactory
+from tests.support.brokers import SharedBroker
+from tests.support.waiting import wait_until
+from tests.support.working import Process, cut_worker, publish_frames, working
+
+WORKER = """
+import logging, os, sys, time
+from rabbitdelay import Worker
+def say(*words):
+    os.write(1, f"{' '.join(words)}\\n".encode())  # one piece, whatever other threads print
+logging.basicConfig(level=logging.WARNING, format="%(name)s %(message)s")
+logging.getLogger("pika").setLevel(logging.CRITICAL)
+url, namespace, concurrency, settle_seconds = sys.argv[1:]
+worker = Worker(
+    url, namespace=namespace, concurrency=int(concurrency), settle_seconds=float(settle_seconds)
+)
+@worker.handler("t", ttr=60, backoff=0)
+def work(job):
+    say("began", job.id)
+    for _ in range(job.body):  # in slices: time that the process stands still does not count
+        time.sleep(0.1)
+    say("ended", job.id)
+worker.after(lambda job, _: say("finished", job.id))
+worker.run()
+"""
+
+
+def test_a_worker_that_is_killed_loses_nothing(
+    client: Client, broker_url: str, namespace: str
+) -> None:
+    client.put_many(JobSpec("t", 600, id=str(n)) for n in range(50))
+    with Process(WORKER, broker_url, namespace, "50", "0") as process:
+        process.wait_for("began", count=50)
+        process.signal(signal.SIGKILL)
+        process.wait()
+    found: dict[str, int] = {}
+    wait_until(lambda: found.update(taken(client)) or len(found) == 50, seconds=10)
+    assert set(found.values()) == {1}
+    assert client.pop("t", wait=0.3) is None
+
+
+def taken(client: Client) -> dict[str, int]:
+    """The attempts of what is ready, which is finished."""
+    jobs = client.pop("t", max=50, wait=1)
+    for job in jobs:
+        job.finish()
+    return {job.id: job.attempt for job in jobs}
+
+
+def test_a_worker_that_stands_still_is_replaced(
+    client: Client, broker_url: str, namespace: str, make_worker: WorkerFactory
+) -> None:
+    """Beyond its heartbeat its jobs run elsewhere, and its own late ends are refused."""
+    client.put_many(JobSpec("t", 30, id=str(n)) for n in range(5))
+    seen: list[str] = []
+    other = make_worker()
+    other.handler("t")(lambda job: seen.append(job.id))
+    with Process(WORKER, f"{broker_url}?heartbeat=1", namespace, "5", "0") as process:
+        process.wait_for("began", count=5)
+        process.signal(signal.SIGSTOP)
+        with working(other):
+            wait_until(lambda: len(seen) == 5, seconds=20, what=str(seen))
+            process.signal(signal.SIGCONT)
+            wait_until(lambda: late(process) == 5, seconds=20, what=str(process.errors))
+        assert process.count("finished") == 0
+    assert sorted(seen) == ["0", "1", "2", "3", "4"]
+
+
+def late(process: Process) -> int:
+    return sum("too late" in line for line in list(process.errors))
+
+
+def test_connections_that_are_cut_under_load(client: Client, make_worker: WorkerFactory) -> None:
+    """One worker runs each job once, however often its connection is lost."""
+    worker, seen = make_worker(concurrency=8), Counter[str]()
+
+    @worker.handler("t")
+    def work(job: Job) -> None:
+        seen[job.id] += 1
+        time.sleep(0.005)
+
+    client.put_many(JobSpec("t", n, id=str(n)) for n in range(1_500))
+    with working(worker):
+        for count in (200, 500, 800, 1_100):
+            wait_until(lambda least=count: len(seen) >= least, seconds=20)  # type: ignore[misc]
+            cut_worker(worker)
+        wait_until(lambda: len(seen) == 1_500, seconds=20)
+        wait_until(lambda: worker.stats().running == 0)
+    assert set(seen.values()) == {1}
+    assert client.pop("t", wait=0.3) is None
+
+
+@pytest.mark.timeout(180)
+def test_a_broker_that_is_killed_under_load(
+    breakable_broker: PrivateBroker, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two workers at 500 jobs/s: every job whose put returned is done at least once.
+
+    What is done while there is no connection need not be done again: it is acked when it comes
+    back to the worker that did it.
+    """
+    broker = breakable_broker
+    arguments = (broker.url, namespace, "60", "3")
+    with (
+        Client(broker.url, namespace=namespace, timeout=60) as client,
+        Process(WORKER, *arguments) as one,
+        Process(WORKER, *arguments) as two,
+    ):
+        client.put_many(JobSpec(topic, 1) for topic in ("t", "u", "v"))  # they are settled now
+        assert client.pop("u") is not None  # which the death gives back
+        client.pop("v").finish()  # type: ignore[union-attr]
+        popped = ThreadPoolExecutor(1).submit(client.pop, "v", wait=90)
+        putting = Rated(client, per_second=500)
+        wait_until(lambda: one.count("finished") > 100 and two.count("finished") > 100, seconds=30)
+        broker.nodes[0].kill()
+        broker.start()
+        wait_until(lambda: len(putting.futures) > 500 + putting.at_restart(), seconds=30)
+        confirmed = {job.id for job in putting.stop()}
+        client.put("v")
+        assert popped.result(30) is not None, "the pop waited through it all"
+        assert client.pop("u", wait=10) is not None
+        wait_until(lambda: confirmed <= ended(one, two).keys(), seconds=40)
+        wait_until(lambda: held(broker.url, Topology(namespace)) == 0)
+        began = one.second_words("began") + two.second_words("began")
+    twice = sum(count > 1 for count in began.values())
+    with capsys.disabled():
+        print(f" {len(confirmed)} jobs over a broker's death: {twice} run twice", end=" ")  # noqa: T201
+    assert len(confirmed) > 1_000
+
+
+def ended(*processes: Process) -> Counter[str]:
+    """Which jobs were done, and how often."""
+    return sum((process.second_words("ended") for process in processes), Counter[str]())
+
+
+def held(url: str, topology: Topology) -> int:
+    """How many jobs are left over: a queue that is deleted says so, of unacked ones too."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        queues = topology.ready_queue("t"), topology.buried_queue("t")
+        return sum(
+            channel.queue_declare(name, passive=True).method.message_count for name in queues
+        )
+
+
+class Rated:
+    """A thread that puts so many jobs a second, and notes what was confirmed."""
+
+    def __init__(self, client: Client, per_second: int) -> None:
+        self.futures: list[Future[Job]] = []
+        self._client = client
+        self._pause = 1 / per_second
+        self._restart: int | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._put)
+        self._thread.start()
+
+    def at_restart(self) -> int:
+        """How many were put when this was first asked."""
+        if self._restart is None:
+            self._restart = len(self.futures)
+        return self._restart
+
+    def stop(self) -> list[Job]:
+        """Return what was confirmed."""
+        self._stop.set()
+        self._thread.join(70)
+        return list(self._confirmed())
+
+    def _confirmed(self) -> Iterator[Job]:
+        for future in self.futures:
+            try:
+                yield future.result(70)
+            except OutcomeUnknown:
+                continue
+
+    def _put(self) -> None:
+        due = time.monotonic()
+        while not self._stop.is_set():
+            self.futures.append(self._client.put_nowait("t", 1))
+            due += self._pause
+            self._stop.wait(max(0.0, due - time.monotonic()))
+
+
+SUPERVISOR = """
+import os, signal, sys, time
+from rabbitdelay import Worker
+def run():
+    worker = Worker(sys.argv[1], namespace=sys.argv[2], concurrency=10, settle_seconds=0)
+    @worker.handler("t", backoff=0)
+    def work(job):
+        if job.id == "culprit":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.02)
+        os.write(1, f"ran {job.id}\\n".encode())
+    worker.run(until_empty=True)
+while True:
+    child = os.fork()
+    if child == 0:
+        run()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.waitstatus_to_exitcode(status) == 0:
+        break
+    os.write(1, b"died\\n")
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_job_that_kills_its_process_is_buried_and_no_other(
+    client: Client, broker_url: str, namespace: str, buried: LookerFactory
+) -> None:
+    """By the broker's own count; those around it are not taken down with it."""
+    client.put_many(JobSpec("t", id=f"before-{n}") for n in range(15))
+    client.put("t", id="culprit")
+    client.put_many(JobSpec("t", id=f"after-{n}") for n in range(15))
+    with Process(SUPERVISOR, broker_url, namespace) as process:
+        process.wait_for("ended", seconds=90)
+    (message,) = buried("t").wait_for(1)
+    assert message.message_id == "culprit"
+    assert "died" in read_grave(message.headers).reason
+    ran = process.second_words("ran")
+    names = {f"{where}-{n}" for where in ("before", "after") for n in range(15)}
+    assert set(ran) == names
+    assert process.count("died") == 21
+    assert len(buried("t").messages) == 0
+
+
+# Bad input
+
+
+class Order(BaseModel):
+    order: int
+
+
+def ordering(worker: Worker) -> list[int]:
+    """Handle orders; return where they are noted."""
+    done: list[int] = []
+
+    @worker.handler("t", ttr=60)
+    def work(order: Order) -> None:
+        done.append(order.order)
+
+    return done
+
+
+def test_a_thousand_bad_messages(
+    client: Client,
+    broker_url: str,
+    namespace: str,
+    make_worker: WorkerFactory,
+    buried: LookerFactory,
+) -> None:
+    """Each is buried with its reason. The worker neither dies nor reconnects for any of them."""
+    client.pop("t")
+    draw = random.Random(20260101)
+    bad = [fuzzed(draw, number) for number in range(1_000)]
+    queue = Topology(namespace).ready_queue("t")
+    for start in range(0, 1_000, 20):
+        publish_frames(broker_url, queue, bad[start : start + 20])
+        client.put("t", {"order": start // 20})
+    worker = make_worker()
+    done = ordering(worker)
+    with working(worker):
+        wait_until(lambda: len(done) == 50, seconds=30, what=str(len(done)))
+        graves = buried("t").wait_for(1_000, seconds=30)
+        dispatcher = worker._dispatcher
+        assert dispatcher is not None
+        assert dispatcher._consumer._connector._attempts == 0
+        assert worker.client._publisher is not None
+        assert worker.client._publisher._connector._attempts == 0
+    assert sorted(done) == list(range(50))
+    assert len(graves) == 1_000
+    assert all(read_grave(grave.headers).reason != "unknown" for grave in graves)
+    assert sum(isinstance(grave.headers.get("rd-reason"), str) for grave in graves) == 1_000
+    assert client.pop("t", wait=0.2) is None
+
+
+NUMBERS = ("rd-put", "rd-due", "rd-ttr", "rd-attempt", "rd-max-attempts", "rd-backoff")
+VALUES: tuple[Any, ...] = (
+    *("", "12", "x" * 300, "\udcff\udcfe", True, None, b"\x00\xff", 1.5, 1e300),
+    *(-1, 0, 2**63 - 1, -(2**63), [], [[1], {"a": [None]}], {}, {"a": {"b": 1}}),
+    *(Timestamp(0), Timestamp(2**64 - 1), ScaledInteger(2, -5), ScaledInteger(255, 2**31 - 1)),
+)
+BODIES = (b"", b"{", b"null", b"[" * 5_000, b"\xff\xfe", b'{"order": "x"}', b"NaN", b"0" * 70_000)
+KINDS = ("application/json", "text/plain", "", "\udcff", "application/json; x=\udcff", None)
+NAMES = ("", "id", "\udcff\udcfe", "a\x00b", "i" * 255, "\u2028", None)
+
+
+def fuzzed(draw: random.Random, number: int) -> Message:
+    """A message that is not an order, and lies about itself besides."""
+    headers = {draw.choice(NUMBERS): draw.choice(VALUES) for _ in range(draw.randrange(4))}
+    headers |= {
+        draw.choice(("", "rd-token", "rd-version", "rd-callback", "x")): draw.choice(VALUES)
+    }
+    if number % 3 == 0:
+        headers["x-death"] = foreign_death(draw)
+    if number % 5 == 0:
+        headers |= {"x-delivery-count": draw.choice(VALUES), "CC": draw.choice(([], ["x"]))}
+    return Message(
+        bytes(1024 * 1024) if number % 200 == 0 else draw.choice(BODIES),
+        headers,
+        draw.choice(NAMES),
+        draw.choice(KINDS),
+        draw.choice((None, 0, 2**64 - 1)),
+        draw.choice((None, None, None, "nobody.there", "\udcff")),
+        draw.choice((None, "", "\udcff")),
+        draw.choice((None, "gzip")),
+        draw.choice((None, 0, 255)),
+        draw.choice((None, "\udcff")),
+        draw.choice((None, "x" * 255)),
+    )
+
+
+def foreign_death(draw: random.Random) -> object:
+    entry = {
+        "count": draw.choice((1, 2**40)),
+        "reason": draw.choice(("expired", "rejected", "")),
+        "queue": "elsewhere",
+        "time": Timestamp(draw.choice((0, 1_700_000_000, 2**40))),
+        "exchange": "",
+        "routing-keys": ["a"],
+    }
+    return draw.choice(([entry], [entry, entry], []))
+
+
+SMALL_TYPES = b"".join(
+    pack(">B", len(name)) + name + value
+    for name, value in (
+        (b"b", b"b" + pack(">b", -1)),
+        (b"B", b"B" + pack(">B", 255)),
+        (b"s", b"s" + pack(">h", -1)),
+        (b"u", b"u" + pack(">H", 65_535)),
+        (b"I", b"I" + pack(">i", -1)),
+        (b"i", b"i" + pack(">I", 2**32 - 1)),
+        (b"f", b"f" + pack(">f", 1.5)),
+        (b"t", b"t" + pack(">B", 1)),
+    )
+)
+
+
+def test_headers_of_every_size_and_type(
+    client: Client,
+    broker_url: str,
+    namespace: str,
+    make_worker: WorkerFactory,
+    buried: LookerFactory,
+) -> None:
+    """Small types of AMQP, headers that fill a frame, and nesting that nobody can read."""
+    client.pop("t")
+    nested: Any = {}
+    for _ in range(200):
+        nested = {"a": nested}
+    full = {"filler": "x" * 130_960}
+    queue = Topology(namespace).ready_queue("t")
+    wrong = [
+        Message(b"{", full, "full", "application/json"),
+        Message(b"{", {"rd-attempt": "x"} | full, "no job", "application/json"),
+        Message(b"{", nested, "nested", "application/json"),
+    ]
+    publish_frames(broker_url, queue, wrong)
+    publish_small_types(broker_url, queue)
+    client.put("t", {"order": 1})
+    worker = make_worker()
+    done = ordering(worker)
+    with working(worker):
+        wait_until(lambda: done == [1])
+        graves = buried("t").wait_for(4)
+        assert worker.client._publisher is not None
+        assert worker.client._publisher._connector._attempts == 0
+    assert len(graves) == 4
+    (small,) = [grave for grave in graves if grave.message_id == "small"]
+    assert small.headers["I"] == -1
+    assert small.headers["i"] == 2**32 - 1
+
+
+def publish_small_types(url: str, queue: str) -> None:
+    """Types that our own encoder never writes."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        number = channel.channel_number
+        whole = frames.publish(number, "", queue, Message(b"{", {}, "small"), 131_072)
+        method_size = 7 + int.from_bytes(whole[3:7]) + 1
+        table = pack(">I", len(SMALL_TYPES)) + SMALL_TYPES
+        flags = frames.HEADERS | frames.MESSAGE_ID
+        header = pack(">HHQH", frames.BASIC, 0, 1, flags) + table + b"\x05small"
+        piece = pack(">BHI", frames.HEADER, number, len(header)) + header + frames.END
+        body = pack(">BHI", frames.BODY, number, 1) + b"{" + frames.END
+        connection._impl._adapter_emit_data(whole[:method_size] + piece + body)
+        channel.queue_declare(queue, passive=True)
+
+
+@pytest.fixture
+def reader_url(shared_broker: SharedBroker, namespace: str) -> Iterator[str]:
+    """The URL of a user who may consume, and may publish nothing."""
+    manage(shared_broker, "PUT", f"users/{namespace}", password=namespace, tags="")
+    allowed = {"configure": "", "write": "", "read": ".*"}
+    manage(shared_broker, "PUT", f"permissions/%2F/{namespace}", **allowed)
+    host = shared_broker.url.rpartition("@")[2]
+    yield f"amqp://{namespace}:{namespace}@{host}"
+    manage(shared_broker, "DELETE", f"users/{namespace}")
+
+
+def manage(shared: SharedBroker, method: str, path: str, **fields: str) -> None:
+    management = shared.management
+    credentials = b64encode(f"{management.user}:{management.password}".encode()).decode()
+    request = Request(  # noqa: S310 - always http
+        f"{management.url}api/{path}",
+        method=method,
+        data=json.dumps(fields).encode(),
+        headers={"Authorization": f"Basic {credentials}", "Content-Type": "application/json"},
+    )
+    urlopen(request, timeout=10).close()  # noqa: S310 - always http
+
+
+def test_a_worker_that_may_not_publish(
+    client: Client, reader_url: str, make_worker: WorkerFactory, buried: LookerFactory
+) -> None:
+    """What it gives up is buried by the broker; what it gives back does not spin."""
+    client.put("t", id="bury")
+    client.put("t", id="retry")
+    seen: list[str] = []
+    worker = make_worker(reader_url, declare=False)
+
+    @worker.handler("t", ttr=30)
+    def work(job: Job) -> None:
+        seen.append(job.id)
+        raise Bury("no") if job.id == "bury" else ValueError
+
+    began = time.monotonic()
+    with working(worker):
+        (message,) = buried("t").wait_for(1)
+        wait_until(lambda: seen.count("retry") >= 2)
+    assert message.message_id == "bury"
+    assert read_grave(message.headers).reason == "a consumer rejected it"
+    assert seen.count("bury") == 1
+    assert seen.count("retry") <= 2 + time.monotonic() - began

@@ -1,0 +1,520 @@
+"""Popping jobs, and what their holder may do with them."""
+
+import gc
+import logging
+import os
+import signal
+import threading
+import time
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pika
+import pytest
+from pydantic import BaseModel
+
+from rabbitdelay import (
+    Client,
+    ClientClosed,
+    InvalidJob,
+    JobSpec,
+    LeaseLost,
+    NotAJob,
+    ReservedJob,
+    RetryPolicy,
+    TopologyMissing,
+)
+from rabbitdelay.core.topology import Topology
+from tests.integration.conftest import ClientFactory, LookerFactory
+from tests.support.waiting import wait_until
+from tests.support.working import Process, cut_pops, popper_of, publish
+
+AT_ONCE = RetryPolicy(max_attempts=3, backoff=0)
+
+
+def pop(client: Client, topic: str = "t", wait: float = 10) -> ReservedJob:
+    job = client.pop(topic, wait=wait)
+    assert job is not None
+    return job
+
+
+# What comes
+
+
+def test_a_popped_job_says_what_it_is(client: Client) -> None:
+    put = client.put("t", {"order": 42}, delay=0.1, ttr=30, id="close-42")
+    job = pop(client)
+    assert (job.id, job.body, job.attempt, job.topic) == ("close-42", {"order": 42}, 1, "t")
+    assert job.due == put.due
+    assert job.due <= datetime.now(UTC)
+    assert 0 <= job.lateness < 10
+    assert 20 < job.time_left <= 30
+    assert job.headers["rd-token"] == put.token
+    job.finish()
+    assert job.time_left == 0
+    assert client.pop("t") is None
+
+
+def test_none_comes_until_the_wait_is_over(client: Client) -> None:
+    began = time.monotonic()
+    assert client.pop("t", wait=0.5) is None
+    assert 0.5 <= time.monotonic() - began < 5
+    assert client.pop(["t", "u"], max=5, wait=0.1) == []
+
+
+def test_a_job_put_later_arrives_at_once(client: Client, make_client: ClientFactory) -> None:
+    """The wait is the broker's: it sends the job, and nobody asks again and again."""
+    other = make_client()
+    other.put("t")
+    pop(client).finish()
+    latest = []
+    for _ in range(5):
+        with ThreadPoolExecutor(1) as pool:
+            popped = pool.submit(pop, client)
+            wait_until(lambda: waits(client))
+            other.put("t", delay=0.2)
+            latest.append(popped.result(20).lateness)
+            popped.result().finish()
+    assert sorted(latest)[2] < 0.25
+
+
+def waits(client: Client) -> bool:
+    """Whether a pop is consuming."""
+    requests = list(popper_of(client)._pops) if client._front is not None else []
+    return any(request.slot is not None and request.slot._topics for request in requests)
+
+
+def test_no_topic_starves_another(client: Client, buried: LookerFactory) -> None:
+    """Also several at once: what comes too many is not bounced until the broker buries it."""
+    client.put_many(JobSpec("flood", n) for n in range(400))
+    client.put_many(JobSpec(topic, n) for n in range(6) for topic in ("few", "rare"))
+    taken: list[str] = []
+    for most in [None] * 12 + [2] * 12 + [8] * 12:
+        found = client.pop(["flood", "few", "rare"], max=most or 1)
+        taken += [job.topic for job in found]
+        for job in found:
+            assert job.redeliveries <= 1
+            job.finish()
+    assert (taken.count("few"), taken.count("rare")) == (6, 6)
+    assert taken[:36].count("few") >= 4
+    with pop(client, "flood") as job:
+        assert job.redeliveries == 0
+    assert buried("few").messages + buried("flood").messages == []
+
+
+def test_several_come_at_once(client: Client) -> None:
+    client.put_many(JobSpec("t", n) for n in range(25))
+    client.put("u")
+    first = client.pop("t", max=20)
+    rest = client.pop(["u", "t"], max=20, wait=30)
+    assert sorted(job.body for job in first + rest if job.topic == "t") == list(range(25))
+    assert (len(first), len(rest)) == (20, 6)
+    for job in first + rest:
+        job.finish()
+
+
+def test_several_wait_for_the_first_only(client: Client, make_client: ClientFactory) -> None:
+    other = make_client()
+    began = time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        popped: Future[list[ReservedJob]] = pool.submit(client.pop, ["t", "u"], max=9, wait=30)
+        wait_until(lambda: waits(client))
+        other.put_many(JobSpec("t", n) for n in range(3))
+        found = popped.result(20)
+        found += client.pop("t", max=9) if len(found) < 3 else []
+    assert sorted(job.body for job in found) == [0, 1, 2]
+    assert time.monotonic() - began < 15
+    for job in found:
+        job.finish()
+
+
+def test_many_threads_get_each_job_once(client: Client, make_client: ClientFactory) -> None:
+    clients = [client, make_client()]
+    numbers: list[int] = []
+
+    def take(one: Client) -> None:
+        while (job := one.pop("t", wait=1)) is not None:
+            numbers.append(job.body)
+            job.finish()
+
+    with ThreadPoolExecutor(16) as pool:
+        takers = [pool.submit(take, clients[n % 2]) for n in range(16)]
+        client.put_many(JobSpec("t", n) for n in range(1_000))
+        for taker in takers:
+            taker.result(60)
+    assert sorted(numbers) == list(range(1_000))
+
+
+# What its holder may do
+
+
+def test_release_gives_it_back_with_the_next_attempt(make_client: ClientFactory) -> None:
+    client = make_client(retry=RetryPolicy(backoff=0.2))
+    client.put("t", id="a")
+    began = time.monotonic()
+    pop(client).release()
+    second = pop(client)
+    assert (second.id, second.attempt) == ("a", 2)
+    assert time.monotonic() - began >= 0.1
+    began = time.monotonic()
+    second.release(delay=0.4)
+    third = pop(client)
+    assert (third.attempt, third.redeliveries) == (3, 0)
+    assert time.monotonic() - began >= 0.4
+    assert third.lateness < 5
+    third.finish()
+
+
+def test_touch_restarts_the_ttr(client: Client) -> None:
+    client.put("t", ttr=1)
+    job = pop(client)
+    began = time.monotonic()
+    while time.monotonic() - began < 1.6:
+        job.touch()
+        assert job.time_left > 0.9
+        time.sleep(0.2)
+    job.finish()
+    assert client.pop("t", wait=0.5) is None
+
+
+def test_bury_keeps_it_with_the_reason(client: Client, buried: LookerFactory) -> None:
+    client.put("t", {"x": 1}, id="a")
+    pop(client).bury("nobody wants it")
+    (message,) = buried("t").wait_for(1)
+    assert (message.message_id, message.body) == ("a", b'{"x":1}')
+    assert message.headers["rd-reason"] == "nobody wants it"
+    assert client.pop("t", wait=0.2) is None
+
+
+class Order(BaseModel):
+    order: int
+
+
+def test_a_body_as_a_model(client: Client) -> None:
+    client.put("t", {"order": 42})
+    job = pop(client)
+    assert job.as_model(Order) == Order(order=42)
+    with pytest.raises(NotAJob, match="int"):
+        job.as_model(int)
+    job.finish()
+
+
+def test_a_block_finishes_or_releases(make_client: ClientFactory, buried: LookerFactory) -> None:
+    """What it raises is in the headers of the copy, and at the end of the attempts buried."""
+    client = make_client(retry=AT_ONCE)
+    client.put("t", id="a")
+    for attempt in (1, 2, 3):
+        with suppress(ValueError), pop(client) as job:
+            assert job.attempt == attempt
+            assert job.headers.get("rd-error") == (None if attempt == 1 else "no good")
+            raise ValueError("no good")
+    (message,) = buried("t").wait_for(1)
+    assert message.headers["rd-reason"] == "attempt 3 of 3 failed"
+    assert message.headers["rd-error-type"] == "ValueError"
+    client.put("t", id="b")
+    with pop(client) as job:
+        assert job.id == "b"
+    with pytest.raises(LeaseLost, match="finished before"):
+        job.finish()
+    assert client.pop("t", wait=0.2) is None
+
+
+def test_a_jobs_own_attempts_win(make_client: ClientFactory, buried: LookerFactory) -> None:
+    client = make_client(retry=AT_ONCE)
+    client.put("t", max_attempts=1)
+    pop(client).release()
+    (message,) = buried("t").wait_for(1)
+    assert message.headers["rd-reason"] == "attempt 1 of 1 failed"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"topics": "a b"}, {"topics": []}, {"max": 0}, {"max": True}, {"wait": -1}, {"wait": "1"}],
+)
+def test_wrong_arguments_of_pop(client: Client, wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidJob):
+        client.pop(**{"topics": "t", **wrong})  # type: ignore[call-overload]  # on purpose
+
+
+def test_wrong_arguments_leave_the_job_held(client: Client) -> None:
+    client.put("t")
+    job = pop(client)
+    with pytest.raises(InvalidJob, match="negative"):
+        job.release(delay=-1)
+    with pytest.raises(InvalidJob, match="text"):
+        job.bury(ValueError("x"))  # type: ignore[arg-type]  # on purpose
+    job.finish()
+
+
+# How it is taken away
+
+
+def test_what_is_not_settled_is_given_back_at_the_ttr(make_client: ClientFactory) -> None:
+    """Whether or not its holder ever calls again; whoever asked is told."""
+    client, other = make_client(), make_client(retry=AT_ONCE)
+    client.put("t", ttr=1, id="a")
+    job = pop(client)
+    lost, began = threading.Event(), time.monotonic()
+    job.on_lost(lambda: 1 / 0)  # type: ignore[arg-type]  # it must do no harm
+    job.on_lost(lost.set)
+    again = pop(other)
+    assert (again.id, again.attempt) == ("a", 2)
+    assert time.monotonic() - began >= 1
+    assert again.headers["rd-error-type"] == "Timeout"
+    assert lost.is_set()
+    assert job.time_left == 0
+    with pytest.raises(LeaseLost, match="ttr"):
+        job.finish()
+    again.finish()
+    client.put("t", id="b")
+    pop(client).finish()  # the callback that failed has not ended its thread
+
+
+def test_after_a_reconnect_a_finish_is_refused(client: Client, make_client: ClientFactory) -> None:
+    client.put("t", id="a")
+    job = pop(client)
+    cut_pops(client)
+    again = pop(make_client())
+    assert (again.id, again.attempt) == ("a", 1)
+    with pytest.raises(LeaseLost, match="connection"):
+        job.finish()
+    with pytest.raises(LeaseLost):
+        job.release()
+    again.finish()
+    client.put("t", id="b")
+    assert pop(client).id == "b"
+
+
+def test_a_pop_that_waits_survives_a_cut_connection(client: Client) -> None:
+    client.put("t")
+    pop(client).finish()
+    with ThreadPoolExecutor(1) as pool:
+        popped = pool.submit(pop, client)
+        wait_until(lambda: waits(client))
+        cut_pops(client)
+        client.put("t", id="a")
+        assert popped.result(20).id == "a"
+        popped.result().finish()
+
+
+HOLDER = """
+import sys, time
+from rabbitdelay import Client
+client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+jobs = client.pop("t", max=5, wait=20)
+print("holds", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_process_that_dies_gives_its_jobs_back(
+    client: Client, broker_url: str, namespace: str
+) -> None:
+    client.put_many(JobSpec("t", n, ttr=60) for n in range(5))
+    with Process(HOLDER, broker_url, namespace) as process:
+        process.wait_for("holds")
+    found: list[ReservedJob] = []
+    wait_until(lambda: found.extend(client.pop("t", max=5, wait=5)) or len(found) == 5)  # type: ignore[func-returns-value]
+    assert [job.attempt for job in found] == [1] * 5
+    for job in found:
+        job.finish()
+
+
+LEFT_OPEN = """
+import sys
+from rabbitdelay import Client
+client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+assert len(client.pop("t", max=5, wait=20)) == 5
+"""
+
+
+def test_a_process_that_ends_gives_its_jobs_back(
+    client: Client, broker_url: str, namespace: str
+) -> None:
+    client.put_many(JobSpec("t", n, ttr=60) for n in range(5))
+    began = time.monotonic()
+    with Process(LEFT_OPEN, broker_url, namespace) as process:
+        assert process.wait() == 0
+    assert time.monotonic() - began < 10
+    assert process.errors == []
+    assert [pop(client).attempt for _ in range(5)] == [1] * 5
+
+
+INTERRUPTED = """
+import sys, time
+from rabbitdelay import Client
+client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+client.pop("t")
+print("waits", flush=True)
+try:
+    client.pop(["t", "u"], wait=None)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+time.sleep(60)
+"""
+
+
+def test_control_c_ends_a_pop_that_waits(client: Client, broker_url: str, namespace: str) -> None:
+    """The process lives on, and what is put from then on is not for it."""
+    with Process(INTERRUPTED, broker_url, namespace) as process:
+        process.wait_for("waits")
+        time.sleep(0.5)  # let it get into the pop; too early it is interrupted all the same
+        process.signal(signal.SIGINT)
+        process.wait_for("interrupted")
+        for number in range(5):
+            client.put("t", number)
+            assert pop(client).body == number
+
+
+def test_an_abandoned_pop_takes_nothing(client: Client) -> None:
+    """What had come for it, and what comes later, goes to others."""
+    client.put("t")
+    pop(client).finish()
+    popper = popper_of(client)
+    request = popper.pop(["t"], 2, None)
+    wait_until(lambda: waits(client))
+    client.put("t", id="a", ttr=60)
+    popper.abandon(request)
+    with pytest.raises(ClientClosed):
+        request.future.result(10)
+    job = pop(client)
+    assert (job.id, job.attempt) == ("a", 1)
+    job.finish()
+
+
+def test_close_gives_back_what_is_held_and_ends_pops(
+    client: Client, make_client: ClientFactory
+) -> None:
+    closing = make_client()
+    closing.put_many(JobSpec("t", n, ttr=60) for n in range(3))
+    jobs = closing.pop("t", max=3, wait=5)
+    assert len(jobs) == 3
+    with ThreadPoolExecutor(1) as pool:
+        popped = pool.submit(closing.pop, ["t", "u"], wait=60)
+        wait_until(lambda: waits(closing))
+        began = time.monotonic()
+        closing.close()
+        with pytest.raises(ClientClosed):
+            popped.result(10)
+    assert time.monotonic() - began < 5
+    with pytest.raises(LeaseLost):
+        jobs[0].finish()
+    with pytest.raises(ClientClosed):
+        closing.pop("t")
+    again = [pop(client) for _ in range(3)]
+    assert [(job.attempt, job.redeliveries <= 2) for job in again] == [(1, True)] * 3
+
+
+# The queues, and the process
+
+
+def test_a_topic_that_was_never_declared(make_client: ClientFactory, client: Client) -> None:
+    client.put("there")
+    locked_down = make_client(declare=False)
+    with pytest.raises(TopologyMissing, match="nowhere"):
+        locked_down.pop("nowhere")
+    assert locked_down.pop("there") is not None
+
+
+def test_queues_that_vanish_while_a_pop_waits(
+    client: Client, broker_url: str, namespace: str
+) -> None:
+    """They are made again, and the pop goes on, with nothing left behind that takes jobs."""
+    topology = Topology(namespace)
+    with ThreadPoolExecutor(1) as pool:
+        popped = pool.submit(client.pop, ["t", "u", "v"], wait=30)
+        wait_until(lambda: waits(client))
+        with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+            channel = connection.channel()
+            for topic in ("t", "u"):  # without waiting: both are gone before the pop hears of one
+                channel._impl.queue_delete(topology.ready_queue(topic))
+            channel.queue_declare(topology.ready_queue("v"), passive=True)
+        # What is put before the queue is made again is parked as unrouted.
+        wait_until(lambda: client.put("u", id="a").id == "a" and popped.done(), seconds=20)
+        job = popped.result(30)
+        assert job is not None
+        assert job.id == "a"
+        job.finish()
+    client.put("t", id="b")
+    client.put("v", id="c")
+    found = [pop(client, "t"), pop(client, "v")]
+    assert [(job.id, job.redeliveries) for job in found] == [("b", 0), ("c", 0)]
+
+
+def test_plain_messages_are_jobs_and_others_are_buried(
+    client: Client, broker_url: str, namespace: str, buried: LookerFactory
+) -> None:
+    assert client.pop("t") is None
+    wrong = pika.BasicProperties(headers={"rd-attempt": "one"}, message_id="wrong")
+    messages = [(b"w", wrong), (b"plain", None)]
+    publish(broker_url, Topology(namespace).ready_queue("t"), *messages)
+    job = pop(client)
+    assert (job.body, job.attempt, job.ttr.total_seconds()) == (b"plain", 1, 60)
+    job.release(delay=0)
+    again = pop(client)
+    assert (again.id, again.attempt, again.body) == (job.id, 2, b"plain")
+    again.finish()
+    (message,) = buried("t").wait_for(1)
+    assert message.message_id == "wrong"
+    assert "rd-attempt" in message.headers["rd-reason"]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12: fork, threads
+def test_parent_and_forked_child_both_pop(client: Client) -> None:
+    """The child has a connection of its own, and the parent's jobs are not the child's."""
+    client.put_many(JobSpec("t", n) for n in range(3))
+    held = pop(client)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with pytest.raises(LeaseLost):
+                held.finish()
+            pop(client).finish()
+            client.close()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    held.finish()
+    pop(client).finish()
+    assert client.pop("t", wait=0.2) is None
+
+
+def test_a_client_that_is_dropped_is_collected(
+    broker_url: str, namespace: str, client: Client
+) -> None:
+    """And its jobs go back, and its threads end."""
+    dropped = Client(broker_url, namespace=namespace, settle_seconds=0)
+    dropped.put("t", ttr=60)
+    job = pop(dropped)
+    thread = popper_of(dropped).consumer._connector._thread
+    gone = weakref.ref(dropped)
+    gc.disable()
+    try:
+        del dropped
+        assert gone() is None, "a cycle keeps it"
+    finally:
+        gc.enable()
+    wait_until(lambda: not thread.is_alive())
+    assert pop(client).id == job.id
+
+
+def test_nothing_is_left_behind(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """A thousand pops later: as many channels as were used at once, no lease, no deadline."""
+    caplog.set_level(logging.WARNING, "rabbitdelay")
+    client.put_many(JobSpec("t", n, ttr=1) for n in range(500))
+    for _ in range(250):
+        for job in client.pop(["t", "u"], max=2):
+            job.finish()
+        client.pop("u")
+    popper = popper_of(client)
+    consumer = popper.consumer
+    assert len(consumer.holding.leases) == 0
+    assert len(consumer._listeners) <= 2
+    assert not popper._pops
+    assert len(consumer._connector.loop._timer._timeout_heap or ()) < 1_500
+    assert [record for record in caplog.records if record.name == "rabbitdelay"] == []

@@ -1,0 +1,510 @@
+"""Workers: handlers, what becomes of their jobs, and how a worker stops."""
+
+import asyncio
+import logging
+import signal
+import threading
+import time
+from collections import Counter
+
+import pika
+import pytest
+from pydantic import BaseModel
+
+from rabbitdelay import (
+    Bury,
+    Client,
+    InvalidConfiguration,
+    Job,
+    JobSpec,
+    LeaseLost,
+    ReservedJob,
+    Retry,
+    TopologyMissing,
+    Worker,
+)
+from rabbitdelay.core.topology import Topology
+from tests.integration.conftest import LookerFactory, WorkerFactory
+from tests.support.waiting import wait_until
+from tests.support.working import Process, cut_worker, publish, working
+
+
+class Order(BaseModel):
+    order: int
+
+
+def test_a_handler_gets_the_model_and_the_job(
+    client: Client, make_worker: WorkerFactory, buried: LookerFactory
+) -> None:
+    """A body that is not right is buried at once, with what is wrong with it."""
+    worker, seen = make_worker(), []
+
+    @worker.handler("t", ttr=30)
+    def close(order: Order, job: Job) -> None:
+        seen.append((order.order, job.id, job.attempt, job.ttr.total_seconds()))
+
+    client.put("t", {"order": 42}, id="right")
+    client.put("t", {"order": "x"}, id="wrong")
+    client.put("t", b"{", content_type="application/json", id="broken")
+    with working(worker):
+        graves = buried("t").wait_for(2)
+        wait_until(lambda: seen)
+    assert seen == [(42, "right", 1, 30.0)]
+    reasons = {message.message_id: message.headers["rd-reason"] for message in graves}
+    assert "order" in reasons["wrong"]
+    assert "JSON" in reasons["broken"]
+    assert all(message.headers["rd-attempt"] == 1 for message in graves)
+
+
+def test_what_a_handler_raises(
+    client: Client, make_worker: WorkerFactory, buried: LookerFactory
+) -> None:
+    """Retry, Bury, anything else: its text is in the headers, bounded, up to the last attempt."""
+    worker, seen = make_worker(), []
+    errors: dict[str, BaseException] = {
+        "retry": Retry("later", delay=0.3),
+        "bury": Bury("never"),
+        "error": ValueError("x" * 5_000),
+        "exit": SystemExit(3),
+        "once": ValueError("its own max_attempts"),
+        "slow": ValueError("its own backoff"),
+    }
+
+    @worker.handler("t", max_attempts=3, backoff=0)
+    def fail(job: ReservedJob) -> None:
+        seen.append((job.id, job.attempt, time.monotonic(), job.headers.get("rd-error-type")))
+        raise errors[job.id]
+
+    for name in errors:
+        if name == "slow":
+            client.put_many([JobSpec("t", id="slow", backoff=1, max_attempts=2)])
+        else:
+            client.put("t", id=name, max_attempts=1 if name == "once" else None)
+    with working(worker):
+        graves = buried("t").wait_for(len(errors))
+    attempts = Counter(name for name, *_ in seen)
+    assert attempts == {"retry": 3, "bury": 1, "error": 3, "exit": 3, "once": 1, "slow": 2}
+    times = {(name, attempt): at for name, attempt, at, _ in seen}
+    assert times["retry", 2] - times["retry", 1] >= 0.3
+    assert times["slow", 2] - times["slow", 1] >= 0.5
+    assert {kind for name, attempt, _, kind in seen if name == "error" and attempt > 1} == {
+        "ValueError"
+    }
+    headers = {message.message_id: message.headers for message in graves}
+    assert headers["bury"]["rd-reason"] == "never"
+    assert headers["error"]["rd-reason"] == "attempt 3 of 3 failed"
+    assert len(headers["error"]["rd-error"]) <= 1_000
+    assert headers["exit"]["rd-error-type"] == "SystemExit"
+    assert headers["once"]["rd-reason"] == "attempt 1 of 1 failed"
+    assert all("x-death" not in one for one in headers.values())
+
+
+def test_a_handler_that_hangs(
+    client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its job runs again elsewhere, its thread is replaced, and its late end is refused."""
+    worker, seen, release = make_worker(concurrency=1), [], threading.Event()
+
+    @worker.handler("t", ttr=1, backoff=0, backoff_max=0)
+    def hang(job: ReservedJob) -> None:
+        seen.append((job.id, job.attempt))
+        if job.id == "hangs" and job.attempt == 1:
+            release.wait(30)
+            with pytest.raises(LeaseLost):
+                job.touch()
+            assert job.time_left == 0
+
+    client.put("t", id="hangs")
+    with working(worker):
+        wait_until(lambda: ("hangs", 2) in seen)
+        assert worker.stats().lost_threads == 1
+        client.put("t", id="another")
+        wait_until(lambda: worker.stats().counts.finished == 2)
+        release.set()
+        wait_until(lambda: worker.stats().lost_threads == 0)
+        counts = worker.stats().counts
+        assert (counts.timed_out, counts.refused_late, worker.stats().running) == (1, 1, 0)
+    assert seen == [("hangs", 1), ("hangs", 2), ("another", 1)]
+    records = [record for record in caplog.records if "too late" in record.message]
+    assert [(record.job_id, record.topic, record.attempt) for record in records] == [  # type: ignore[attr-defined]
+        ("hangs", "t", 1)
+    ]
+
+
+def test_touch_and_auto_touch(client: Client, make_worker: WorkerFactory) -> None:
+    """Also over a lost connection: the job comes back to the handler that is still at it."""
+    worker, seen = make_worker(), []
+
+    @worker.handler("touch", ttr=1)
+    def touch(job: ReservedJob) -> None:
+        for _ in range(8):
+            assert 0 < job.time_left <= 1
+            job.touch()
+            time.sleep(0.2)
+        seen.append(("touch", job.attempt))
+
+    @worker.handler("auto", ttr=1, auto_touch=True)
+    def auto(job: Job) -> None:
+        time.sleep(4)
+        seen.append(("auto", job.attempt))
+
+    client.put("touch")
+    client.put("auto")
+    with working(worker):
+        wait_until(lambda: worker.stats().counts.finished == 1)
+        for _ in range(4):
+            cut_worker(worker)
+            time.sleep(0.23)  # in other phases of its touches
+        wait_until(lambda: ("auto", 1) in seen)
+        wait_until(lambda: len(worker._dispatcher.holding.leases) == 0)  # type: ignore[union-attr]
+        assert client.pop("auto", wait=0.3) is None
+    assert seen == [("touch", 1), ("auto", 1)]
+
+
+def test_a_running_job_is_not_run_twice_after_a_cut(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """Neither one that is still at work, nor one that ended while there was no connection."""
+    worker, seen = make_worker(concurrency=20), []
+    cut, go_on = threading.Event(), threading.Event()
+
+    @worker.handler("t", ttr=20)
+    def work(job: Job) -> None:
+        seen.append(job.id)
+        (cut if job.body % 2 else go_on).wait(20)
+
+    client.put_many(JobSpec("t", n, id=str(n)) for n in range(10))
+    with working(worker):
+        wait_until(lambda: len(seen) == 10)
+        cut_worker(worker)
+        cut.set()
+        client.put("t", 1, id="after")
+        wait_until(lambda: "after" in seen)
+        go_on.set()
+        wait_until(lambda: worker.stats().running == 0)
+        wait_until(lambda: len(worker._dispatcher.holding.leases) == 0)  # type: ignore[union-attr]
+    assert set(Counter(seen).values()) == {1}
+    assert client.pop("t", wait=0.5) is None
+
+
+def test_a_job_that_was_lost_gives_up_its_slot_at_the_ttr(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """Somebody else has it, and its handler hangs: the worker goes on."""
+    worker, release = make_worker(concurrency=1), threading.Event()
+    seen: list[str] = []
+
+    @worker.handler("t", ttr=1)
+    def hang(job: Job) -> None:
+        seen.append(job.id)
+        if job.id == "hangs":
+            release.wait(30)
+
+    client.put("t", id="hangs")
+    with working(worker):
+        wait_until(lambda: "hangs" in seen)
+        cut_worker(worker)
+        other = client.pop("t", wait=5)
+        if other is not None:  # else it came back to the worker, which is as well
+            other.finish()
+        client.put("t", id="next")
+        wait_until(lambda: "next" in seen, seconds=8)
+        release.set()
+
+
+def test_no_topic_starves_another(client: Client, make_worker: WorkerFactory) -> None:
+    """A flood of slow jobs of one topic, and the others' are prompt all the same."""
+    worker, late, most = make_worker(concurrency=4), [], Counter[str]()
+    running = Counter[str]()
+
+    @worker.handler("slow")
+    def slow() -> None:
+        running["slow"] += 1
+        most["slow"] = max(most["slow"], running["slow"])
+        time.sleep(0.3)
+        running["slow"] -= 1
+
+    @worker.handler("narrow", concurrency=1)
+    def narrow() -> None:
+        running["narrow"] += 1
+        most["narrow"] = max(most["narrow"], running["narrow"])
+        time.sleep(0.05)
+        running["narrow"] -= 1
+
+    @worker.handler("quick")
+    def quick(job: Job) -> None:
+        late.append(time.time() - job.due_ms / 1000)
+
+    client.put_many(JobSpec("slow", n) for n in range(60))
+    client.put_many(JobSpec("narrow", n) for n in range(10))
+    with working(worker):
+        wait_until(lambda: most["slow"])
+        for _ in range(10):
+            client.put("quick", delay=0.05)
+        wait_until(lambda: len(late) == 10)
+    assert sorted(late)[8] < 0.25
+    assert most["narrow"] == 1
+    assert most["slow"] >= 2
+
+
+def test_hooks_and_log_records(
+    client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rabbitdelay.worker")
+    worker = make_worker()
+    seen: list[tuple[str, ...]] = []
+
+    @worker.handler("t", backoff=0)
+    def work(job: Job) -> str:
+        seen.append(("handler", job.id))
+        if job.id == "fails" and job.attempt == 1:
+            raise ValueError("oh")
+        return "done"
+
+    worker.before(lambda job: seen.append(("before", job.id)))
+    worker.on_error(lambda job, error: seen.append(("error", job.id, str(error))))
+    worker.after(lambda job, value: seen.append(("after", job.id, value)))
+    worker.after(lambda _job, _value: exit(1))  # noqa: PLR1722 - it must do no harm
+    client.put("t", id="fails")
+    with working(worker):
+        wait_until(lambda: worker.stats().counts.finished == 1)
+    first = [("before", "fails"), ("handler", "fails"), ("error", "fails", "oh")]
+    assert seen == [*first, *first[:2], ("after", "fails", "done")]
+    failed, finished = [
+        next(record for record in caplog.records if record.message.startswith(text))
+        for text in ("failed", "finished")
+    ]
+    assert (failed.job_id, failed.topic, failed.attempt) == ("fails", "t", 1)  # type: ignore[attr-defined]
+    assert (failed.error, failed.error_type) == ("oh", "ValueError")  # type: ignore[attr-defined]
+    assert (finished.attempt, finished.lateness_ms >= 0) == (2, True)  # type: ignore[attr-defined]
+
+
+def test_async_handlers(client: Client, make_worker: WorkerFactory) -> None:
+    """Many at once on one loop; one that is too late is cancelled."""
+    worker, seen = make_worker(concurrency=30), []
+
+    @worker.handler("t", ttr=1, backoff=0, backoff_max=0)
+    async def work(body: object, job: Job) -> None:
+        try:
+            await asyncio.sleep(20 if body == "hangs" and job.attempt == 1 else 0.2)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+        seen.append(job.id)
+
+    client.put_many(JobSpec("t", "x") for _ in range(30))
+    client.put("t", "hangs", id="hangs")
+    with working(worker):
+        wait_until(lambda: "hangs" in seen)
+        wait_until(lambda: worker.stats().counts.finished == 31)
+        assert "cancelled" in seen
+        wait_until(lambda: worker.stats().lost_threads == 0)
+
+
+def test_a_plain_message_is_a_job(
+    client: Client, make_worker: WorkerFactory, broker_url: str, namespace: str
+) -> None:
+    worker, seen = make_worker(), []
+
+    @worker.handler("t", ttr=7, backoff=0)
+    def work(body: bytes, job: Job) -> None:
+        seen.append((body, job.attempt, job.ttr.total_seconds()))
+        if job.attempt == 1:
+            raise ValueError
+
+    client.pop("t")
+    publish(broker_url, Topology(namespace).ready_queue("t"), (b"plain", None))
+    with working(worker):
+        wait_until(lambda: len(seen) == 2)
+    assert seen == [(b"plain", 1, 7.0), (b"plain", 2, 7.0)]
+
+
+# How it ends
+
+
+def test_a_graceful_stop(client: Client, make_worker: WorkerFactory) -> None:
+    """What runs may finish within the grace; the rest, and what was not begun, goes back."""
+    worker, begun, done = make_worker(concurrency=2, prefetch=6, grace=1.0), [], []
+    release = threading.Event()
+
+    @worker.handler("t", ttr=30)
+    def work(job: Job) -> None:
+        begun.append(job.id)
+        release.wait(0.3 if len(begun) == 1 else 20)
+        done.append(job.id)
+
+    client.put_many(JobSpec("t", n, id=str(n)) for n in range(8))
+    with working(worker):
+        wait_until(lambda: len(begun) == 2)
+        began = time.monotonic()
+    assert time.monotonic() - began < 6
+    assert (len(begun), len(done)) == (2, 1)
+    found = client.pop("t", max=20, wait=5)
+    wait_until(lambda: found.extend(client.pop("t", max=20)) or len(found) >= 7)  # type: ignore[func-returns-value]
+    assert {job.id for job in found} == {str(n) for n in range(8)} - set(done)
+    assert {job.attempt for job in found} == {1}
+    release.set()
+
+
+SIGNALLED = """
+import sys, time
+from rabbitdelay import Worker
+worker = Worker(sys.argv[1], namespace=sys.argv[2], settle_seconds=0, grace=30)
+@worker.handler("t")
+def work(job):
+    print("began", job.id, flush=True)
+    time.sleep(float(job.body))
+    print("done", job.id, flush=True)
+worker.run()
+print("ended", flush=True)
+"""
+
+
+def test_signals(client: Client, broker_url: str, namespace: str) -> None:
+    """The first lets handlers finish; the second ends it at once, and gives back what runs."""
+    client.put("t", 1.5, id="short")
+    with Process(SIGNALLED, broker_url, namespace) as process:
+        process.wait_for("began short")
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+    assert process.lines == ["began short", "done short", "ended"]
+    client.put("t", 60, id="long")
+    with Process(SIGNALLED, broker_url, namespace) as process:
+        process.wait_for("began long")
+        process.signal(signal.SIGTERM)
+        time.sleep(0.5)  # two signals at once are one
+        process.signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert process.wait() == 0
+    assert time.monotonic() - began < 8
+    assert process.lines == ["began long", "ended"]
+    job = client.pop("t", wait=5)
+    assert job is not None
+    assert (job.id, job.attempt) == ("long", 1)
+
+
+def test_max_jobs_and_until_empty(client: Client, make_worker: WorkerFactory) -> None:
+    done: list[str] = []
+
+    def make() -> Worker:
+        worker = make_worker(concurrency=3)
+
+        @worker.handler("t", backoff=0)
+        def work(job: Job) -> None:
+            if job.id == "7" and job.attempt < 3:
+                raise ValueError
+            done.append(job.id)
+
+        worker.handler("u")(lambda job: done.append(job.id))
+        return worker
+
+    client.put_many(JobSpec("t", id=str(n)) for n in range(20))
+    make().run(max_jobs=5)
+    assert 3 <= len(done) <= 5
+    client.put("u", id="u")
+    make().run(until_empty=True)
+    assert sorted(done) == sorted([*(str(n) for n in range(20)), "u"])
+
+
+# Its queues
+
+
+def test_a_worker_that_may_not_declare(client: Client, make_worker: WorkerFactory) -> None:
+    """It fails on the topic that is missing, whatever the others do."""
+    client.put("there")
+    worker = make_worker(declare=False)
+    worker.handler("there")(lambda _: None)
+    worker.handler("missing")(lambda _: None)
+    with pytest.raises(TopologyMissing, match="missing"):
+        worker.run()
+    fine = make_worker(declare=False)
+    fine.handler("there")(lambda _: None)
+    fine.run(until_empty=True)
+
+
+def test_a_ready_queue_that_vanishes(
+    client: Client, make_worker: WorkerFactory, broker_url: str, namespace: str
+) -> None:
+    """It is made again, consumed once, and what ran there does not hold up the rest."""
+    worker, seen = make_worker(concurrency=2), []
+
+    @worker.handler("t", ttr=30)
+    def work(job: Job) -> None:
+        seen.append(job.id)
+        time.sleep(0.5 if job.id == "runs" else 0)
+
+    client.put("t", id="runs")
+    with working(worker):
+        wait_until(lambda: seen == ["runs"])
+        with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+            connection.channel().queue_delete(Topology(namespace).ready_queue("t"))
+        cut_worker(worker)  # so that it is subscribed by the reconnect, and again by the timer
+        wait_until(lambda: client.put("t", id="again").id in seen, seconds=15)
+        wait_until(lambda: worker.stats().running == 0)
+        with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+            method = connection.channel().queue_declare(
+                Topology(namespace).ready_queue("t"), passive=True
+            )
+        assert method.method.consumer_count == 1
+
+
+def test_a_suspect_that_was_lost_leaves_nothing_behind(
+    client: Client, make_worker: WorkerFactory, broker_url: str, namespace: str
+) -> None:
+    """It waits until it can run alone; the connection is lost meanwhile; the worker goes on."""
+    worker, seen, release = make_worker(concurrency=2), [], threading.Event()
+
+    @worker.handler("t", ttr=30)
+    def work(body: bytes) -> None:
+        seen.append(body)
+        if body == b"blocks":
+            release.wait(20)
+
+    client.pop("t")
+    queue = Topology(namespace).ready_queue("t")
+    suspect = pika.BasicProperties(headers={"x-delivery-count": 5}, message_id="suspect")
+    publish(broker_url, queue, (b"blocks", None))
+    with working(worker):
+        wait_until(lambda: seen == [b"blocks"])
+        publish(broker_url, queue, (b"suspect", suspect))
+        dispatcher = worker._dispatcher
+        assert dispatcher is not None
+        wait_until(lambda: dispatcher._suspects)
+        with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+            channel = connection.channel()
+            channel.basic_consume(queue, lambda *_: None, auto_ack=True)
+            cut_worker(worker)
+            wait_until(lambda: not dispatcher._suspects)
+            release.set()
+            connection.sleep(1.2)  # beyond a suspect's patience
+        publish(broker_url, queue, (b"next", None))
+        wait_until(lambda: b"next" in seen)
+        assert dispatcher._consumer._connector._attempts == 1
+
+
+def test_nothing_is_left_behind(client: Client, make_worker: WorkerFactory) -> None:
+    """No thread, no event loop, no connection; also of handlers that were cut off."""
+    before = set(threading.enumerate())
+    worker, release = make_worker(concurrency=4), threading.Event()
+
+    @worker.handler("t", ttr=1, max_attempts=1)
+    def work(body: int) -> None:
+        release.wait(10 if body == 0 else 0)
+
+    @worker.handler("u", ttr=1, max_attempts=1)
+    async def wait(body: int) -> None:
+        await asyncio.sleep(10 if body == 0 else 0)
+
+    client.put_many(JobSpec(topic, n) for n in range(50) for topic in ("t", "u"))
+    client.pop("nothing")
+    before |= set(threading.enumerate())
+    worker.run(until_empty=True)
+    counts = worker.stats().counts
+    assert (counts.finished, counts.timed_out, counts.buried) == (98, 2, 2)
+    release.set()
+    wait_until(lambda: not set(threading.enumerate()) - before)
+
+
+def test_a_worker_without_handlers(make_worker: WorkerFactory) -> None:
+    with pytest.raises(InvalidConfiguration, match="no handler"):
+        make_worker().run()

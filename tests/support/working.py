@@ -1,0 +1,233 @@
+"""Workers at work: in a thread of the test, or in a process that it may kill."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pika
+from pika.channel import Channel
+
+from rabbitdelay import Client, RetryPolicy, Worker
+from rabbitdelay.core import frames
+from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.lease import Lease
+from rabbitdelay.errors import ConnectionFailed
+from rabbitdelay.sync.connection import Connector
+from rabbitdelay.sync.popping import Popper
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def working(worker: Worker, **options: Any) -> Iterator[Worker]:  # noqa: ANN401 - passed on
+    """Run a worker in a thread inside the block; what its `run` raises is raised at the end."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            worker.run(**options)
+        except BaseException as error:  # noqa: BLE001 - raised by the block
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        wait_until(lambda: worker._dispatcher is not None or errors)
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(40)
+        assert not thread.is_alive(), "the worker does not stop"
+    if errors:
+        raise errors[0]
+
+
+class Process:
+    """A Python script in a process of its own. What it prints is kept, line by line."""
+
+    def __init__(self, script: str, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", script, *arguments],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self.errors: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read, args=pair, daemon=True)
+            for pair in (
+                (self._process.stdout, self.lines),
+                (self._process.stderr, self.errors),
+            )
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._process.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGKILL)
+        self.wait()
+
+    def wait_for(self, line: str, *, count: int = 1, seconds: float = 20.0) -> None:
+        """Wait until it has printed so many lines that begin like this."""
+        wait_until(
+            lambda: self.count(line) >= count or self._process.poll() is not None,
+            seconds=seconds,
+            what=f"{line!r}: {self.lines[-5:]} {self.errors[-5:]}",
+        )
+        assert self.count(line) >= count, (line, self.lines[-5:], self.errors)
+
+    def count(self, line: str) -> int:
+        """How many lines begin like this."""
+        return sum(one.startswith(line) for one in list(self.lines))
+
+    def second_words(self, first: str) -> Counter[str]:
+        """What stands behind a first word, and how often."""
+        pairs = [one.split() for one in list(self.lines)]
+        return Counter(words[1] for words in pairs if words[0] == first)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float = 20.0) -> int:
+        """Wait for its end; return its exit code."""
+        code = self._process.wait(seconds)
+        for reader in self._readers:
+            reader.join(10)
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        return code
+
+    @staticmethod
+    def _read(pipe: Any, into: list[str]) -> None:  # noqa: ANN401 - a text stream
+        into.extend(iter_lines(pipe))
+
+
+def iter_lines(pipe: Any) -> Iterator[str]:  # noqa: ANN401 - a text stream
+    """The lines of a pipe, as they come."""
+    for line in pipe:
+        yield line.rstrip("\n")
+
+
+def cut(connector: Connector) -> bool:
+    """Shut the socket of a connection, if it has one."""
+    transport = getattr(connector.connection, "_transport", None)
+    sock = getattr(transport, "_sock", None)
+    if sock is None:
+        return False
+    sock.shutdown(socket.SHUT_RDWR)
+    return True
+
+
+def cut_pops(client: Client) -> None:
+    """Cut the connection on which a client holds the jobs that it popped."""
+    wait_until(partial(cut, popper_of(client).consumer._connector))
+
+
+def popper_of(client: Client) -> Popper:
+    """What pops for a client that has popped before."""
+    assert client._front is not None
+    return client._front.popper
+
+
+def cut_worker(worker: Worker) -> None:
+    """Cut the connection on which a worker holds its jobs."""
+    dispatcher = worker._dispatcher
+    assert dispatcher is not None
+    wait_until(partial(cut, dispatcher._consumer._connector))
+
+
+def publish(url: str, queue: str, *messages: tuple[bytes, pika.BasicProperties | None]) -> None:
+    """Publish straight into a queue, as any AMQP client can."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for body, properties in messages:
+            channel.basic_publish("", queue, body, properties, mandatory=True)
+
+
+def publish_frames(url: str, queue: str, messages: Iterable[Message]) -> None:
+    """The same, with headers and text that pika would not write."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        for message in messages:
+            data = frames.publish(channel.channel_number, "", queue, message, 131_072)
+            connection._impl._adapter_emit_data(data)
+        channel.queue_declare(queue, passive=True)  # by then the broker has read them all
+
+
+class Looker:
+    """Takes everything out of a queue, whatever is in it: headers that pika cannot read too."""
+
+    def __init__(self, client: Client, queue: str) -> None:
+        self._queue = queue
+        self.messages: list[Message] = []
+        self._consumer = client.new_consumer(lambda _: RetryPolicy())
+
+    def __enter__(self) -> Self:
+        self._consumer.start(self, 10)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._consumer.close(1)
+
+    def wait_for(self, count: int, *, seconds: float = 15.0) -> list[Message]:
+        """Wait until so many have come, and return them."""
+        what = f"{self._queue}: {count}"
+        wait_until(lambda: len(self.messages) >= count, seconds=seconds, what=what)
+        return list(self.messages)
+
+    def connected(self) -> None:
+        """Consume the queue, without acks: what is looked at stays."""
+        self._consumer.open_channel(self._opened, self._take)
+
+    def _opened(self, channel: Channel) -> None:
+        channel.basic_consume(self._queue, lambda *_: None, auto_ack=True)
+
+    def _take(self, found: Delivery | GetEmpty) -> None:
+        assert isinstance(found, Delivery)
+        self.messages.append(found.message)
+
+    def disconnected(self, error: ConnectionFailed, lost: Sequence[Lease]) -> None:
+        """It is opened again."""
+
+    def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
+        """Nothing more will come."""
+
+    def expired(self, leases: Sequence[Lease]) -> None:
+        """Nothing is held."""
+
+    def read(self) -> None:
+        """Nothing more to do."""
+
+    def closed(self) -> None:
+        """Nothing will come any more."""
