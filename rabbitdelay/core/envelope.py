@@ -53,9 +53,9 @@ class _Headers(BaseModel):
     due_ms: int | None = Field(None, alias="rd-due", ge=0, lt=1 << 48)
     ttr_ms: int | None = Field(None, alias="rd-ttr", ge=intake.MIN_TTR_MS, le=intake.MAX_TTR_MS)
     attempt: int = Field(1, alias="rd-attempt", ge=1)
-    max_attempts: int | None = Field(None, alias="rd-max-attempts", ge=1)
+    max_attempts: int | None = Field(None, alias="rd-max-attempts", ge=1, le=intake.MAX_ATTEMPTS)
     token: str = Field("", alias="rd-token", max_length=64)
-    callback: str | None = Field(None, alias="rd-callback")
+    callback: str | None = Field(None, alias="rd-callback", max_length=intake.MAX_CALLBACK_BYTES)
     backoff_ms: int | None = Field(None, alias="rd-backoff", ge=0, le=intake.MAX_BACKOFF_MS)
     backoff_max_ms: int | None = Field(None, alias="rd-backoff-max", ge=0, le=intake.MAX_BACKOFF_MS)
 

@@ -15,7 +15,6 @@ import heapq
 import math
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
 
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.life import NEXT, Event, State
@@ -26,6 +25,8 @@ _SPARE_DEADLINES = 1_000
 """So many deadlines of jobs that are settled may be kept: less work than to find them each time."""
 
 Identity = tuple[str, str, str, int]
+Key = tuple[int, int]
+"""The channel and the tag of a message that is held."""
 
 
 class Do(Enum):
@@ -92,8 +93,8 @@ class Leases:
 
     def __init__(self) -> None:
         self._held: dict[tuple[int, int], Lease] = {}
-        self._deadlines: list[tuple[float, int, Lease]] = []
-        self._order = count()
+        # By channel and tag: a job that was settled is not kept here until its deadline.
+        self._deadlines: list[tuple[float, Key]] = []
 
     def __len__(self) -> int:
         return len(self._held)
@@ -135,8 +136,8 @@ class Leases:
         """Begin to give back what has reached its deadline; a copy of each is to be published."""
         expired: list[Lease] = []
         while self._deadlines and self._deadlines[0][0] <= now:
-            deadline, _, lease = heapq.heappop(self._deadlines)
-            if deadline == lease.deadline and not lease.is_over:
+            lease = self._due(heapq.heappop(self._deadlines))
+            if lease is not None:
                 lease.leaving = Event.TIMEOUT
                 expired.append(lease)
         return expired
@@ -144,9 +145,8 @@ class Leases:
     def next_expiry(self) -> float | None:
         """When to call `expire` next."""
         while self._deadlines:
-            deadline, _, lease = self._deadlines[0]
-            if deadline == lease.deadline and not lease.is_over:
-                return deadline
+            if self._due(self._deadlines[0]) is not None:
+                return self._deadlines[0][0]
             heapq.heappop(self._deadlines)
         return None
 
@@ -216,19 +216,18 @@ class Leases:
         lease.deadline = deadline
         if len(self._deadlines) > 2 * len(self._held) + _SPARE_DEADLINES:
             self._forget_old_deadlines()
-        heapq.heappush(self._deadlines, (deadline, next(self._order), lease))
+        heapq.heappush(self._deadlines, (deadline, (lease.channel, lease.tag)))
 
     def _forget_old_deadlines(self) -> None:
-        """Let go of jobs that were settled long before their deadlines."""
-        self._deadlines = [
-            entry
-            for entry in self._deadlines
-            if entry[0] == entry[2].deadline and self._has(entry[2])
-        ]
+        """Let go of the deadlines of jobs that were settled long before them."""
+        self._deadlines = [entry for entry in self._deadlines if self._due(entry) is not None]
         heapq.heapify(self._deadlines)
 
-    def _has(self, lease: Lease) -> bool:
-        return self._held.get((lease.channel, lease.tag)) is lease and not lease.is_over
+    def _due(self, entry: tuple[float, Key]) -> Lease | None:
+        """The lease that a deadline is of, if it is held and has not got another since."""
+        deadline, key = entry
+        lease = self._held.get(key)
+        return lease if lease and lease.deadline == deadline and not lease.is_over else None
 
 
 _WHY = {

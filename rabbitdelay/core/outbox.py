@@ -31,6 +31,8 @@ class Target:
     routing_key: str
     part: Part | None = None
     """The queue that must be there for it; None when that is somebody else's."""
+    settles: bool = True
+    """Whether a confirm from a queue that was made just now does not count yet."""
 
 
 @dataclass(slots=True)
@@ -51,6 +53,8 @@ class Pending:
     """Its place among many that were put together."""
     target: Target | None = None
     """None when it goes down the ladder."""
+    exchange: str = ""
+    """Where it was sent, once it was."""
     sent: bool = False
     """Whether it ever left this process: then it may have arrived."""
     safe_at: float = 0.0

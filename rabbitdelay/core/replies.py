@@ -33,6 +33,8 @@ _CHANNEL: dict[int, tuple[type[errors.TopologyError], str]] = {
         "the namespace was made with another queue type: use that one, or another namespace",
     ),
 }
+_REFUSED_EXCHANGE = re.compile(r"access to exchange '([^']*)' in vhost")
+_DEFAULT_EXCHANGE = "amq.default"
 _OVERSIZE = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
 
 
@@ -52,3 +54,11 @@ def largest_body_bytes(text: str) -> int | None:
     """Return the broker's limit, when a reply says that a message was larger than it."""
     match = _OVERSIZE.search(text)
     return int(match[1]) if match else None
+
+
+def refused_exchange(text: str) -> str | None:
+    """Return the exchange that a reply says may not be published to."""
+    match = _REFUSED_EXCHANGE.search(text)
+    if match is None:
+        return None
+    return "" if match[1] == _DEFAULT_EXCHANGE else match[1]

@@ -64,7 +64,8 @@ def targets(topology: Topology, job: Job, *, keep: bool) -> list[Target]:
     found = [Target(*_address(topology, job.reply_to))] if job.reply_to is not None else []
     if keep:
         part = topology.responses(job.topic)
-        found.append(Target(topology.responses_exchange, part.queue.name, part))
+        # It is worth less than the job's ttr, which would pass while a new queue settles.
+        found.append(Target(topology.responses_exchange, part.queue.name, part, settles=False))
     return found
 
 

@@ -78,10 +78,10 @@ class Child:
     def end(self, patience_seconds: float = DEATH_SECONDS) -> int | None:
         """Wait for its end, kill what is left of it, and return its exit code."""
         connection.wait([self._process.sentinel], 0 if self.was_killed else patience_seconds)
-        with self._lock:
-            _kill_group(self._process)
-            self._may_be_killed = False
         with _reaping:
+            with self._lock:
+                _kill_group(self._process)
+                self._may_be_killed = False
             self._process.join(END_SECONDS)
         self._connection.close()
         exit_code = self._process.exitcode
@@ -125,7 +125,10 @@ def _start(process: SpawnProcess) -> None:
 
 
 def _kill_group(process: SpawnProcess) -> None:
-    assert process.pid is not None
+    """Kill it with its group, unless multiprocessing has waited for it while it started another."""
+    popen = getattr(process, "_popen", None)
+    if process.pid is None or getattr(popen, "returncode", None) is not None:
+        return
     # macOS refuses the signal when only the ended leader is left in the group.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

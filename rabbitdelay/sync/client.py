@@ -262,14 +262,14 @@ class Client:
         popper = self._running_front().popper
         request = popper.pop(names, most, _deadline(wait))
         try:
-            leases = request.future.result()
+            leases = popper.result(request)
         except BaseException:
             popper.abandon(request)
             raise
-        jobs = [reserved_job(lease, popper.consumer.holding) for lease in leases]
+        jobs = [reserved_job(lease, popper.consumer.holding, self) for lease in leases]
         return jobs if max is not None else jobs[0] if jobs else None
 
-    def response(self, job: Job, *, wait: Wait = None) -> Response | None:
+    def response(self, job: Job, *, wait: Wait = 30) -> Response | None:
         """Return the response to a job that this client put with `reply`, once.
 
         It waits for at most `wait` seconds, without a limit when that is None, and returns None
@@ -388,6 +388,12 @@ class Client:
         if self._process_id != os.getpid():
             self._begin_anew()
         front = self._front
+        if front is not None and front.consumer.has_ended and not self._closed:
+            front = self._front = None  # its thread has died
+        if front is not None and front.consumer.on_own_thread:
+            raise RabbitDelayError(
+                "this waits for the broker, and must not be called in a callback"
+            )
         return front if front is not None else self._start_front()
 
     def _start_front(self) -> "_Front":

@@ -89,7 +89,7 @@ class Connector:
         self._attempts = 0
         self._failures = 0
         self._opened_once = False
-        self._ending = threading.Lock()
+        self._ending = threading.RLock()  # a finalizer may call while its own thread does
         self._ended = False
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -115,6 +115,11 @@ class Connector:
     def join(self, timeout: float) -> None:
         """Wait until the thread has ended."""
         self._thread.join(timeout)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the thread has ended."""
+        return self._ended
 
     def is_current_thread(self) -> bool:
         """Whether the caller is on the I/O thread."""

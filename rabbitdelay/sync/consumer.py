@@ -133,6 +133,11 @@ class Consumer:
         return self._connector.call(function)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether its thread is gone: nothing will come any more."""
+        return self._connector.has_ended
+
+    @property
     def on_own_thread(self) -> bool:
         """Whether the caller is on the I/O thread, where nobody may wait."""
         return self._connector.is_current_thread()
@@ -324,6 +329,7 @@ class Consumer:
         self._listeners.pop(number, None)
         if not isinstance(error, pika_errors.ChannelClosedByBroker):
             return  # closed by us, or the whole connection goes
+        self._routes.forget()  # the queue may be what is gone
         lost = self._lose(number)
         assert self._user is not None
         self._user.channel_lost(number, driver_errors.channel_error(error), lost)

@@ -5,6 +5,7 @@ what has come in by the rules of core/turns.py, renews what is to be renewed, an
 has passed its ttr, whatever the handlers do.
 """
 
+import math
 import random
 import threading
 import time
@@ -27,9 +28,12 @@ from rabbitdelay.models import DEFAULT_TTR_MS
 from rabbitdelay.sync.connection import logger
 from rabbitdelay.sync.consumer import Consumer
 from rabbitdelay.sync.pool import Pool
+from rabbitdelay.sync.popping import MAX_AT_ONCE
 
 RETRY_SECONDS = 2.0
 """How long to wait before a topic that could not be consumed is tried again."""
+SUSPECT_PAUSE_SECONDS = 0.05
+"""How long to wait before a suspect begins, for the broker to have the acks of those before it."""
 NUDGE_SECONDS = 0.001
 """How long a job waits for a thread that seems to be through in no time."""
 EMPTY_SECONDS = 0.2
@@ -45,6 +49,7 @@ class Run:
     thread: threading.Thread | None = None
     abandoned: bool = False
     """Whether its job was taken away: its slot is free, and its thread is not counted on."""
+    touch_timer: object = None
     is_through: bool = False
     """Whether its handler has returned; under the holding's lock."""
     is_watched: bool = False
@@ -112,7 +117,11 @@ class Dispatcher:
         self.holding = consumer.holding
         self._turns = Turns(concurrency, limits)
         self._subscriptions = {
-            topic: Subscription(handler, prefetch or limits[topic] or concurrency, deque())
+            topic: Subscription(
+                handler,
+                min(prefetch or limits[topic] or concurrency, max_jobs or MAX_AT_ONCE),
+                deque(),
+            )
             for topic, handler in handlers.items()
         }
         self._waiting = _TopicsWithWork(self._subscriptions)
@@ -126,6 +135,8 @@ class Dispatcher:
         self._is_listening = False
         self._stopping = False
         self._nudges = False
+        self._dispatches_later = False
+        self._ended_at = -math.inf
         self._running: dict[Lease, Run] = {}
         self._by_identity: dict[Identity, Run] = {}
         self._ended: deque[Run] = deque()  # under the holding's lock
@@ -269,11 +280,19 @@ class Dispatcher:
             return
         if self._stopping:
             self.holding.hand_back(lease)
-        elif is_suspect(lease.redeliveries):
+            return
+        if is_suspect(lease.redeliveries):
             self._suspects.append(lease)
             self._suspects_since = self._suspects_since or time.monotonic()
         else:
             subscription.waiting.append(lease)
+        if self._jobs_left is not None and self._at_hand >= self._jobs_left:
+            self._take_no_more()
+
+    @property
+    def _at_hand(self) -> int:
+        """How many jobs have come in and have not begun."""
+        return len(self._suspects) + sum(len(one.waiting) for one in self._subscriptions.values())
 
     def _is_known(self, lease: Lease) -> bool:
         """Whether this very attempt runs here, or was finished here: then it need not run again."""
@@ -298,7 +317,10 @@ class Dispatcher:
         with self.holding.lock:
             ended, self._ended = self._ended, deque()
         for run in ended:
+            self._ended_at = now
             self._running.pop(run.lease, None)
+            if run.touch_timer is not None:
+                self._consumer.cancel(run.touch_timer)
             if self._by_identity.get(run.lease.identity) is run:
                 del self._by_identity[run.lease.identity]
             if not run.abandoned:
@@ -325,10 +347,22 @@ class Dispatcher:
             if choice is None:
                 return
             if isinstance(choice, StartSuspect):
+                if now - self._ended_at < SUSPECT_PAUSE_SECONDS:
+                    self._dispatch_later()
+                    return
                 self._start_suspect(now)
             else:
                 self._turns.started(choice.topic)
                 self._start(self._subscriptions[choice.topic].waiting.popleft())
+
+    def _dispatch_later(self) -> None:
+        if not self._dispatches_later:
+            self._dispatches_later = True
+            self._consumer.call_later(SUSPECT_PAUSE_SECONDS, self._dispatch_now)
+
+    def _dispatch_now(self) -> None:
+        self._dispatches_later = False
+        self._dispatch()
 
     def _start_suspect(self, now: float) -> None:
         lease = self._suspects.pop(random.randrange(len(self._suspects)))  # noqa: S311 - a draw
@@ -349,7 +383,8 @@ class Dispatcher:
         self._pool.submit(partial(self._work, run, self.end))
 
     def _touch_later(self, run: Run) -> None:
-        self._consumer.call_later(run.lease.ttr_seconds / 2, partial(self._touch, run))
+        half = run.lease.ttr_seconds / 2
+        run.touch_timer = self._consumer.call_later(half, partial(self._touch, run))
 
     def _touch(self, run: Run) -> None:
         if self._running.get(run.lease) is not run:
@@ -413,13 +448,17 @@ class Dispatcher:
 
     def _stop(self) -> None:
         self._stopping = True
+        self._take_no_more()
         for subscription in self._subscriptions.values():
-            self._cancel(subscription)
             while subscription.waiting:
                 self.holding.hand_back(subscription.waiting.popleft())
         while self._suspects:
             self.holding.hand_back(self._suspects.pop())
         self._look_whether_done()
+
+    def _take_no_more(self) -> None:
+        for subscription in self._subscriptions.values():
+            self._cancel(subscription)
 
     def _cancel(self, subscription: Subscription) -> None:
         channel, tag = subscription.channel, subscription.tag

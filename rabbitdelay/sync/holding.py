@@ -91,13 +91,24 @@ class Holding:
         """It is done: ack it."""
         now = time.monotonic()
         with self.lock:
-            if lease.ended_by in (None, Event.LOSE):  # if lost, it need not run again here
-                self.finished_before.add(lease.identity)
             do = self._or_count(lambda: self.leases.finish(lease, now))
+            self.finished_before.add(lease.identity)
             self._settler.settle(lease, do)
             self.tally.finished(lease.lateness_ms, now)
             if self._on_end:
                 self._on_end.pop(lease, None)
+
+    def finish_returned(self, lease: Lease) -> None:
+        """Its handler has returned: ack it.
+
+        When it was lost with its connection meanwhile, it is done all the same: should the broker
+        hand it out to this process again, it need not run again. Nobody who calls `finish` may
+        count on that: they are told that they lost it, and may undo what they did.
+        """
+        with self.lock:
+            if lease.ended_by is Event.LOSE:
+                self.finished_before.add(lease.identity)
+            self.finish(lease)
 
     def touch(self, lease: Lease) -> float:
         """Let its ttr begin again; return the new deadline."""
@@ -294,9 +305,10 @@ class Holding:
         if error is None:
             with self.lock:
                 self._settler.settle(lease, self.leases.copied(lease))
+            future.set_result(fate)
         else:
             self._not_copied(lease, fate, error)
-        future.set_result(fate)
+            future.set_exception(error)
 
     def _not_copied(self, lease: Lease, fate: Fate, error: Exception) -> None:
         is_buried = isinstance(fate, GiveUp) or isinstance(error, NotAJob)

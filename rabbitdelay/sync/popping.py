@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from typing import Any
 
@@ -23,10 +24,13 @@ from rabbitdelay.core.lease import Lease
 from rabbitdelay.errors import ClientClosed, ConnectionFailed
 from rabbitdelay.sync.consumer import Consumer
 
+LOOK_SECONDS = 1.0
 LINGER_SECONDS = 0.03
 """How long several at once wait for the next one after the last: they come in a burst, or not."""
 LINGER_MOST_SECONDS = 0.2
 """How long they wait for one another in all: the ttr of the first has begun."""
+MAX_SLOTS = 1_000
+"""So many pops are served at once; a connection has 2,047 channels, and others need some."""
 MAX_AT_ONCE = 65_535
 """The largest prefetch: it has 16 bits."""
 
@@ -38,6 +42,8 @@ class Popper:
         self.consumer = consumer
         self._pops: set[Pop] = set()
         self._idle: deque[Slot] = deque()
+        self._slots = 0
+        self._without_slot: deque[Pop] = deque()
         self._turn = 0
 
     # From any thread
@@ -49,6 +55,15 @@ class Popper:
             raise ClientClosed("the client is closed")
         return request
 
+    def result(self, request: "Pop") -> list[Lease]:
+        """Wait for what it gets; an I/O thread that has died tells nobody."""
+        while True:
+            try:
+                return request.future.result(LOOK_SECONDS)
+            except FutureTimeout:
+                if self.consumer.has_ended and not request.future.done():
+                    raise ClientClosed("the client was closed") from None
+
     def abandon(self, request: "Pop") -> None:
         """Nobody waits for this any more: what it got goes back."""
         self.consumer.call(partial(self._abandon, request))
@@ -59,7 +74,7 @@ class Popper:
         self._pops.add(request)
         if request.deadline is not None and self.has_time(request):
             rest = request.deadline - time.monotonic()
-            request.timer = self.consumer.call_later(max(0.0, rest), partial(self._end, request))
+            request.timer = self.consumer.call_later(max(0.0, rest), partial(self.end, request))
         self._go(request)
 
     def begin_again(self, request: "Pop") -> None:
@@ -85,7 +100,10 @@ class Popper:
             self._fail(request, error)
         elif self._idle:
             self._idle.pop().begin(request, topics)
+        elif self._slots >= MAX_SLOTS:
+            self._without_slot.append(request)
         else:
+            self._slots += 1
             slot = Slot(self)
             slot.open(partial(slot.begin, request, topics))
 
@@ -104,7 +122,7 @@ class Popper:
     def waits(self, request: "Pop") -> bool:
         """Nothing was ready: go on waiting, or end it."""
         if not self.has_time(request):
-            self._end(request)
+            self.end(request)
         return not request.is_over
 
     def got(self, request: "Pop", lease: Lease) -> None:
@@ -112,7 +130,7 @@ class Popper:
         self.consumer.holding.reserve(lease)
         request.leases.append(lease)
         if len(request.leases) == request.most:
-            self._end(request)
+            self.end(request)
 
     def linger(self, request: "Pop") -> None:
         """End it when no other job has come for a moment."""
@@ -120,13 +138,11 @@ class Popper:
             until = time.monotonic() + LINGER_MOST_SECONDS
             self._linger_on(request, until)
 
-    def enough(self, request: "Pop") -> None:
-        """There is no more than it has."""
-        self._end(request)
-
     def idle(self, slot: "Slot") -> None:
         """This one can be used again."""
         self._idle.append(slot)
+        if self._without_slot:
+            self._take_slot(self._without_slot.popleft(), None)
 
     # Ending
 
@@ -137,11 +153,12 @@ class Popper:
     def _end_if_still(self, request: "Pop", count: int, until: float) -> None:
         request.linger_timer = None
         if len(request.leases) == count or time.monotonic() >= until:
-            self._end(request)
+            self.end(request)
         else:
             self._linger_on(request, until)
 
-    def _end(self, request: "Pop") -> None:
+    def end(self, request: "Pop") -> None:
+        """Hand over what it has."""
         if request.is_over:
             return
         error = self.consumer.first.error
@@ -193,6 +210,8 @@ class Popper:
     def disconnected(self, error: ConnectionFailed, _lost: Sequence[Lease]) -> None:
         """Its channels are gone."""
         self._idle.clear()
+        self._without_slot.clear()
+        self._slots = 0
         for request in list(self._pops):
             self._when_disconnected(request, error)
 
@@ -207,10 +226,19 @@ class Popper:
     def channel_lost(self, number: int, error: Exception, _lost: Sequence[Lease]) -> None:
         """A queue is gone, or the broker's patience with an unacked job."""
         self._idle = deque(slot for slot in self._idle if slot.number != number)
+        self._slots -= 1
         for request in list(self._pops):
             if request.slot is not None and request.slot.number == number:
-                request.slot = None
-                self._fail(request, error)
+                self._begin_again_once(request, error)
+
+    def _begin_again_once(self, request: "Pop", error: Exception) -> None:
+        request.slot = None
+        request.leases.clear()
+        if request.began_again:
+            self._fail(request, error)
+        else:
+            request.began_again = True
+            self._go(request)
 
     def expired(self, _leases: Sequence[Lease]) -> None:
         """Whoever holds them learns of it when they settle them."""
@@ -233,6 +261,7 @@ class Pop:
         self.timer: object = None
         self.linger_timer: object = None
         self.is_over = False
+        self.began_again = False
 
     @property
     def missing(self) -> int:
@@ -311,7 +340,7 @@ class Slot:
         elif self._found:
             self._consume(self._found[: request.missing])
         elif request.leases:
-            self._popper.enough(request)
+            self._popper.end(request)
         elif self._popper.waits(request):
             self._consume(request.topics)
 

@@ -176,11 +176,15 @@ class Publisher:
 
     def _fail_what_was_refused(self, code: int, text: str) -> None:
         """Resolve the puts that the broker will never take; the others go again."""
-        limit = replies.largest_body_bytes(text)
+        limit, exchange = replies.largest_body_bytes(text), replies.refused_exchange(text)
         for pending in list(self._outbox):
             if limit is not None and len(pending.message.body) > limit:
                 self._fail(pending, InvalidJob(f"the broker takes no body above {limit:,} bytes"))
-            elif code == replies.ACCESS_REFUSED and pending.sent:
+            elif (
+                code == replies.ACCESS_REFUSED
+                and pending.sent
+                and exchange in (None, pending.exchange)
+            ):
                 self._fail(pending, replies.channel_error(code, text))
 
     def _set_blocked(self, reason: str | None) -> None:
@@ -223,6 +227,7 @@ class Publisher:
         if way is None:
             return ()
         exchange, key, safe_at = way
+        pending.exchange = exchange
         self._outbox.sent(pending, safe_at)
         message = pending.message
         return (frames.publish(channel_number, exchange, key, message, self._frame_max),)
@@ -243,7 +248,7 @@ class Publisher:
         if part is not None and not self._routes.are_made((part,)):
             self._set_up(pending, (part,))
             return None
-        safe_at = self._routes.safe_at_queue(part.queue.name) if part else 0.0
+        safe_at = self._routes.safe_at_queue(part.queue.name) if part and target.settles else 0.0
         return target.exchange, target.routing_key, safe_at
 
     def _set_up(self, pending: Pending, parts: Sequence[Part]) -> None:

@@ -37,6 +37,7 @@ class Replies:
         self._part = consumer.topology.replies(name)
         self._wanted = False
         self._channel_number = 0
+        self._is_opening = False
         self._ready: Future[None] = Future()
         self._changed = Condition()
         self._found: OrderedDict[Key, Found] = OrderedDict()
@@ -51,6 +52,8 @@ class Replies:
 
     def start(self, timeout: float) -> None:
         """Consume; return when responses would arrive."""
+        if self._ready.done() and self._ready.exception() is not None:
+            self._ready, self._wanted = Future(), False  # it may work by now
         if not self._ready.done():
             self._consumer.call(self._want)
         try:
@@ -84,13 +87,16 @@ class Replies:
 
     def connected(self) -> None:
         """Consume the queue; it is made anew when the client was away for too long."""
-        if self._wanted:
+        if self._wanted and not self._is_opening:
+            self._is_opening = True
             self._consumer.make((self._part,), self._made)
 
     def _made(self, error: Exception | None) -> None:
         if error is None:
             self._consumer.open_channel(self._opened, self._inbound)
-        elif self._ready.done():
+            return
+        self._is_opening = False
+        if self._ready.done():
             logger.warning("no responses: %s", error)
             self._consumer.call_later(RETRY_SECONDS, self.connected)
         else:
@@ -122,16 +128,20 @@ class Replies:
 
     def _queue_gone(self, channel: Channel, _frame: Any) -> None:  # noqa: ANN401 - pika's frame
         self._consumer.forget_made()
+        self._consumer.lose_channel(channel)
         if channel.is_open:
             channel.close()
+        self._is_opening = False
         self._consumer.call_later(RETRY_SECONDS, self.connected)
 
     def disconnected(self, _error: ConnectionFailed, _lost: Sequence[Lease]) -> None:
         """It is consumed again with the next connection."""
+        self._is_opening = False
 
     def channel_lost(self, number: int, error: Exception, _lost: Sequence[Lease]) -> None:
         """If it was ours, consume again."""
         if number == self._channel_number:
+            self._is_opening = False
             logger.warning("the broker closed the channel of responses: %s", error)
             self._consumer.call_later(RETRY_SECONDS, self.connected)
 

@@ -16,7 +16,7 @@ from rabbitdelay.core import body, ladder
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.life import Event
-from rabbitdelay.errors import InvalidJob, LeaseLost
+from rabbitdelay.errors import InvalidJob, RabbitDelayError
 from rabbitdelay.models import Job
 
 Model = TypeVar("Model")
@@ -57,6 +57,8 @@ class ReservedJob(Job):
 
     _lease: Lease = field(kw_only=True, repr=False)
     _holder: Holder = field(kw_only=True, repr=False)
+    _client: object = field(kw_only=True, repr=False, default=None)
+    """Who popped it: with its client a job would go back to the broker."""
 
     @property
     def lateness(self) -> float:
@@ -129,7 +131,7 @@ class ReservedJob(Job):
         if error is None:
             self.finish()
             return
-        with suppress(LeaseLost):  # what the block raised matters more
+        with suppress(RabbitDelayError):  # what the block raised matters more
             self._holder.release(self._lease, None, Failure.of(error)).result()
 
 
@@ -141,6 +143,6 @@ def _delay_ms(delay: float | timedelta) -> int:
     return ladder.check(duration.milliseconds(delay, what="delay"))
 
 
-def reserved_job(lease: Lease, holder: Holder) -> ReservedJob:
+def reserved_job(lease: Lease, holder: Holder, client: object = None) -> ReservedJob:
     """Return the job of a lease, as its holder sees it."""
-    return ReservedJob(*_fields(lease.job), _lease=lease, _holder=holder)
+    return ReservedJob(*_fields(lease.job), _lease=lease, _holder=holder, _client=client)

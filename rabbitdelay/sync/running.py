@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -32,6 +33,8 @@ Call = Callable[[Handler, ReservedJob], Any]
 """Calls a handler's function with a job, here or in another process."""
 Hook = Callable[..., Any]
 
+RESPONSE_MARGIN_SECONDS = 0.2
+"""What is left of the ttr to settle a job whose response is slow."""
 _SETTLED_BY_HANDLER = (Event.FINISH, Event.RELEASE, Event.BURY)
 
 
@@ -85,7 +88,7 @@ class Runner:
         if lease.ended_by in _SETTLED_BY_HANDLER:
             return
         self._respond(run, job, value)
-        settle = partial(self._holding.finish, lease)
+        settle = partial(self._holding.finish_returned, lease)
         try:
             # Hooks are a part of the run: its slot is free when they are through.
             settle() if self._hooks.after else end(run, settle)
@@ -115,7 +118,7 @@ class Runner:
             fate = self._holding.bury(lease, decision.reason, decision.failure)
         else:
             fate = self._holding.release(lease, decision.delay_ms, decision.failure)
-        fate.add_done_callback(lambda done: self._log_failed(run, error, done.result()))
+        fate.add_done_callback(partial(self._log_failed, run, error))
 
     def _respond(self, run: Run, job: ReservedJob, value: object) -> None:
         """Publish what the handler returned, for whoever waits for it, before the job is acked."""
@@ -129,9 +132,12 @@ class Runner:
             message = responses.of_failure(job, str(error))
         for target in responses.targets(self._topology, job, keep=keep):
             try:
-                self._holding.publish(job, message, target).result()
-            except RabbitDelayError as error:
-                logger.warning("nobody has the response: %s", error, extra=log_fields(run.lease))
+                # It goes on its way also when that takes longer than this job may be held.
+                published = self._holding.publish(job, message, target)
+                published.result(max(0.0, job.time_left - RESPONSE_MARGIN_SECONDS))
+            except (RabbitDelayError, FutureTimeout) as error:
+                why = str(error) or "the broker has not confirmed it yet"
+                logger.warning("a response: %s", why, extra=log_fields(run.lease))
 
     @staticmethod
     def _guarded(hook: Hook, *arguments: object) -> None:
@@ -141,7 +147,10 @@ class Runner:
             logger.exception("a hook failed, which changes nothing")
 
     @staticmethod
-    def _log_failed(run: Run, error: BaseException, fate: Fate) -> None:
+    def _log_failed(run: Run, error: BaseException, done: Future[Fate]) -> None:
+        if done.exception() is not None:
+            return  # why it goes back as it is has been told
+        fate = done.result()
         fields = log_fields(run.lease) | {"error": str(error), "error_type": type(error).__name__}
         # What a handler says on purpose needs no traceback.
         traceback = None if isinstance(error, (HandlerVerdict, NotAJob)) else error

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from types import FrameType
 from typing import Any, Literal, TypeVar
 
@@ -23,6 +24,7 @@ from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.tally import Snapshot
 from rabbitdelay.core.topology import QueueType
 from rabbitdelay.errors import InvalidConfiguration, RabbitDelayError, WorkerFailed
+from rabbitdelay.sync import lifetime
 from rabbitdelay.sync.calling import HereCaller
 from rabbitdelay.sync.children import ChildCaller
 from rabbitdelay.sync.client import Client
@@ -57,7 +59,8 @@ class Worker:
         url, namespace, declare, queue_type, settle_seconds: As for Client.
         concurrency: How many handlers at once, of all topics together.
         prefetch: How many jobs of a topic are held at once, running or not. Default: as many as
-            may run, so that no job waits here while another worker is idle.
+            may run. More is faster for small jobs; with less, none waits here for its turn while
+            another worker is idle, which may be with several topics.
         pool: "thread", or "process" for handlers that may hang or crash: each runs in a process
             of its own, which is killed at the ttr.
         grace: How long handlers may take to finish when the worker is told to stop, in seconds.
@@ -92,7 +95,8 @@ class Worker:
         self._signals = 0
         self._dispatcher: Dispatcher | None = None
         self._pool: Pool | None = None
-        self.client = Client(
+        self._new_client = partial(
+            Client,
             url,
             namespace=namespace,
             declare=declare,
@@ -100,7 +104,9 @@ class Worker:
             connect_timeout=connect_timeout,
             settle_seconds=settle_seconds,
         )
-        """For handlers that put jobs."""
+        self._has_run = False
+        self.client = self._new_client()
+        """For handlers that put jobs. It is closed at the end of `run`."""
 
     # What people say before it runs
 
@@ -179,9 +185,14 @@ class Worker:
         """
         if not self._handlers:
             raise InvalidConfiguration("the worker has no handler: decorate one with .handler()")
-        with self._on_signals(), self.client, self._working(max_jobs, until_empty) as dispatcher:
-            self._watch(dispatcher)
-            self._let_finish(dispatcher)
+        self._begin_run()
+        try:
+            with self._on_signals(), self._working(max_jobs, until_empty) as dispatcher:
+                self._watch(dispatcher)
+                self._let_finish(dispatcher)
+        finally:
+            self.client.close(self._flush_seconds)
+            self._stop.clear()
         if dispatcher.failure is not None:
             raise dispatcher.failure
 
@@ -234,9 +245,21 @@ class Worker:
             self.client.rescue()
             yield dispatcher
         finally:
-            consumer.close(self._grace.total_seconds() if not self.was_stopped_at_once else 1.0)
+            consumer.close(self._flush_seconds)
             pool.close()
             caller.close()
+
+    def _begin_run(self) -> None:
+        if self._has_run:
+            self.client = self._new_client()
+            self._signals = 0
+            self._stop_now.clear()
+        self._has_run = True
+
+    @property
+    def _flush_seconds(self) -> float:
+        """How long copies on their way are waited for: what is not confirmed then goes back."""
+        return 1.0 if self.was_stopped_at_once else lifetime.EXIT_FLUSH_SECONDS
 
     def _new_caller(self) -> HereCaller | ChildCaller:
         if self._pool_kind == "thread":

@@ -27,6 +27,7 @@ from rabbitdelay import (
     TopologyMissing,
 )
 from rabbitdelay.core.topology import Topology
+from rabbitdelay.sync import popping
 from tests.integration.conftest import ClientFactory, LookerFactory
 from tests.support.waiting import wait_until
 from tests.support.working import Process, cut_pops, popper_of, publish
@@ -487,7 +488,7 @@ def test_parent_and_forked_child_both_pop(client: Client) -> None:
 def test_a_client_that_is_dropped_is_collected(
     broker_url: str, namespace: str, client: Client
 ) -> None:
-    """And its jobs go back, and its threads end."""
+    """But not while somebody has a job of it. Then its jobs go back, and its threads end."""
     dropped = Client(broker_url, namespace=namespace, settle_seconds=0)
     dropped.put("t", ttr=60)
     job = pop(dropped)
@@ -496,11 +497,57 @@ def test_a_client_that_is_dropped_is_collected(
     gc.disable()
     try:
         del dropped
+        assert gone() is not None, "its job went back while somebody had it"
+        id_of_job = job.id
+        job.touch()
+        del job
         assert gone() is None, "a cycle keeps it"
     finally:
         gc.enable()
     wait_until(lambda: not thread.is_alive())
-    assert pop(client).id == job.id
+    assert pop(client).id == id_of_job
+
+
+def test_a_ready_queue_that_is_deleted_is_made_again(client: Client, broker_url: str) -> None:
+    client.put("t", 1)
+    pop(client).finish()
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        connection.channel().queue_delete(client.topology.ready_queue("t"))
+    assert client.pop("t") is None
+    client.put("t", 2)
+    job = pop(client)
+    assert job.body == 2
+    job.finish()
+
+
+def test_more_pops_at_once_than_there_are_channels(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(popping, "MAX_SLOTS", 3)
+    with ThreadPoolExecutor(20) as pool:
+        popped = [pool.submit(client.pop, "t", wait=20) for _ in range(20)]
+        client.put_many(JobSpec("t", n) for n in range(20))
+        jobs = [one.result() for one in popped]
+    for job in jobs:
+        assert job is not None
+        job.finish()
+    assert sorted(job.body for job in jobs if job) == list(range(20))
+
+
+def test_a_copy_that_cannot_be_published_is_told(
+    make_client: ClientFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job itself goes back, with the attempt that it had."""
+    client = make_client()
+    client.put("t", ttr=60)
+    job = pop(client)
+    monkeypatch.setattr(client._publisher, "_closed", True)
+    with pytest.raises(ClientClosed):
+        job.release(delay=3600)
+    monkeypatch.setattr(client._publisher, "_closed", False)
+    again = pop(client)
+    assert (again.id, again.attempt) == (job.id, 1)
+    again.finish()
 
 
 def test_nothing_is_left_behind(client: Client, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
 """Workers: handlers, what becomes of their jobs, and how a worker stops."""
 
 import asyncio
+import gc
 import logging
 import signal
 import threading
@@ -24,9 +25,14 @@ from rabbitdelay import (
     Worker,
 )
 from rabbitdelay.core.topology import Topology
-from tests.integration.conftest import LookerFactory, WorkerFactory
+from rabbitdelay.sync.dispatcher import Run
+from tests.integration.conftest import ClientFactory, LookerFactory, WorkerFactory
 from tests.support.waiting import wait_until
 from tests.support.working import Process, cut_worker, publish, working
+
+
+def _nothing(body: object) -> None:
+    """Do nothing with it."""
 
 
 class Order(BaseModel):
@@ -503,6 +509,109 @@ def test_nothing_is_left_behind(client: Client, make_worker: WorkerFactory) -> N
     assert (counts.finished, counts.timed_out, counts.buried) == (98, 2, 2)
     release.set()
     wait_until(lambda: not set(threading.enumerate()) - before)
+
+
+def test_a_finish_that_was_refused_is_not_counted_as_one(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """Whoever is told that the job is lost may undo what they did: it must run again."""
+    worker = make_worker()
+    committed: list[int] = []
+    runs: list[int] = []
+
+    @worker.handler("t")
+    def work(job: ReservedJob) -> None:
+        runs.append(1)
+        if len(runs) == 1:
+            cut_worker(worker)
+            wait_until(lambda: job.time_left == 0)
+        job.finish()  # raises, and the transaction is rolled back
+        committed.append(1)
+
+    client.put("t")
+    with working(worker):
+        wait_until(lambda: committed)
+    assert (len(runs), len(committed)) == (2, 1)
+
+
+def test_a_worker_may_run_again(client: Client, make_worker: WorkerFactory) -> None:
+    worker = make_worker(concurrency=50)
+    done: list[object] = []
+
+    @worker.handler("t")
+    def collect(body: object) -> None:
+        done.append(body)
+
+    client.put_many(JobSpec("t", n) for n in range(8))
+    for count in range(1, 5):
+        worker.run(max_jobs=1)
+        assert len(done) == count
+    worker.run(until_empty=True)
+    assert sorted(map(str, done)) == [str(n) for n in range(8)]
+
+
+def test_a_worker_for_one_job_leaves_the_others_alone(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """RabbitMQ 3.10 counts what is handed back: twenty such workers would bury all others."""
+    client.put_many(JobSpec("t", n) for n in range(30))
+    for _ in range(5):
+        worker = make_worker(concurrency=50)
+        worker.handler("t")(_nothing)
+        worker.run(max_jobs=1)
+    rest = client.pop("t", max=30, wait=5)
+    assert len(rest) == 25
+    assert all(job.redeliveries == 0 for job in rest)
+    for job in rest:
+        job.finish()
+
+
+def test_a_new_queue_of_responses_does_not_eat_the_ttr(
+    make_client: ClientFactory, make_worker: WorkerFactory
+) -> None:
+    worker = make_worker(settle_seconds=3)
+    attempts: list[int] = []
+
+    @worker.handler("t", keep_responses=True)
+    def work(job: ReservedJob) -> int:
+        attempts.append(job.attempt)
+        return 1
+
+    make_client().put("t", ttr=1)
+    with working(worker):
+        wait_until(lambda: worker.last_stats and worker.stats().counts.finished == 1)
+    assert attempts == [1]
+
+
+def test_auto_touch_keeps_no_finished_job(client: Client, make_worker: WorkerFactory) -> None:
+    worker = make_worker()
+    worker.handler("t", auto_touch=True)(_nothing)
+    client.put_many(JobSpec("t", ttr=3600) for _ in range(50))
+    with working(worker):
+        wait_until(lambda: worker.last_stats and worker.stats().counts.finished == 50)
+        gc.collect()
+        wait_until(lambda: sum(isinstance(one, Run) for one in gc.get_objects()) == 0)
+
+
+def test_deliveries_count_as_a_sign_of_life(client: Client, make_worker: WorkerFactory) -> None:
+    """Else pika's heartbeat would take a broker for dead that sends nothing but jobs."""
+    worker = make_worker()
+    done: list[object] = []
+
+    @worker.handler("t")
+    def collect(body: object) -> None:
+        done.append(body)
+
+    with working(worker):
+        client.put("t", 0)
+        wait_until(lambda: done)
+        assert worker._dispatcher is not None
+        connection = worker._dispatcher._consumer._connector.connection
+        assert connection is not None
+        before = connection.bytes_received
+        client.put("t", b"x" * 1_000)
+        wait_until(lambda: len(done) == 2)
+        assert connection.bytes_received > before + 1_000
 
 
 def test_a_worker_without_handlers(make_worker: WorkerFactory) -> None:

@@ -1,5 +1,7 @@
 """Leases: whatever the order of events, a job is finished once or given back."""
 
+import gc
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -215,6 +217,21 @@ def test_whoever_comes_late_is_told_why(end: object, why: str) -> None:
     end(leases, lease)
     with pytest.raises(LeaseLost, match=why):
         leases.finish(lease, 2.0)
+
+
+def test_a_settled_job_is_not_kept_until_its_deadline() -> None:
+    leases = Leases()
+    for number in range(10):
+        leases.finish(reserved(leases, number), 1.0)
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, Lease)]
+
+
+def test_deadlines_of_settled_jobs_do_not_pile_up() -> None:
+    leases = Leases()
+    for number in range(10_000):
+        leases.finish(reserved(leases, number), 1.0)
+    assert len(leases._deadlines) < 2_000
 
 
 def test_an_adopted_lease_keeps_its_deadline() -> None:
