@@ -23,9 +23,9 @@ from rabbitdelay.errors import (
     NotAJob,
     RabbitDelayError,
 )
-from rabbitdelay.sync.dispatcher import End, Run, log_fields
 from rabbitdelay.sync.holding import Fate, Holding
 from rabbitdelay.sync.reserved import ReservedJob, reserved_job
+from rabbitdelay.sync.run import End, Run, log_fields
 
 logger = logging.getLogger("rabbitdelay.worker")
 

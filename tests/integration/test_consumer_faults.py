@@ -295,7 +295,7 @@ def test_a_thousand_bad_messages(
         graves = buried("t").wait_for(1_000, seconds=30)
         dispatcher = worker._dispatcher
         assert dispatcher is not None
-        assert dispatcher._consumer._connector._attempts == 0
+        assert dispatcher.consumer._connector._attempts == 0
         assert worker.client._publisher is not None
         assert worker.client._publisher._connector._attempts == 0
     assert sorted(done) == list(range(50))

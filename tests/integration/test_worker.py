@@ -25,7 +25,7 @@ from rabbitdelay import (
     Worker,
 )
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.sync.dispatcher import Run
+from rabbitdelay.sync.run import Run
 from tests.integration.conftest import ClientFactory, LookerFactory, WorkerFactory
 from tests.support.waiting import wait_until
 from tests.support.working import Process, cut_worker, publish, working
@@ -475,17 +475,17 @@ def test_a_suspect_that_was_lost_leaves_nothing_behind(
         publish(broker_url, queue, (b"suspect", suspect))
         dispatcher = worker._dispatcher
         assert dispatcher is not None
-        wait_until(lambda: dispatcher._suspects)
+        wait_until(lambda: dispatcher._waiting._suspects)
         with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
             channel = connection.channel()
             channel.basic_consume(queue, lambda *_: None, auto_ack=True)
             cut_worker(worker)
-            wait_until(lambda: not dispatcher._suspects)
+            wait_until(lambda: not dispatcher._waiting._suspects)
             release.set()
             connection.sleep(1.2)  # beyond a suspect's patience
         publish(broker_url, queue, (b"next", None))
         wait_until(lambda: b"next" in seen)
-        assert dispatcher._consumer._connector._attempts == 1
+        assert dispatcher.consumer._connector._attempts == 1
 
 
 def test_nothing_is_left_behind(client: Client, make_worker: WorkerFactory) -> None:
@@ -606,7 +606,7 @@ def test_deliveries_count_as_a_sign_of_life(client: Client, make_worker: WorkerF
         client.put("t", 0)
         wait_until(lambda: done)
         assert worker._dispatcher is not None
-        connection = worker._dispatcher._consumer._connector.connection
+        connection = worker._dispatcher.consumer._connector.connection
         assert connection is not None
         before = connection.bytes_received
         client.put("t", b"x" * 1_000)

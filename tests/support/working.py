@@ -158,7 +158,7 @@ def cut_worker(worker: Worker) -> None:
     """Cut the connection on which a worker holds its jobs."""
     dispatcher = worker._dispatcher
     assert dispatcher is not None
-    wait_until(partial(cut, dispatcher._consumer._connector))
+    wait_until(partial(cut, dispatcher.consumer._connector))
 
 
 def publish(url: str, queue: str, *messages: tuple[bytes, pika.BasicProperties | None]) -> None:

@@ -1,0 +1,139 @@
+"""A subscription: one queue, consumed on a channel of its own, through whatever happens to it.
+
+The queue may be missing, be deleted, or be one that this user may not read; the broker may close
+the channel when a job is held for too long; the connection comes and goes. What worked once is
+tried again. What never worked is a mistake that somebody must mend.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from pika.channel import Channel
+
+from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.topology import Part
+from rabbitdelay.sync.connection import logger
+from rabbitdelay.sync.consumer import Consumer
+
+RETRY_SECONDS = 2.0
+"""How long to wait before a queue that could not be consumed is tried again."""
+
+
+class Subscriber(Protocol):
+    """Who is told, on the I/O thread."""
+
+    def delivered(self, delivery: Delivery) -> None:
+        """A message has come."""
+
+    def consuming(self) -> None:
+        """The broker sends from now on."""
+
+    def interrupted(self, lost: Sequence[Lease]) -> None:
+        """The channel is gone, and these leases with it; another will follow."""
+
+    def failed(self, error: Exception) -> None:
+        """It never worked, and is not tried again."""
+
+
+class Subscription:
+    """Consumes one queue; everything on the I/O thread."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        queue: str,
+        parts: Sequence[Part],
+        prefetch: int,
+        subscriber: Subscriber,
+    ) -> None:
+        self.queue = queue
+        self.is_open = False
+        """Whether the broker sends."""
+        self._consumer = consumer
+        self._parts = tuple(parts)
+        self._prefetch = prefetch
+        self._subscriber = subscriber
+        self._channel: Channel | None = None
+        self._tag: str | None = None
+        self._is_opening = False
+        self._is_wanted = True
+        self._worked = False
+
+    def begin(self) -> None:
+        """Consume, unless it does so already; what is missing is made."""
+        if self._is_wanted and not self._is_opening and self._channel is None:
+            self._is_opening = True
+            self._consumer.make(self._parts, self._made)
+
+    def end(self) -> None:
+        """Consume no more. What has come can be settled on its channel as before."""
+        self._is_wanted = False
+        channel, tag = self._channel, self._tag
+        if self.is_open and channel is not None and channel.is_open and tag is not None:
+            self.is_open = False
+            channel.basic_cancel(tag)
+
+    def connection_lost(self) -> None:
+        """Its channel is gone with the connection."""
+        self._channel = self._tag = None
+        self.is_open = self._is_opening = False
+
+    def channel_lost(self, number: int, error: Exception) -> bool:
+        """The broker closed a channel; say whether it was this one's."""
+        if self._channel is None or self._channel.channel_number != number:
+            return False
+        self.connection_lost()
+        self._try_again(error)
+        return True
+
+    def count(self, counted: Callable[[int], None]) -> None:
+        """Ask how many messages are ready in the queue."""
+
+        def answered(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
+            counted(frame.method.message_count)
+
+        if self._channel is not None and self._channel.is_open:
+            self._channel.queue_declare(self.queue, passive=True, callback=answered)
+
+    def _made(self, error: Exception | None) -> None:
+        if error is None:
+            self._consumer.open_channel(self._opened, self._inbound)
+        else:
+            self._is_opening = False
+            self._try_again(error)
+
+    def _opened(self, channel: Channel) -> None:
+        self._channel = channel
+        channel.add_on_cancel_callback(lambda _: self._queue_gone(channel))
+        channel.basic_qos(prefetch_count=self._prefetch)
+        # pika is never told of a delivery: it is read before pika sees it.
+        self._tag = channel.basic_consume(self.queue, lambda *_: None, callback=self._consuming)
+
+    def _consuming(self, _frame: object) -> None:
+        self.is_open = self._worked = True
+        self._subscriber.consuming()
+        if not self._is_wanted:
+            self.end()
+
+    def _inbound(self, found: Delivery | GetEmpty) -> None:
+        if isinstance(found, Delivery):
+            self._subscriber.delivered(found)
+
+    def _queue_gone(self, channel: Channel) -> None:
+        """The broker cancelled the consumer: its queue was deleted."""
+        logger.warning("the queue %s was deleted: it is made again", self.queue)
+        self._consumer.forget_made()
+        lost = self._consumer.lose_channel(channel)
+        if channel.is_open:
+            channel.close()
+        self.connection_lost()
+        self._consumer.call_later(RETRY_SECONDS, self.begin)
+        self._subscriber.interrupted(lost)
+
+    def _try_again(self, error: Exception) -> None:
+        if self._worked:
+            logger.warning("%s: %s", self.queue, error)
+            self._consumer.call_later(RETRY_SECONDS, self.begin)
+        else:
+            self._subscriber.failed(error)

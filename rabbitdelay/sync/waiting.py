@@ -1,0 +1,58 @@
+"""Waiting: the jobs that a worker holds and has not begun, and the suspects among them."""
+
+import random
+from collections import deque
+from collections.abc import Iterable
+
+from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.turns import is_suspect
+
+
+class Waiting:
+    """Jobs that have come in. A topic is `in` it when a job of it waits that is no suspect."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self._by_topic: dict[str, deque[Lease]] = {topic: deque() for topic in topics}
+        self._suspects: list[Lease] = []
+        self.suspects_since: float | None = None
+        """Since when the suspects wait that are at hand; None when there are none."""
+
+    def __len__(self) -> int:
+        return len(self._suspects) + sum(map(len, self._by_topic.values()))
+
+    def __contains__(self, topic: object) -> bool:
+        return isinstance(topic, str) and bool(self._by_topic[topic])
+
+    def add(self, lease: Lease, now: float) -> None:
+        """Take a job in."""
+        if is_suspect(lease.redeliveries):
+            self._suspects.append(lease)
+            self.suspects_since = now if self.suspects_since is None else self.suspects_since
+        else:
+            self._by_topic[lease.job.topic].append(lease)
+
+    def take(self, topic: str) -> Lease:
+        """Take the next job of a topic out."""
+        return self._by_topic[topic].popleft()
+
+    def take_suspect(self, now: float) -> Lease:
+        """Take a suspect out, by lot."""
+        place = random.randrange(len(self._suspects))  # noqa: S311 - a draw
+        lease = self._suspects.pop(place)
+        self.suspects_since = now if self._suspects else None
+        return lease
+
+    def take_all(self) -> list[Lease]:
+        """Take everything out."""
+        found = [lease for leases in self._by_topic.values() for lease in leases]
+        found += self._suspects
+        for topic in self._by_topic:
+            self.forget(topic)
+        return found
+
+    def forget(self, topic: str) -> None:
+        """The jobs of a topic are somebody else's by now."""
+        self._by_topic[topic].clear()
+        self._suspects = [lease for lease in self._suspects if lease.job.topic != topic]
+        if not self._suspects:
+            self.suspects_since = None
