@@ -23,10 +23,10 @@ from rabbitdelay.core.topology import QueueType, Topology
 from rabbitdelay.errors import ClientClosed, InvalidJob, OutcomeUnknown, RabbitDelayError
 from rabbitdelay.models import Job, JobSpec
 from rabbitdelay.sync.batch import Batch, OnConfirmed
-from rabbitdelay.sync.consumer import Consumer, Users
-from rabbitdelay.sync.popping import MAX_AT_ONCE, Popper
+from rabbitdelay.sync.consumer import Consumer
+from rabbitdelay.sync.front import Front
+from rabbitdelay.sync.popping import MAX_AT_ONCE
 from rabbitdelay.sync.publisher import Publisher
-from rabbitdelay.sync.replies import Replies
 from rabbitdelay.sync.rescue import rescue_in_background
 from rabbitdelay.sync.reserved import ReservedJob, reserved_job
 from rabbitdelay.sync.window import Window
@@ -34,18 +34,6 @@ from rabbitdelay.sync.window import Window
 WINDOW_BYTES = 64 * 1024 * 1024
 Wait = float | timedelta | None
 """How long to wait: seconds or a timedelta; None is without a limit."""
-
-
-class _Front:
-    """What a client takes from the broker, over one connection: jobs and responses."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self.consumer = consumer
-        self.popper = Popper(consumer)
-        self.replies = Replies(consumer, secrets.token_hex(8))
-
-    def start(self, connect_timeout: float) -> None:
-        self.consumer.start(Users(self.popper, self.replies), connect_timeout)
 
 
 class Client:
@@ -93,7 +81,7 @@ class Client:
         self._closed = False
         self._retry = retry or RetryPolicy()
         self._publisher: Publisher | None = None
-        self._front: _Front | None = None
+        self._front: Front | None = None
         self._begin_anew()
 
     def __enter__(self) -> Self:
@@ -384,7 +372,7 @@ class Client:
                 self._publisher = publisher
             return self._publisher
 
-    def _running_front(self) -> "_Front":
+    def _running_front(self) -> Front:
         if self._process_id != os.getpid():
             self._begin_anew()
         front = self._front
@@ -396,14 +384,14 @@ class Client:
             )
         return front if front is not None else self._start_front()
 
-    def _start_front(self) -> "_Front":
+    def _start_front(self) -> Front:
         publisher = self._running_publisher()
         with self._lock:
             if self._closed:
                 raise ClientClosed("the client is closed")
             if self._front is None:
                 retry = self._retry
-                front = _Front(self._new_consumer(publisher, lambda _: retry))
+                front = Front(self._new_consumer(publisher, lambda _: retry))
                 try:
                     front.start(self._connect_timeout)
                 except BaseException:
