@@ -13,9 +13,8 @@ from pika.channel import Channel
 from pika.connection import Connection
 from pika.spec import Basic, BasicProperties
 
-from benchmarks.bench_put import in_turns
-from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick, rounded_median
-from benchmarks.pipelined import Cost, Stopwatch
+from benchmarks.costs import Cost, Stopwatch, in_turns, rates_and_figures
+from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick
 from rabbitdelay import Client, Job, JobSpec, Worker
 from rabbitdelay.broker import PrivateBroker
 
@@ -133,16 +132,7 @@ def run(rounds: int, many: int, few: int) -> Report:
 
 def report(version: str, costs: dict[str, list[Cost]]) -> Report:
     """Compare the medians."""
-    rates = {name: rounded_median([one.per_second for one in each]) for name, each in costs.items()}
-    figures = {
-        name: {
-            "per_second": round(rates[name]),
-            "lowest": round(min(one.per_second for one in each)),
-            "highest": round(max(one.per_second for one in each)),
-            "cpu_us_per_job": rounded_median([one.cpu_microseconds for one in each]),
-        }
-        for name, each in costs.items()
-    }
+    rates, figures = rates_and_figures(costs)
     worker = round(rates["worker"] / rates["bare_consumer"], 2)
     popped = round(rates["pop_finish"] / rates["get_ack"], 2)
     return Report(

@@ -7,14 +7,14 @@ put_many makes each Job first: it checks the arguments, draws the token and gene
 """
 
 import time
-from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pika
 
-from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick, rounded_median
-from benchmarks.pipelined import WINDOW, Cost, Letter, Stopwatch, properties_of, publish_all
+from benchmarks.costs import Cost, Stopwatch, in_turns, rates_and_figures
+from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick
+from benchmarks.pipelined import WINDOW, Letter, properties_of, publish_all
 from rabbitdelay import Client, JobSpec
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core import envelope, intake
@@ -85,15 +85,6 @@ def publish_one_by_one(url: str, messages: list[Letter]) -> Cost:
         return stopwatch.cost(len(messages))
 
 
-def in_turns(rounds: int, ways: Mapping[str, Callable[[], Cost]]) -> dict[str, list[Cost]]:
-    """Measure one way after the other, several times: what else the machine does hits all."""
-    costs: dict[str, list[Cost]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            costs[name].append(way())
-    return costs
-
-
 def set_up(url: str, client: Client) -> None:
     """Make the queues, let them settle and send a little through them."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
@@ -132,18 +123,7 @@ def run(size: Size) -> Report:
 
 def report(version: str, costs: dict[str, list[Cost]]) -> Report:
     """Compare the medians."""
-    rates = {
-        name: rounded_median([cost.per_second for cost in each]) for name, each in costs.items()
-    }
-    figures = {
-        name: {
-            "per_second": round(rates[name]),
-            "lowest": round(min(cost.per_second for cost in each)),
-            "highest": round(max(cost.per_second for cost in each)),
-            "cpu_us_per_message": rounded_median([cost.cpu_microseconds for cost in each]),
-        }
-        for name, each in costs.items()
-    }
+    rates, figures = rates_and_figures(costs)
     many = round(rates["put_many"] / rates["select_connection"], 2)
     threads = round(rates["put_16_threads"] / rates["blocking_connection"], 2)
     return Report(

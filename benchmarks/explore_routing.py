@@ -10,7 +10,8 @@ from functools import partial
 import pika
 from pika.exchange_type import ExchangeType
 
-from benchmarks.bench_put import in_turns, letters
+from benchmarks.bench_put import letters
+from benchmarks.costs import in_turns
 from benchmarks.measuring import TOPIC, Report, broker_version, is_quick, rounded_median
 from benchmarks.pipelined import WINDOW, Letter, publish_all
 from rabbitdelay.broker import PrivateBroker

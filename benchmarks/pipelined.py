@@ -1,6 +1,5 @@
 """The yardstick: a bare pika SelectConnection loop that pipelines confirms."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from pika.channel import Channel
 from pika.connection import Connection
 from pika.spec import Basic, BasicProperties
 
+from benchmarks.costs import Cost, Stopwatch
 from rabbitdelay.core.envelope import Message
 
 WINDOW = 2_000
@@ -24,37 +24,6 @@ class Letter:
     exchange: str
     routing_key: str
     message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What it took to publish many, until all were confirmed."""
-
-    count: int
-    seconds: float
-    cpu_seconds: float
-
-    @property
-    def per_second(self) -> float:
-        """How many were confirmed in a second."""
-        return self.count / self.seconds
-
-    @property
-    def cpu_microseconds(self) -> float:
-        """How much of a processor each took in this process, all threads together."""
-        return self.cpu_seconds / self.count * 1e6
-
-
-class Stopwatch:
-    """Measures from its making until it is asked."""
-
-    def __init__(self) -> None:
-        self._began, self._cpu_began = time.perf_counter(), time.process_time()
-
-    def cost(self, count: int) -> Cost:
-        """Return what so many have taken."""
-        cpu_seconds = time.process_time() - self._cpu_began
-        return Cost(count, time.perf_counter() - self._began, cpu_seconds)
 
 
 def properties_of(message: Message) -> BasicProperties:
