@@ -49,6 +49,19 @@ from rabbitdelay.models import BYTES, JSON, TEXT, Job
 )
 @click.option("--id", help="Its name, unique per job.  [default: generated]")
 @click.option("--max-attempts", type=int, help="How often it is tried before it is buried.")
+@click.option(
+    "--backoff",
+    type=read_duration,
+    metavar="DURATION",
+    help="How long to wait before its second attempt; it doubles with each.",
+)
+@click.option(
+    "--backoff-max",
+    type=read_duration,
+    metavar="DURATION",
+    help="What its backoff does not grow beyond.",
+)
+@click.option("--reply-to", help="The queue that gets what its handler returns.")
 @click.option("--callback", help="An http or https URL for consumers that call one.")
 @click.option("--content-type", help="What BODY is, if it is neither JSON nor text.")
 @click.option(

@@ -70,7 +70,7 @@ def test_every_option_arrives(rabbitdelay: CommandLine, receive: Receive) -> Non
     result = rabbitdelay(
         *("put", "orderclose", "<a/>", "--delay", "250ms", "--ttr", "2m", "--id", "close-42"),
         *("--max-attempts", "3", "--callback", "https://example.org/", "--content-type"),
-        *("text/xml", "--json"),
+        *("text/xml", "--backoff", "2s", "--backoff-max", "1m", "--reply-to", "answers", "--json"),
     )
     job = json.loads(result.stdout)
     (received,) = receive(1)
@@ -79,6 +79,9 @@ def test_every_option_arrives(rabbitdelay: CommandLine, receive: Receive) -> Non
     assert received.headers["rd-ttr"] == job["ttr_ms"] == 120_000
     assert received.headers["rd-max-attempts"] == 3
     assert received.headers["rd-callback"] == "https://example.org/"
+    assert received.headers["rd-backoff"] == 2_000
+    assert received.headers["rd-backoff-max"] == 60_000
+    assert received.properties.reply_to == "answers"
     assert received.headers["rd-due"] - received.headers["rd-put"] == 250
     assert received.lateness_ms >= 0
 
