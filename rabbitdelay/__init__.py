@@ -9,18 +9,21 @@ from rabbitdelay.errors import (
     CertificateRefused,
     ClientClosed,
     ConnectionFailed,
+    HandlerDied,
+    HandlerRaised,
     InvalidConfiguration,
     InvalidJob,
-    JobBuried,
     JobRefused,
     LeaseLost,
     LoginRefused,
+    NoResponse,
     NotAJob,
     OutcomeUnknown,
     PermissionRefused,
     PutManyFailed,
     RabbitDelayError,
     Retry,
+    TimedOut,
     TopologyConflict,
     TopologyError,
     TopologyMissing,
@@ -30,7 +33,7 @@ from rabbitdelay.errors import (
 from rabbitdelay.models import Job, JobSpec
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.reserved import ReservedJob
-from rabbitdelay.sync.worker import Worker
+from rabbitdelay.sync.worker import Worker, WorkerStats
 
 __all__ = [
     "BrokerBlocked",
@@ -40,14 +43,16 @@ __all__ = [
     "Client",
     "ClientClosed",
     "ConnectionFailed",
+    "HandlerDied",
+    "HandlerRaised",
     "InvalidConfiguration",
     "InvalidJob",
     "Job",
-    "JobBuried",
     "JobRefused",
     "JobSpec",
     "LeaseLost",
     "LoginRefused",
+    "NoResponse",
     "NotAJob",
     "OutcomeUnknown",
     "PermissionRefused",
@@ -57,10 +62,12 @@ __all__ = [
     "Response",
     "Retry",
     "RetryPolicy",
+    "TimedOut",
     "TopologyConflict",
     "TopologyError",
     "TopologyMissing",
     "VhostRefused",
     "Worker",
     "WorkerFailed",
+    "WorkerStats",
 ]

@@ -21,7 +21,8 @@
     ├── JobRefused              the broker would take the put nowhere
     ├── PutManyFailed           some of many were not confirmed; it tells which
     ├── LeaseLost               the job is no longer held: its ttr or its connection ended
-    ├── JobBuried               the job whose response was waited for was buried; it tells why
+    ├── TimedOut                what on_error hooks get for a job that was cut off at its ttr
+    ├── NoResponse              there will be no response: the job was buried, or it cannot be sent
     ├── HandlerVerdict          what a handler raises to say what becomes of its job
     │   ├── Retry                   give it back, to be tried again
     │   └── Bury                    give it up, and keep it for a person
@@ -146,8 +147,12 @@ class LeaseLost(RabbitDelayError):
     """
 
 
-class JobBuried(RabbitDelayError):
-    """The job whose response was waited for was buried; the text tells why."""
+class TimedOut(RabbitDelayError):
+    """A handler was not through within its job's ttr, and the job was taken from it."""
+
+
+class NoResponse(RabbitDelayError):
+    """There will be no response: the job was buried, or what its handler returned is no JSON."""
 
 
 class HandlerVerdict(RabbitDelayError):

@@ -104,7 +104,7 @@ def show(settings: Settings, topic: str, id: str, *, as_json: bool) -> None:
 def kick(
     settings: Settings, topic: str, id: str | None, limit: int | None, *, every: bool, as_json: bool
 ) -> None:
-    """Make them ready again, now, with all their attempts.
+    """Make them ready again, now: their attempts begin again at 1.
 
     A job may be there twice after this was killed half-way, and is never lost. Exits with 3 when
     nothing was kicked.

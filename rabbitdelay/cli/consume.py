@@ -17,7 +17,7 @@ from rabbitdelay.cli.exits import ExitCode
 from rabbitdelay.cli.parameters import read_duration, read_topic
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.cli.worker_log import json_log, plain_log
-from rabbitdelay.cli.worker_status import live_status
+from rabbitdelay.cli.worker_status import live_status, summary
 from rabbitdelay.core.retry import (
     DEFAULT_BACKOFF_MAX_SECONDS,
     DEFAULT_BACKOFF_SECONDS,
@@ -106,7 +106,8 @@ Exit code 0 finishes the job, {BURY_EXIT_CODE} buries it, any other gives it bac
     "hosts",
     metavar="HOST[:PORT]",
     multiple=True,
-    help="A host that a job's callback may name: example.com, *.example.com, example.com:8443.",
+    help="A host that a job's callback may name: example.com, *.example.com, or with a port other "
+    "than 80 and 443 example.com:8443. Can be given several times.",
 )
 @click.option(
     "--allow-private",
@@ -134,7 +135,7 @@ def consume(
 
     A job is held for at most its ttr. What fails comes back with backoff, and is buried in the end.
     A second Ctrl-C ends it at once. On a terminal it shows what goes on; else it logs JSON lines
-    on stderr, with -v one for each job.
+    on stderr, with `rabbitdelay -v consume` one for each job.
 
     \b
     rabbitdelay consume orderclose --handler shop.orders:close --concurrency 20
@@ -178,7 +179,15 @@ def _function(
     """What is done with each job: exactly one of four."""
     given = [handler is not None, command is not None, webhook is not None, prints]
     if sum(given) != 1:
-        raise click.UsageError("say what to do: one of --handler, --exec, --webhook or --print")
+        number = "one" if not any(given) else "only one"
+        raise click.UsageError(
+            f"say what to do: {number} of --handler, --exec, --webhook or --print"
+        )
+    if webhook == _CALLBACK and not hosts:
+        raise click.UsageError(
+            "callbacks are chosen by whoever puts jobs: name the hosts that may be called with "
+            "--allow-host (and --allow-private for loopback and private addresses)"
+        )
     if (hosts or allow_private) and webhook != _CALLBACK:
         raise click.UsageError("--allow-host and --allow-private are for --webhook without a URL")
     if handler is not None:
@@ -224,12 +233,12 @@ def _telling(
     """
     on_terminal = _is_terminal(sys.stderr)
     if on_terminal and quiet and _is_terminal(sys.stdout):
-        told = plain_log()
-    elif on_terminal:
-        told = live_status(settings, worker, topics)
-    else:
-        told = json_log(every_job=settings.verbose)
-    with told:
+        with plain_log():
+            yield
+        click.echo(summary(worker.stats()), err=True)
+        return
+    live = live_status(settings, worker, topics)
+    with live if on_terminal else json_log(every_job=settings.verbose):
         yield
 
 

@@ -90,7 +90,8 @@ def _run_one(action: Command, job: ReservedJob) -> bool:
             job.bury(decision.reason)
         else:
             job.release()
-        click.echo(f"{printable(job.id)}: {printable(str(error))}", err=True)
+        fate = "buried" if isinstance(decision, GiveUpNow) else "given back"
+        click.echo(f"{printable(job.id)}: {fate}: {printable(str(error))}", err=True)
         return False
     job.finish()
     return True

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from rabbitdelay.cli.display import printable
+
 LOGGER = "rabbitdelay"
 FIELDS = (
     *("job_id", "topic", "attempt", "lateness_ms", "took_ms"),
@@ -24,7 +26,7 @@ class JsonFormatter(logging.Formatter):
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "event": record.getMessage(),
+            "event": getattr(record, "event", None) or record.getMessage(),
             **fields_of(record),
         }
         if record.exc_info:
@@ -32,17 +34,12 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-class PlainFormatter(logging.Formatter):
-    """What happened, to which job, and why."""
+class LineFormatter(logging.Formatter):
+    """One line for people: a traceback is for those who ask for it."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        fields = fields_of(record)
-        text = record.getMessage()
-        what = f"{fields['topic']} {fields['job_id']}: {text}" if "job_id" in fields else text
-        why = fields.get("error") or fields.get("reason")
-        attempt = f" (attempt {fields['attempt']})" if "attempt" in fields else ""
-        return f"{what}{attempt}: {why}" if why else f"{what}{attempt}"
+        return printable(record.getMessage())
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
@@ -67,10 +64,11 @@ def _is_not_routine(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def plain_log() -> Iterator[None]:
-    """Log on stderr for people: what went wrong."""
+    """Log on stderr for people: the beginning, the end, and what goes wrong between them."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PlainFormatter())
-    with logging_to(handler, logging.WARNING):
+    handler.setFormatter(LineFormatter())
+    handler.addFilter(_is_not_routine)
+    with logging_to(handler, logging.INFO):
         yield
 
 

@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from rabbitdelay.cli.display import printable
 from rabbitdelay.cli.settings import Settings
-from rabbitdelay.cli.worker_log import PlainFormatter, logging_to
+from rabbitdelay.cli.worker_log import LineFormatter, logging_to
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.worker import Worker, WorkerStats
@@ -25,12 +24,12 @@ class _Above(logging.Handler):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
-        self.setFormatter(PlainFormatter())
+        self.setFormatter(LineFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print it."""
         style = "red" if record.levelno >= logging.ERROR else "yellow"
-        self._console.print(Text(printable(self.format(record)), style))
+        self._console.print(Text(self.format(record), style))
 
 
 @contextmanager

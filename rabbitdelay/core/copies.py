@@ -47,7 +47,7 @@ def buried(message: Message, *, reason: str, now_ms: int, failure: Failure | Non
 
 
 def kicked(message: Message, *, now_ms: int) -> Message:
-    """The copy of a buried message that is ready again: its id and body, and all its attempts."""
+    """The copy of a buried message that is ready again: its id and body, attempt 1."""
     headers = _without(fresh_headers(message.headers), _OF_GRAVES + _OF_FAILURES)
     return replace(message, headers=headers | {"rd-attempt": 1, "rd-due": now_ms})
 

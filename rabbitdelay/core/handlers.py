@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
@@ -19,6 +19,7 @@ from rabbitdelay.errors import InvalidConfiguration, InvalidJob
 from rabbitdelay.models import Job
 
 Function = Callable[..., Any]
+HookFunction = TypeVar("HookFunction", bound=Callable[..., Any])
 _UNCHECKED = (Any, object, inspect.Parameter.empty)
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -95,6 +96,17 @@ def make_handler(
 def _is_async(function: Function) -> bool:
     called = getattr(function, "__call__", None)  # noqa: B004 - not whether it can be called
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def check_hook(hook: HookFunction, count: int) -> HookFunction:
+    """Return a hook that takes so many arguments, or say that it does not."""
+    name = getattr(hook, "__qualname__", repr(hook))
+    try:
+        inspect.signature(hook).bind(*range(count))
+    except (TypeError, ValueError):
+        takes = ("the job", "the job and what its handler returned or raised")[count - 1]
+        raise InvalidConfiguration(f"hook {name} must take {takes}") from None
+    return hook
 
 
 def bind(function: Function) -> Binding:

@@ -78,6 +78,11 @@ class Lease:
         return max(0, self.received_ms - self.job.due_ms)
 
     @property
+    def is_timed_out(self) -> bool:
+        """Whether it was taken from its holder at its deadline."""
+        return Event.TIMEOUT in (self.leaving, self.ended_by)
+
+    @property
     def was_reserved(self) -> bool:
         """Whether it was ever handed out."""
         return self.deadline != math.inf
@@ -235,7 +240,7 @@ _WHY = {
     Event.RELEASE: "was released before",
     Event.BURY: "was buried before",
     Event.TIMEOUT: "was given back when its ttr had passed",
-    Event.LOSE: "went back to the broker when its connection was lost",
+    Event.LOSE: "went back to the broker when its connection was lost or closed",
 }
 
 

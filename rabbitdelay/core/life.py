@@ -46,7 +46,7 @@ class Event(Enum):
     LOSE = "lose"
     """Its consumer's process or connection died: the broker gives it back as it was."""
     KICK = "kick"
-    """A person puts it back, with all its attempts."""
+    """A person puts it back: its attempts begin again at 1."""
     DROP = "drop"
     """A person removes it."""
     DELETE = "delete"

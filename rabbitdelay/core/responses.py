@@ -9,7 +9,7 @@ from rabbitdelay.core.failure import Failure, bounded
 from rabbitdelay.core.intake import encode_body
 from rabbitdelay.core.outbox import Target
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.errors import JobBuried
+from rabbitdelay.errors import NoResponse
 from rabbitdelay.models import BYTES, JSON, Job, read_body
 
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
@@ -50,12 +50,12 @@ def of_failure(job: Job, reason: str, failure: Failure | None = None) -> Message
     return Message(b"null", headers, job.id, JSON, correlation_id=job.id)
 
 
-def read(message: Message) -> Response | JobBuried:
+def read(message: Message) -> Response | NoResponse:
     """Return what came back for a job, or why nothing will."""
     job_id = message.correlation_id or ""
     reason, error = message.headers.get(REASON), message.headers.get(ERROR)
     if reason is not None:
-        return JobBuried(f"no response of job {job_id}: {reason}{f': {error}' if error else ''}")
+        return NoResponse(f"no response of job {job_id}: {reason}{f': {error}' if error else ''}")
     return Response(job_id, message.body, message.content_type or BYTES)
 
 

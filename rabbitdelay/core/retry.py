@@ -13,8 +13,17 @@ from rabbitdelay.models import Job
 DEFAULT_MAX_ATTEMPTS = 10
 DEFAULT_BACKOFF_SECONDS = 1.0
 DEFAULT_BACKOFF_MAX_SECONDS = 3600.0
-_GRAINS_MS = ((10_000, 100), (ladder.MINUTE_MS, 1_000), (math.inf, 10_000))
-"""Waits below the first are rounded up to the second: at most two hops, but for long ones."""
+_GRAINS_MS = (
+    (ladder.SECOND_MS, 100),
+    (10 * ladder.SECOND_MS, ladder.SECOND_MS),
+    (ladder.MINUTE_MS, 2 * ladder.SECOND_MS),
+    (10 * ladder.MINUTE_MS, ladder.MINUTE_MS),
+    (ladder.HOUR_MS, 5 * ladder.MINUTE_MS),
+    (ladder.DAY_MS, ladder.HOUR_MS),
+    (math.inf, ladder.DAY_MS),
+)
+"""Waits below the first are rounded up to the second. So a retry is one hop, and few hold queues
+serve all of them: the first that goes through a new one waits for it to settle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,9 @@ class GiveUp:
     """No attempt follows: the job is buried."""
 
     reason: str
+
+
+Fate = Again | GiveUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +68,7 @@ class RetryPolicy:
 
     def after(
         self, job: Job, *, random: float, timed_out: bool = False, delay_ms: int | None = None
-    ) -> Again | GiveUp:
+    ) -> Fate:
         """Return what follows a failed attempt; `delay_ms` is a wait that was asked for.
 
         A timeout waits at least as long as the job's ttr: the attempt that was cut off may still

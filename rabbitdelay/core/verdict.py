@@ -32,7 +32,7 @@ def of(error: BaseException) -> Verdict:
         case Bury():
             return GiveUpNow(str(error), None)
         case NotAJob():  # no attempt will make its body any better
-            return GiveUpNow(str(error), Failure.of(error))
+            return GiveUpNow(str(error), None)
         case Retry(delay=delay) if delay is not None:
             return _after(delay, error)
         case _:

@@ -30,7 +30,7 @@ class BuriedQueue(ParkedQueue[Buried]):
         limit: int | None = None,
         on_tried: OnTried[Buried] | None = None,
     ) -> SentOn:
-        """Make them ready again, with all their attempts; a ready queue that is missing is made.
+        """Make them ready again, from attempt 1; a ready queue that is missing is made.
 
         `on_tried` is told of each, and whether it was kicked. What is no job is kicked too: a
         consumer buries it again.

@@ -264,7 +264,7 @@ class Client:
         when no response came.
 
         Raises:
-            JobBuried: There will be none: the job was buried. It tells why.
+            NoResponse: There will be none: the job was buried. It tells why.
             InvalidJob: The job was not put with `reply` by this client.
         """
         replies = self._running_front().replies

@@ -179,7 +179,8 @@ class Connector:
         )
 
     def _opened(self, _connection: Connection) -> None:
-        logger.info("%s: connected", self.address)
+        level = logging.WARNING if self._failures and self._opened_once else logging.INFO
+        logger.log(level, "%s: connected", self.address)
         self._failures = 0
         self._opened_once = True
         assert self.connection is not None

@@ -5,6 +5,7 @@ what has come in by the rules of core/turns.py, renews what is to be renewed, an
 has passed its ttr, whatever the handlers do.
 """
 
+import logging
 import math
 import threading
 import time
@@ -17,17 +18,19 @@ from rabbitdelay.core.deliveries import Delivery
 from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.lease import Identity, Lease
 from rabbitdelay.core.life import Event
+from rabbitdelay.core.retry import Fate, GiveUp
 from rabbitdelay.core.turns import StartSuspect, Turns
 from rabbitdelay.errors import ConnectionFailed, LeaseLost, WorkerFailed
 from rabbitdelay.models import DEFAULT_TTR_MS
-from rabbitdelay.sync.connection import logger
 from rabbitdelay.sync.consumer import Consumer
 from rabbitdelay.sync.emptiness import Emptiness
 from rabbitdelay.sync.pool import Pool
 from rabbitdelay.sync.popping import MAX_AT_ONCE
-from rabbitdelay.sync.run import Run, Work, log_fields
+from rabbitdelay.sync.run import Run, TimedOut, Work, log_fields, title
 from rabbitdelay.sync.subscription import Subscription
 from rabbitdelay.sync.waiting import Waiting
+
+logger = logging.getLogger("rabbitdelay.worker")
 
 SUSPECT_PAUSE_SECONDS = 0.05
 """How long to wait before a suspect begins, for the broker to have the acks of those before it."""
@@ -47,6 +50,7 @@ class Dispatcher:
         prefetch: int | None,
         pool: Pool,
         work: Work,
+        timed_out: TimedOut,
         max_jobs: int | None,
         until_empty: bool,
     ) -> None:
@@ -68,6 +72,7 @@ class Dispatcher:
         ]
         self._pool = pool
         self._work = work
+        self._timed_out = timed_out
         self._jobs_left = max_jobs
         self._emptiness: Emptiness | None = None
         if until_empty:
@@ -260,12 +265,13 @@ class Dispatcher:
             self.holding.touch(run.lease)
         self._touch_later(run)
 
-    def expired(self, leases: Sequence[Lease]) -> None:
+    def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
         """Their handlers are too late: count on them no more."""
-        for lease in leases:
+        for lease, fate in expired:
             run = self._running.get(lease)
             if run is not None:
                 self._let_go(run)
+                _log_timeout(lease, fate)
         self._dispatch()
         self._look_whether_done()
 
@@ -289,6 +295,12 @@ class Dispatcher:
             self._watch(run)
             return
         self._let_go(run)
+        logger.warning(
+            "%s: not done within its ttr of %g s, after it was lost with its connection",
+            title(run.lease),
+            run.lease.ttr_seconds,
+            extra=log_fields(run.lease, "timed out"),
+        )
         self._dispatch()
         self._look_whether_done()
 
@@ -303,13 +315,7 @@ class Dispatcher:
             if run.thread is not None and not run.is_through:
                 self._pool.let_go(run.thread)
         self._turns.ended(lease.job.topic, time.monotonic())
-        logger.warning(
-            "job %s (%s) was not done within its ttr of %g s, and is given back",
-            lease.job.id,
-            lease.job.topic,
-            lease.ttr_seconds,
-            extra=log_fields(lease),
-        )
+        self._pool.submit(partial(self._timed_out, run, lease.ttr_seconds))
 
     # Ending
 
@@ -373,3 +379,14 @@ class _Topic:
     def failed(self, error: Exception) -> None:
         """It never worked: a mistake that somebody must mend."""
         self._dispatcher.fail(error)
+
+
+def _log_timeout(lease: Lease, fate: Fate) -> None:
+    text = f"{title(lease)}: not done within its ttr of {lease.ttr_seconds:g} s"
+    if isinstance(fate, GiveUp):
+        fields = log_fields(lease, "buried") | {"reason": fate.reason, "error_type": "Timeout"}
+        logger.error("%s: buried: %s", text, fate.reason, extra=fields)
+    else:
+        fields = log_fields(lease, "timed out") | {"retry_in_ms": fate.delay_ms}
+        seconds = fate.delay_ms / 1000
+        logger.warning("%s: given back, and tried again in %g s", text, seconds, extra=fields)

@@ -18,7 +18,7 @@ from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.lease import Do, Identity, Lease, Leases
 from rabbitdelay.core.life import Event
 from rabbitdelay.core.outbox import Pending, Target
-from rabbitdelay.core.retry import Again, GiveUp, RetryPolicy
+from rabbitdelay.core.retry import Again, Fate, GiveUp, RetryPolicy
 from rabbitdelay.core.tally import Tally
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import LeaseLost, NotAJob
@@ -26,7 +26,6 @@ from rabbitdelay.models import Job
 from rabbitdelay.sync.connection import logger
 from rabbitdelay.sync.remembered import Remembered
 
-Fate = Again | GiveUp
 OnEnd = Callable[[], None]
 
 PAUSE_SECONDS = 1.0
@@ -160,14 +159,11 @@ class Holding:
 
     # What the consumer calls, on its I/O thread
 
-    def expire(self) -> list[Lease]:
-        """Give back what has reached its deadline; return it."""
+    def expire(self) -> list[tuple[Lease, Fate]]:
+        """Give back what has reached its deadline; return it, and what becomes of it."""
         with self.lock:
             expired = self.leases.expire(time.monotonic())
-        for lease in expired:
-            self.tally.timed_out()
-            self._time_out(lease)
-        return expired
+        return [(lease, self._time_out(lease)) for lease in expired]
 
     def next_expiry(self) -> float | None:
         """When to call `expire` next."""
@@ -240,7 +236,8 @@ class Holding:
 
     # Giving back
 
-    def _time_out(self, lease: Lease) -> None:
+    def _time_out(self, lease: Lease) -> Fate:
+        self.tally.timed_out()
         job = lease.job
         why = failure.timeout(job.ttr)
         fate = self._policy(job.topic).after(
@@ -250,6 +247,7 @@ class Holding:
         )
         self._tell(lease)
         self._publish(lease, fate, why, Future())
+        return fate
 
     def _leave(self, lease: Lease, event: Event, fate: Fate, why: Failure | None) -> Future[Fate]:
         with self.lock:

@@ -15,6 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 
 from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.retry import Fate
 from rabbitdelay.errors import ClientClosed, ConnectionFailed
 from rabbitdelay.sync.consumer import Consumer
 from rabbitdelay.sync.slot import Pop, Slot
@@ -235,7 +236,7 @@ class Popper:
             request.began_again = True
             self._go(request)
 
-    def expired(self, _leases: Sequence[Lease]) -> None:
+    def expired(self, _expired: Sequence[tuple[Lease, Fate]]) -> None:
         """Whoever holds them learns of it when they settle them."""
 
     def read(self) -> None:

@@ -11,7 +11,8 @@ from rabbitdelay.core import frames, responses
 from rabbitdelay.core.deliveries import Delivery
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.responses import Response
-from rabbitdelay.errors import ClientClosed, ConnectionFailed, JobBuried
+from rabbitdelay.core.retry import Fate
+from rabbitdelay.errors import ClientClosed, ConnectionFailed, NoResponse
 from rabbitdelay.models import Job
 from rabbitdelay.sync.consumer import Consumer
 from rabbitdelay.sync.subscription import Subscription
@@ -21,7 +22,7 @@ MOST_KEPT = 10_000
 PREFETCH = 500
 
 Key = tuple[str, str]
-Found = Response | JobBuried
+Found = Response | NoResponse
 
 
 class Replies:
@@ -65,7 +66,7 @@ class Replies:
                     return None
                 self._changed.wait(rest)
             found = self._found.pop(key)
-        if isinstance(found, JobBuried):
+        if isinstance(found, NoResponse):
             raise found
         return found
 
@@ -116,7 +117,7 @@ class Replies:
         """If it was ours, consume again."""
         self._subscription.channel_lost(number, error)
 
-    def expired(self, _leases: Sequence[Lease]) -> None:
+    def expired(self, _expired: Sequence[tuple[Lease, Fate]]) -> None:
         """Responses have no ttr."""
 
     def read(self) -> None:

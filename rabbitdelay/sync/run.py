@@ -40,14 +40,22 @@ class End(Protocol):
 
 Work = Callable[[Run, End], None]
 """Runs a handler and settles its job; on a thread of the pool."""
+TimedOut = Callable[[Run, float], None]
+"""Tells that the job of a run was taken away at its ttr; on a thread of the pool."""
 
 
-def log_fields(lease: Lease) -> dict[str, object]:
-    """What every log line about a job carries besides its text."""
+def log_fields(lease: Lease, event: str) -> dict[str, object]:
+    """What every log line about a job carries besides its text, for programs."""
     job = lease.job
     return {
+        "event": event,
         "job_id": job.id,
         "topic": job.topic,
         "attempt": job.attempt,
         "lateness_ms": lease.lateness_ms,
     }
+
+
+def title(lease: Lease) -> str:
+    """What every log line about a job begins with, for people."""
+    return f"job {lease.job.id} ({lease.job.topic}), attempt {lease.job.attempt}"

@@ -11,21 +11,24 @@ from functools import partial
 from typing import Any
 
 from rabbitdelay.core import responses, verdict
+from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.life import Event
-from rabbitdelay.core.retry import Again
+from rabbitdelay.core.retry import Again, Fate
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.core.verdict import GiveUpNow
 from rabbitdelay.errors import (
+    Bury,
     HandlerVerdict,
     InvalidJob,
     LeaseLost,
     NotAJob,
     RabbitDelayError,
+    TimedOut,
 )
-from rabbitdelay.sync.holding import Fate, Holding
+from rabbitdelay.sync.holding import Holding
 from rabbitdelay.sync.reserved import ReservedJob, reserved_job
-from rabbitdelay.sync.run import End, Run, log_fields
+from rabbitdelay.sync.run import End, Run, log_fields, title
 
 logger = logging.getLogger("rabbitdelay.worker")
 
@@ -66,7 +69,8 @@ class Runner:
         try:
             self._work(run, end)
         except BaseException:  # an error whose text cannot be had; its ttr gives the job back
-            logger.exception("a handler's end could not be told", extra=log_fields(run.lease))
+            fields = log_fields(run.lease, "unknown")
+            logger.exception("%s: its end could not be told", title(run.lease), extra=fields)
         finally:
             if not run.is_through:
                 end(run)
@@ -93,23 +97,36 @@ class Runner:
             # Hooks are a part of the run: its slot is free when they are through.
             settle() if self._hooks.after else end(run, settle)
         except LeaseLost as error:
-            logger.warning("done, but too late: %s", error, extra=log_fields(lease))
+            fields = log_fields(lease, "too late")
+            logger.warning("%s: done, but too late: %s", title(lease), error, extra=fields)
             return
         if logger.isEnabledFor(logging.INFO):
             took_ms = round((time.monotonic() - began) * 1000)
-            logger.info("finished", extra=log_fields(lease) | {"took_ms": took_ms})
+            fields = log_fields(lease, "finished") | {"took_ms": took_ms}
+            logger.info("%s: finished in %d ms", title(lease), took_ms, extra=fields)
         for hook in self._hooks.after:
             self._guarded(hook, job, value)
 
     def _failed(self, run: Run, job: ReservedJob, error: BaseException, end: End) -> None:
+        if run.lease.is_timed_out:
+            return  # it was cut off at its ttr, which has been told
         for hook in self._hooks.on_error:
             self._guarded(hook, job, error)
-        if run.lease.ended_by in _SETTLED_BY_HANDLER:
+        lease = run.lease
+        if lease.ended_by in _SETTLED_BY_HANDLER:
             return
         try:
             end(run, lambda: self._give_back(run, error))
         except LeaseLost as late:
-            logger.warning("failed, and too late: %s", late, extra=log_fields(run.lease))
+            fields = log_fields(lease, "too late")
+            logger.warning("%s: failed, and too late: %s", title(lease), late, extra=fields)
+
+    def timed_out(self, run: Run, ttr_seconds: float) -> None:
+        """Tell the hooks that a job was taken from its handler."""
+        job = reserved_job(run.lease, self._holding)
+        error = TimedOut(f"not done within its ttr of {ttr_seconds:g} s")
+        for hook in self._hooks.on_error:
+            self._guarded(hook, job, error)
 
     def _give_back(self, run: Run, error: BaseException) -> None:
         decision, lease = verdict.of(error), run.lease
@@ -123,12 +140,13 @@ class Runner:
     def _respond(self, run: Run, job: ReservedJob, value: object) -> None:
         """Publish what the handler returned, for whoever waits for it, before the job is acked."""
         keep = run.handler.keep_responses and value is not None
-        if job.reply_to is None and not keep:
+        if (job.reply_to is None and not keep) or run.lease.is_timed_out:
             return
         try:
             message = responses.of_value(job, value)
         except InvalidJob as error:
-            logger.warning("no response: %s", error, extra=log_fields(run.lease))
+            fields = log_fields(run.lease, "no response")
+            logger.warning("%s: no response: %s", title(run.lease), error, extra=fields)
             message = responses.of_failure(job, str(error))
         for target in responses.targets(self._topology, job, keep=keep):
             try:
@@ -137,7 +155,8 @@ class Runner:
                 published.result(max(0.0, job.time_left - RESPONSE_MARGIN_SECONDS))
             except (RabbitDelayError, FutureTimeout) as error:
                 why = str(error) or "the broker has not confirmed it yet"
-                logger.warning("a response: %s", why, extra=log_fields(run.lease))
+                fields = log_fields(run.lease, "no response")
+                logger.warning("%s: its response: %s", title(run.lease), why, extra=fields)
 
     @staticmethod
     def _guarded(hook: Hook, *arguments: object) -> None:
@@ -151,12 +170,17 @@ class Runner:
         if done.exception() is not None:
             return  # why it goes back as it is has been told
         fate = done.result()
-        fields = log_fields(run.lease) | {"error": str(error), "error_type": type(error).__name__}
+        event = "failed" if isinstance(fate, Again) else "buried"
+        fields = log_fields(run.lease, event)
+        fields |= {"error": str(error), "error_type": type(error).__name__}
         # What a handler says on purpose needs no traceback.
         traceback = None if isinstance(error, (HandlerVerdict, NotAJob)) else error
         if isinstance(fate, Again):
             fields["retry_in_ms"] = fate.delay_ms
-            logger.warning("failed, and is tried again", exc_info=traceback, extra=fields)
+            text = f"{title(run.lease)}: failed, and is tried again in {fate.delay_ms / 1000:g} s"
+            logger.warning("%s: %s", text, Failure.of(error), exc_info=traceback, extra=fields)
         else:
             fields["reason"] = fate.reason
-            logger.error("buried", exc_info=traceback, extra=fields)
+            text = f"{title(run.lease)}: buried: {fate.reason}"
+            why = "" if isinstance(error, (Bury, NotAJob)) else f": {Failure.of(error)}"
+            logger.error("%s%s", text, why, exc_info=traceback, extra=fields)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.retry import Fate
 from rabbitdelay.errors import ConnectionFailed
 
 
@@ -19,7 +20,7 @@ class User(Protocol):
     def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
         """The broker closed one channel, and these leases are gone with it."""
 
-    def expired(self, leases: Sequence[Lease]) -> None:
+    def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
         """These have reached their deadlines, and are being given back."""
 
     def read(self) -> None:
@@ -50,10 +51,10 @@ class Users:
         for user in self._users:
             user.channel_lost(number, error, lost)
 
-    def expired(self, leases: Sequence[Lease]) -> None:
+    def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
         """These have reached their deadlines."""
         for user in self._users:
-            user.expired(leases)
+            user.expired(expired)
 
     def read(self) -> None:
         """All that came at once has been handed over."""

@@ -12,8 +12,9 @@ from functools import partial
 from types import FrameType
 from typing import Any, Literal, TypeVar
 
+from rabbitdelay import duration
 from rabbitdelay.core import intake
-from rabbitdelay.core.handlers import Handler, make_handler
+from rabbitdelay.core.handlers import Handler, check_hook, make_handler
 from rabbitdelay.core.retry import (
     DEFAULT_BACKOFF_MAX_SECONDS,
     DEFAULT_BACKOFF_SECONDS,
@@ -23,7 +24,12 @@ from rabbitdelay.core.retry import (
 from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.tally import Snapshot
 from rabbitdelay.core.topology import QueueType
-from rabbitdelay.errors import InvalidConfiguration, RabbitDelayError, WorkerFailed
+from rabbitdelay.errors import (
+    InvalidConfiguration,
+    InvalidJob,
+    RabbitDelayError,
+    WorkerFailed,
+)
 from rabbitdelay.sync import lifetime
 from rabbitdelay.sync.calling import HereCaller
 from rabbitdelay.sync.children import ChildCaller
@@ -86,7 +92,7 @@ class Worker:
         self._concurrency = _count(concurrency, "concurrency")
         self._prefetch = None if prefetch is None else _count(prefetch, "prefetch")
         self._pool_kind: PoolKind = pool
-        self._grace = timedelta(seconds=grace) if not isinstance(grace, timedelta) else grace
+        self._grace_seconds = _seconds(grace, "grace")
         self._connect_timeout = connect_timeout
         self._handlers: dict[str, Handler] = {}
         self._hooks = Hooks()
@@ -104,6 +110,7 @@ class Worker:
             connect_timeout=connect_timeout,
             settle_seconds=settle_seconds,
         )
+        self._running = threading.Lock()
         self._has_run = False
         self.client = self._new_client()
         """For handlers that put jobs. It is closed at the end of `run`."""
@@ -138,6 +145,8 @@ class Worker:
             auto_touch: Whether the ttr is renewed for as long as the function runs.
             keep_responses: Whether its return values are kept in a queue of the topic's own.
         """
+        if not isinstance(topic, str):
+            raise InvalidConfiguration('name the topic: @worker.handler("topic")')
 
         def register(function: Function) -> Function:
             if topic in self._handlers:
@@ -157,17 +166,17 @@ class Worker:
 
     def before(self, hook: Function) -> Function:
         """Call this with each job before its handler; what it raises counts as the handler's."""
-        self._hooks.before.append(hook)
+        self._hooks.before.append(check_hook(hook, 1))
         return hook
 
     def after(self, hook: Function) -> Function:
         """Call this with each job and its response, after it was finished."""
-        self._hooks.after.append(hook)
+        self._hooks.after.append(check_hook(hook, 2))
         return hook
 
     def on_error(self, hook: Function) -> Function:
-        """Call this with each job and the exception that its handler raised."""
-        self._hooks.on_error.append(hook)
+        """Call this with each job and the exception that its handler raised, or TimedOut."""
+        self._hooks.on_error.append(check_hook(hook, 2))
         return hook
 
     # Running
@@ -175,16 +184,25 @@ class Worker:
     def run(self, *, max_jobs: int | None = None, until_empty: bool = False) -> None:
         """Run until SIGTERM, SIGINT or `stop`; then let handlers finish within the grace.
 
-        A second signal ends it at once. With `max_jobs` it ends after so many jobs, with
-        `until_empty` when no job of its topics is ready.
+        A second signal ends it at once. With `max_jobs` it ends after so many runs of handlers,
+        with `until_empty` when no job of its topics is ready. A handler in a thread that overruns
+        the grace goes on in it, while its job is given back.
 
         Raises:
-            WorkerFailed: Too many threads were lost to handlers that do not come back.
+            WorkerFailed: 100 threads were lost to handlers that do not come back.
             ConnectionFailed: There has been no connection to the broker yet.
             TopologyError: A queue is missing, has other arguments, or may not be made.
         """
         if not self._handlers:
             raise InvalidConfiguration("the worker has no handler: decorate one with .handler()")
+        if not self._running.acquire(blocking=False):
+            raise InvalidConfiguration("the worker runs already")
+        try:
+            self._run(max_jobs, until_empty)
+        finally:
+            self._running.release()
+
+    def _run(self, max_jobs: int | None, until_empty: bool) -> None:  # noqa: FBT001 - run's own
         self._begin_run()
         try:
             with self._on_signals(), self._working(max_jobs, until_empty) as dispatcher:
@@ -236,6 +254,7 @@ class Worker:
             prefetch=self._prefetch,
             pool=pool,
             work=runner.work,
+            timed_out=runner.timed_out,
             max_jobs=max_jobs,
             until_empty=until_empty,
         )
@@ -282,15 +301,19 @@ class Worker:
 
     def _let_finish(self, dispatcher: Dispatcher) -> None:
         dispatcher.stop()
-        deadline = time.monotonic() + self._grace.total_seconds()
+        if running := dispatcher.running:
+            text = (
+                "worker stops: %s still at work, for at most %g s; a second signal ends it at once"
+            )
+            logger.warning(text, _jobs(running), self._grace_seconds)
+        deadline = time.monotonic() + self._grace_seconds
         while time.monotonic() < deadline and not self.was_stopped_at_once:
             if dispatcher.is_idle.wait(0.05):
                 break
         if not dispatcher.is_idle.is_set():
-            count = dispatcher.running
-            logger.warning("worker stops with %d jobs not done: they are given back", count)
+            logger.warning("worker ends, %s not done: given back", _jobs(dispatcher.running))
         else:
-            logger.info("worker stops")
+            logger.info("worker ends")
 
     @contextmanager
     def _on_signals(self) -> Iterator[None]:
@@ -313,6 +336,17 @@ class Worker:
     @property
     def _is_stopping(self) -> bool:
         return self._stop.is_set() or self._signals > 0
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
+
+
+def _seconds(value: float | timedelta, what: str) -> float:
+    try:
+        return duration.seconds(value, what=what)
+    except InvalidJob as error:
+        raise InvalidConfiguration(str(error)) from None
 
 
 def _count(value: int, what: str) -> int:

@@ -250,7 +250,7 @@ def test_the_jobs_own_callback(
     """Only where it is allowed to lead."""
     url, seen = hook
     refused = client.put("t", callback=f"{url}/200")
-    run("consume", "t", "--webhook", "--max-jobs", "1")
+    run("consume", "t", "--webhook", "--allow-host", "example.com", "--max-jobs", "1")
     private = client.put("t", callback=f"{url}/200")
     allow = ("--allow-host", url.removeprefix("http://"))
     run("consume", "t", "--webhook", *allow, "--max-jobs", "1")
@@ -332,7 +332,8 @@ def test_a_second_ctrl_c_gives_it_back_at_once(
     ("arguments", "message"),
     [
         (["t"], "one of --handler, --exec, --webhook or --print"),
-        (["t", "--print", "--exec", "true"], "one of --handler, --exec, --webhook or --print"),
+        (["t", "--print", "--exec", "true"], "only one of --handler, --exec, --webhook or --print"),
+        (["t", "--webhook"], "--allow-host"),
         (["t", "--handler", "nothing"], "package.module:function"),
         (["t", "--handler", "no_such_module:f"], "no module no_such_module"),
         (["t", "--print", "--allow-private"], "--webhook without a URL"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pika
 import pytest
 
-from rabbitdelay import Bury, Client, ClientClosed, InvalidJob, Job, JobBuried, JobSpec, Worker
+from rabbitdelay import Bury, Client, ClientClosed, InvalidJob, Job, JobSpec, NoResponse, Worker
 from tests.integration.conftest import ClientFactory, WorkerFactory
 from tests.support.receiver import Receiver
 from tests.support.waiting import wait_until
@@ -82,7 +82,7 @@ class TestReply:
         self, client: Client, body: str, why: str
     ) -> None:
         job = client.put("double", body, reply=True)
-        with pytest.raises(JobBuried, match=why):
+        with pytest.raises(NoResponse, match=why):
             client.response(job, wait=10)
 
     def test_a_job_that_was_put_without_it_has_none(self, client: Client) -> None:

@@ -19,8 +19,10 @@ from rabbitdelay import (
     Job,
     JobSpec,
     LeaseLost,
+    NoResponse,
     ReservedJob,
     Retry,
+    TimedOut,
     TopologyMissing,
     Worker,
 )
@@ -277,9 +279,10 @@ def test_hooks_and_log_records(
     first = [("before", "fails"), ("handler", "fails"), ("error", "fails", "oh")]
     assert seen == [*first, *first[:2], ("after", "fails", "done")]
     failed, finished = [
-        next(record for record in caplog.records if record.message.startswith(text))
-        for text in ("failed", "finished")
+        next(record for record in caplog.records if getattr(record, "event", None) == event)
+        for event in ("failed", "finished")
     ]
+    assert failed.message.startswith("job fails (t), attempt 1: failed, and is tried again in 0 s")
     assert (failed.job_id, failed.topic, failed.attempt) == ("fails", "t", 1)  # type: ignore[attr-defined]
     assert (failed.error, failed.error_type) == ("oh", "ValueError")  # type: ignore[attr-defined]
     assert (finished.attempt, finished.lateness_ms >= 0) == (2, True)  # type: ignore[attr-defined]
@@ -509,6 +512,56 @@ def test_nothing_is_left_behind(client: Client, make_worker: WorkerFactory) -> N
     assert (counts.finished, counts.timed_out, counts.buried) == (98, 2, 2)
     release.set()
     wait_until(lambda: not set(threading.enumerate()) - before)
+
+
+@pytest.mark.parametrize("kind", ["thread", "async"])
+def test_a_job_that_is_cut_off_is_told_as_such(
+    client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """To hooks as TimedOut, in the log as buried, and to who waits for a response."""
+    worker = make_worker()
+    told: list[BaseException] = []
+
+    def hang(job: ReservedJob) -> str:
+        wait_until(lambda: job.time_left == 0)
+        time.sleep(0.1)
+        return "too late"
+
+    async def hang_async(job: ReservedJob) -> str:
+        await asyncio.sleep(30)
+        return f"too late for {job.id}"
+
+    worker.handler("t", max_attempts=1)(hang if kind == "thread" else hang_async)
+    worker.on_error(lambda _job, error: told.append(error))
+    job = client.put("t", ttr=1, reply=True)
+    with working(worker):
+        with pytest.raises(NoResponse, match="attempt 1 of 1 failed: not settled within its ttr"):
+            client.response(job, wait=15)
+        wait_until(lambda: told)
+        assert client.response(job, wait=0.3) is None
+    assert [type(error) for error in told] == [TimedOut]
+    (record,) = [one for one in caplog.records if getattr(one, "event", None) == "buried"]
+    assert (record.levelname, record.job_id) == ("ERROR", job.id)  # type: ignore[attr-defined]
+
+
+def test_wrong_hooks_and_handlers(make_worker: WorkerFactory) -> None:
+    worker = make_worker()
+    for register, wrong in (
+        (worker.before, lambda: None),
+        (worker.after, lambda _job: None),
+        (worker.on_error, lambda _job: None),
+    ):
+        with pytest.raises(InvalidConfiguration, match=r"hook .* must take the job"):
+            register(wrong)
+    with pytest.raises(InvalidConfiguration, match="name the topic"):
+        worker.handler(_nothing)  # type: ignore[arg-type]  # without parentheses
+    with pytest.raises(InvalidConfiguration, match="grace"):
+        make_worker(grace="5s")
+    worker.handler("t")(_nothing)
+    with working(worker):
+        wait_until(lambda: worker.last_stats)
+        with pytest.raises(InvalidConfiguration, match="runs already"):
+            worker.run()
 
 
 def test_a_finish_that_was_refused_is_not_counted_as_one(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay import Client, InvalidConfiguration, Job, JobBuried, Response, Worker
+from rabbitdelay import Client, InvalidConfiguration, Job, NoResponse, Response, Worker
 from rabbitdelay.core.tally import Snapshot
 from rabbitdelay.sync.child import Child, how_it_ended
 from rabbitdelay.sync.child_messages import Ready
@@ -136,7 +136,7 @@ def test_coroutine_functions_run_on_one_loop(work: Running) -> None:
 
 
 def test_an_invalid_body_is_buried(work: Running) -> None:
-    with pytest.raises(JobBuried, match="number"):
+    with pytest.raises(NoResponse, match="number"):
         work.ask(process_handlers.describe, {"number": "many"})
 
 
@@ -247,14 +247,14 @@ def test_what_it_raises_is_seen_in_the_worker(
     ("how", "reason"), [("bury", "never"), ("odd bury", "never"), ("not a job", "nonsense")]
 )
 def test_what_gives_a_job_up_means_the_same(work: Running, how: str, reason: str) -> None:
-    with pytest.raises(JobBuried, match=reason):
+    with pytest.raises(NoResponse, match=reason):
         work.ask(process_handlers.fail, how)
 
 
 def test_a_value_that_cannot_leave_its_process(work: Running) -> None:
     """The job is done all the same; whoever waits for its response is told why there is none."""
     before = work.counts
-    with pytest.raises(JobBuried, match="a lock cannot leave its process: cannot pickle"):
+    with pytest.raises(NoResponse, match="a lock cannot leave its process: cannot pickle"):
         work.ask(process_handlers.give_lock)
     wait_until(lambda: work.counts.finished == before.finished + 1)
 

@@ -21,6 +21,7 @@ from rabbitdelay.core import frames
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.retry import Fate
 from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.sync.connection import Connector
 from rabbitdelay.sync.popping import Popper
@@ -223,7 +224,7 @@ class Looker:
     def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
         """Nothing more will come."""
 
-    def expired(self, leases: Sequence[Lease]) -> None:
+    def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
         """Nothing is held."""
 
     def read(self) -> None:

@@ -11,7 +11,7 @@ from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.outbox import Target
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.errors import InvalidJob, JobBuried
+from rabbitdelay.errors import InvalidJob, NoResponse
 from rabbitdelay.models import Job
 
 TOPOLOGY = Topology("ns")
@@ -77,7 +77,7 @@ def test_a_failure_comes_back_as_one(
     assert (message.message_id, message.correlation_id) == ("job-1", "job-1")
     assert (message.body, message.content_type) == (b"null", "application/json")
     read = responses.read(message)
-    assert isinstance(read, JobBuried)
+    assert isinstance(read, NoResponse)
     assert str(read) == says
 
 

@@ -105,8 +105,10 @@ def test_the_wait_doubles() -> None:
 def test_chance_spreads_what_failed_together() -> None:
     policy = RetryPolicy(backoff=8)
     waits_ms = {wait_ms(policy, JOB, random=number / 100) for number in range(100)}
-    assert (min(waits_ms), max(waits_ms)) == (4_100, 8_000)
-    assert len(waits_ms) == 40
+    assert waits_ms == {5_000, 6_000, 7_000, 8_000}
+    long = RetryPolicy(backoff=50)
+    spread_ms = {wait_ms(long, JOB, random=number / 100) for number in range(100)}
+    assert (min(spread_ms), max(spread_ms), len(spread_ms)) == (26_000, 50_000, 13)
 
 
 def test_what_a_job_says_of_itself_goes_before_what_its_topic_says() -> None:

@@ -19,7 +19,7 @@ class OurBury(Bury):
     [
         (Bury("paid"), GiveUpNow("paid", None)),
         (OurBury("paid"), GiveUpNow("paid", None)),
-        (NotAJob("no order"), GiveUpNow("no order", Failure("NotAJob", "no order"))),
+        (NotAJob("no order"), GiveUpNow("no order", None)),
         (Retry("later"), TryAgain(None, Failure("Retry", "later"))),
         (Retry("later", delay=0), TryAgain(0, Failure("Retry", "later"))),
         (Retry("later", delay=1.5), TryAgain(1_500, Failure("Retry", "later"))),
