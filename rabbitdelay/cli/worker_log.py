@@ -62,12 +62,16 @@ def _is_not_routine(record: logging.LogRecord) -> bool:
     return record.levelno > logging.INFO or not hasattr(record, "job_id")
 
 
+def _is_of_connection(record: logging.LogRecord) -> bool:
+    return record.levelno == logging.INFO and record.name == LOGGER
+
+
 @contextmanager
 def plain_log() -> Iterator[None]:
     """Log on stderr for people: the beginning, the end, and what goes wrong between them."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
-    handler.addFilter(_is_not_routine)
+    handler.addFilter(lambda record: _is_not_routine(record) and not _is_of_connection(record))
     with logging_to(handler, logging.INFO):
         yield
 
