@@ -1,8 +1,11 @@
 """The dispatcher: from a delivery to a handler's thread, and from its end to the next job.
 
-Everything here runs on the consumer's I/O thread, but for what is marked otherwise. It hands out
-what has come in by the rules of core/turns.py, renews what is to be renewed, and takes away what
-has passed its ttr, whatever the handlers do.
+It hands out what has come in by the rules of core/turns.py, renews what is to be renewed, and takes
+away what has passed its ttr, whatever the handlers do.
+
+It runs on the consumer's I/O thread, but for `end`: the thread that has ended a job starts the next
+one by itself, which spares two changes of threads for each. So all that is at hand and at work is
+under the holding's lock.
 """
 
 import logging
@@ -87,6 +90,8 @@ class Dispatcher:
         self._running: dict[Lease, Run] = {}
         self._by_identity: dict[Identity, Run] = {}
         self._ended: deque[Run] = deque()  # under the holding's lock
+        self._may_start_here = not any(handler.auto_touch for handler in handlers.values())
+        """Whether who has ended a run may start the next: timers are for the I/O thread alone."""
         self.failure: Exception | None = None
         """What made the worker give up, if anything did."""
         self.is_idle = threading.Event()
@@ -111,6 +116,9 @@ class Dispatcher:
             finally:
                 run.is_through = True
                 self._ended.append(run)
+                if self._may_start_here and self._waiting.suspects_since is None:
+                    self._drain()
+                    self._start_all_that_may()
                 self.consumer.wake()
 
     # The connection comes and goes
@@ -122,17 +130,19 @@ class Dispatcher:
 
     def disconnected(self, _error: ConnectionFailed, lost: Sequence[Lease]) -> None:
         """What waits is not ours any more. What runs goes on: its job may come back to it."""
-        for topic in self._topics:
-            topic.subscription.connection_lost()
-            self._waiting.forget(topic.name)
-        self.watch_lost(lost)
+        with self.holding.lock:
+            for topic in self._topics:
+                topic.subscription.connection_lost()
+                self._waiting.forget(topic.name)
+            self.watch_lost(lost)
 
     def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
         """A queue was deleted, or the broker's patience with an unacked job has ended."""
-        for topic in self._topics:
-            if topic.subscription.channel_lost(number, error):
-                self._waiting.forget(topic.name)
-        self.watch_lost(lost)
+        with self.holding.lock:
+            for topic in self._topics:
+                if topic.subscription.channel_lost(number, error):
+                    self._waiting.forget(topic.name)
+            self.watch_lost(lost)
 
     def closed(self) -> None:
         """Nothing more will come."""
@@ -144,8 +154,9 @@ class Dispatcher:
 
     def topic_interrupted(self, topic: str, lost: Sequence[Lease]) -> None:
         """The queue of a topic is gone, and is made again."""
-        self._waiting.forget(topic)
-        self.watch_lost(lost)
+        with self.holding.lock:
+            self._waiting.forget(topic)
+            self.watch_lost(lost)
 
     def fail(self, error: Exception) -> None:
         """Give up."""
@@ -163,8 +174,10 @@ class Dispatcher:
         if self._stopping:
             self.holding.hand_back(lease)
             return
-        self._waiting.add(lease, time.monotonic())
-        if self._jobs_left is not None and len(self._waiting) >= self._jobs_left:
+        with self.holding.lock:
+            self._waiting.add(lease, time.monotonic())
+            is_enough = self._jobs_left is not None and len(self._waiting) >= self._jobs_left
+        if is_enough:
             self._take_no_more()
 
     def _is_known(self, lease: Lease) -> bool:
@@ -182,14 +195,16 @@ class Dispatcher:
     def read(self) -> None:
         """Hand out what has come in, into the slots that have become free."""
         self.heard()
-        self._drain()
-        self._dispatch()
+        with self.holding.lock:
+            self._drain()
+            self._dispatch()
 
     def _drain(self) -> None:
         now = time.monotonic()
-        with self.holding.lock:
-            ended, self._ended = self._ended, deque()
+        ended, self._ended = self._ended, deque()
         for run in ended:
+            if run.lease.is_timed_out and not run.abandoned:
+                continue  # it was cut off this moment: `expired` is about to see to it
             self._ended_at = now
             self._running.pop(run.lease, None)
             if run.touch_timer is not None:
@@ -235,7 +250,8 @@ class Dispatcher:
 
     def _dispatch_now(self) -> None:
         self._dispatches_later = False
-        self._dispatch()
+        with self.holding.lock:
+            self._dispatch()
 
     def _start_suspect(self, now: float) -> None:
         lease = self._waiting.take_suspect(now)
@@ -267,13 +283,16 @@ class Dispatcher:
 
     def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
         """Their handlers are too late: count on them no more."""
-        for lease, fate in expired:
-            run = self._running.get(lease)
+        with self.holding.lock:
+            late = [(self._running.get(lease), lease, fate) for lease, fate in expired]
+            for run, _, _ in late:
+                if run is not None:
+                    self._let_go(run)
+            self._dispatch()
+            self._look_whether_done()
+        for run, lease, fate in late:
             if run is not None:
-                self._let_go(run)
                 _log_timeout(lease, fate)
-        self._dispatch()
-        self._look_whether_done()
 
     def watch_lost(self, leases: Sequence[Lease]) -> None:
         """See that a handler whose job was lost gives up its slot at the ttr all the same."""
@@ -289,20 +308,21 @@ class Dispatcher:
 
     def _let_go_if_lost(self, run: Run) -> None:
         run.is_watched = False
-        if self._running.get(run.lease) is not run or run.lease.ended_by is not Event.LOSE:
-            return
-        if run.lease.deadline > time.monotonic():  # it was touched meanwhile
-            self._watch(run)
-            return
-        self._let_go(run)
+        with self.holding.lock:
+            if self._running.get(run.lease) is not run or run.lease.ended_by is not Event.LOSE:
+                return
+            if run.lease.deadline > time.monotonic():  # it was touched meanwhile
+                self._watch(run)
+                return
+            self._let_go(run)
+            self._dispatch()
+            self._look_whether_done()
         logger.warning(
             "%s: not done within its ttr of %g s, after it was lost with its connection",
             title(run.lease),
             run.lease.ttr_seconds,
             extra=log_fields(run.lease, "timed out"),
         )
-        self._dispatch()
-        self._look_whether_done()
 
     def _let_go(self, run: Run) -> None:
         """Count on a handler no more that is too late."""
@@ -311,9 +331,8 @@ class Dispatcher:
         if self._by_identity.get(lease.identity) is run:
             del self._by_identity[lease.identity]
         run.abandoned = True
-        with self.holding.lock:  # its thread may be at another job by now
-            if run.thread is not None and not run.is_through:
-                self._pool.let_go(run.thread)
+        if run.thread is not None and not run.is_through:  # it may be at another job by now
+            self._pool.let_go(run.thread)
         self._turns.ended(lease.job.topic, time.monotonic())
         self._pool.submit(partial(self._timed_out, run, lease.ttr_seconds))
 
@@ -322,9 +341,10 @@ class Dispatcher:
     def _stop(self) -> None:
         self._stopping = True
         self._take_no_more()
-        for lease in self._waiting.take_all():
-            self.holding.hand_back(lease)
-        self._look_whether_done()
+        with self.holding.lock:
+            for lease in self._waiting.take_all():
+                self.holding.hand_back(lease)
+            self._look_whether_done()
 
     def _take_no_more(self) -> None:
         for topic in self._topics:
