@@ -156,12 +156,44 @@ _NOT_OURS = Other(b"")
 def _message(header: bytes, body: bytes) -> Message:
     reader = _Reader(header, _CONTENT.size)
     try:
+        if _CONTENT.unpack_from(header)[3] == _COMMON:
+            common = _common_message(header, body)
+            if common is not None:
+                return common
         message = _read_properties(reader, header, body)
     except IndexError:
         raise table.Undecodable(_CUT_OFF) from None
     if reader.offset > len(header):
         raise table.Undecodable(_CUT_OFF)
     return message
+
+
+_COMMON = (
+    frames.CONTENT_TYPE
+    | frames.HEADERS
+    | frames.DELIVERY_MODE
+    | frames.MESSAGE_ID
+    | frames.TIMESTAMP
+)
+"""The properties of nearly every job: exactly these are read at once."""
+
+
+def _common_message(header: bytes, body: bytes) -> Message | None:
+    """Read the properties that nearly every job has; None when they do not fill the header."""
+    type_end = _CONTENT.size + 1 + header[_CONTENT.size]
+    table_start = type_end + _SIZE_BYTES
+    table_end = table_start + int.from_bytes(header[type_end:table_start])
+    id_start = table_end + 2  # beyond the delivery mode and the length of the id
+    if len(header) < id_start or len(header) != id_start + header[id_start - 1] + _TIMESTAMP_BYTES:
+        return None
+    id_end = id_start + header[id_start - 1]
+    return Message(
+        body,
+        table.decode(header, table_start, table_end),
+        header[id_start:id_end].decode(errors=table.TEXT_ERRORS),
+        table.known_text(header[_CONTENT.size + 1 : type_end]),
+        int.from_bytes(header[id_end:]),
+    )
 
 
 def _read_properties(reader: "_Reader", header: bytes, body: bytes) -> Message:

@@ -60,6 +60,9 @@ class _Headers(BaseModel):
     backoff_max_ms: int | None = Field(None, alias="rd-backoff-max", ge=0, le=intake.MAX_BACKOFF_MS)
 
 
+_validate = _Headers.__pydantic_validator__.validate_python
+
+
 def encode(job: Job) -> Message:
     """Return the message that carries a job."""
     headers: dict[str, Any] = {
@@ -146,7 +149,7 @@ def fresh_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(headers: Mapping[str, Any]) -> _Headers:
     try:
-        read = _Headers.model_validate(dict(headers))
+        read: _Headers = _validate(headers)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise NotAJob(f"header {first['loc'][0]}: {first['msg']}") from None

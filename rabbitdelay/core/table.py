@@ -105,8 +105,12 @@ def decode(data: bytes, start: int, end: int, depth: int = 0) -> dict[str, Any]:
     try:
         while offset < end:
             after = offset + 1 + data[offset]
-            name = _known_name(data[offset + 1 : after])
-            table[name], offset = _decode_value(data, after, depth)
+            name = known_text(data[offset + 1 : after])
+            if data[after] == _WHOLE_NUMBER:  # most are, and this is the hottest place
+                (table[name],) = _SIGNED.unpack_from(data, after + 1)
+                offset = after + 9
+            else:
+                table[name], offset = _decode_value(data, after, depth)
     except (IndexError, StructError):
         raise Undecodable(_CUT_OFF) from None
     if offset != end:
@@ -115,8 +119,9 @@ def decode(data: bytes, start: int, end: int, depth: int = 0) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _known_name(name: bytes) -> str:
-    return name.decode(errors=TEXT_ERRORS)
+def known_text(text: bytes) -> str:
+    """Return the text that bytes are; for those that come again and again."""
+    return text.decode(errors=TEXT_ERRORS)
 
 
 def _decode_value(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
@@ -159,6 +164,8 @@ def _decode_array(data: bytes, offset: int, end: int, depth: int) -> list[Any]:
     return items
 
 
+_WHOLE_NUMBER = ord("l")
+_SIGNED = Struct(">q")
 _TEXT, _VOID, _TABLE, _ARRAY, _BYTES = b"SVFAx"
 _FIXED: dict[int, tuple[Struct, Callable[..., Any] | None]] = {
     ord("t"): (Struct(">?"), None),
