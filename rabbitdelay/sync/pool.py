@@ -4,7 +4,7 @@ Two rules this file owns:
 
 1. A thread cannot be killed. One whose job was taken from it is let go: another takes its place,
    and it ends when its handler does, if ever.
-2. Waking a thread costs more than a small handler takes (about 50 µs here). While handlers are
+2. Waking a thread costs more than a small handler takes. While handlers are
    small, one thread does what there is. When they are long, or something has waited for a moment
    (`nudge`), each thread that begins wakes the next, and all begin at once.
 """
