@@ -1,9 +1,9 @@
 """Deliveries: the bytes that a broker sends, as whole messages.
 
 Deliveries are read here, everything else is handed on as it came. Why not by pika: it takes about
-twice as long to decode one, and a header that it cannot read ends the connection, again and again. What
-cannot be read here is still a Delivery, which can be settled: `problem` says what is wrong. A frame
-that no broker would send is handed on too: pika complains, and the connection begins anew.
+twice as long to decode one, and a header that it cannot read ends the connection, again and again.
+What cannot be read here is still a Delivery, which can be settled: `problem` says what is wrong. A
+frame that no broker would send is handed on too: pika complains, and the connection begins anew.
 """
 
 from collections.abc import Iterator

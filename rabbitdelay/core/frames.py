@@ -1,7 +1,8 @@
 """Frames: what is sent often, as the bytes of AMQP 0-9-1, at once.
 
-pika builds an object for every method, header and frame: about 30 µs for a publish here. A put needs one method, five properties and headers that are text or whole numbers,
-which takes 5 µs. tests/unit/test_frames.py holds this to pika's own encoder, byte for byte.
+pika builds an object for every method, header and frame: about 30 µs for a publish here. A put
+needs one method, five properties and headers that are text or whole numbers, which takes 5 µs.
+tests/unit/test_frames.py holds this to pika's own encoder, byte for byte.
 """
 
 from functools import lru_cache
