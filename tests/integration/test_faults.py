@@ -145,11 +145,12 @@ def test_jobs_parked_while_the_broker_started_are_sent_on(
     Jobs of a topic that is really gone stay parked, for a person.
     """
     topology = Topology(namespace)
-    with Client(broker.url, namespace=namespace, settle_seconds=0, timeout=60) as client:
+    with Client(broker.url, namespace=namespace, timeout=60) as client:
         parked = client.put("t", delay=0)
         client.put("gone", delay=0)
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             channel = connection.channel()
+            channel.confirm_delivery()
             for topic in ("t", "gone"):
                 method, properties, body = channel.basic_get(topology.ready_queue(topic))
                 assert method is not None
