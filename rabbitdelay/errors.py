@@ -20,6 +20,7 @@
     │   └── BrokerBlocked           because the broker has raised a memory or disk alarm
     ├── JobRefused              the broker would take the put nowhere
     ├── PutManyFailed           some of many were not confirmed; it tells which
+    ├── DeleteManyFailed        some of many deletes were not confirmed; it tells how many were
     ├── LeaseLost               the job is no longer held: its ttr or its connection ended
     ├── TimedOut                what on_error hooks get for a job that was cut off at its ttr
     ├── NoResponse              there will be no response: the job was buried, or it cannot be sent
@@ -28,6 +29,7 @@
     │   └── Bury                    give it up, and keep it for a person
     ├── HandlerDied             the process of a handler died while it had a job
     ├── HandlerRaised           a handler raised what could not leave its process
+    ├── CutOff                  the log of deletes cannot be read: no job is handed out
     ├── WorkerFailed            the worker cannot go on
     ├── ClientClosed            the client was closed before or during the call
     └── BrokerProcessError      the private broker could not be started or stopped
@@ -140,6 +142,17 @@ class PutManyFailed(RabbitDelayError):
         return partial(make, taken=self.taken), self.args
 
 
+class DeleteManyFailed(RabbitDelayError):
+    """Some of many deletes were not confirmed. Deleting twice is no error: do it again."""
+
+    deleted: int
+    """How many are deleted for sure; of the others nobody knows."""
+
+    def __init__(self, message: str, *, deleted: int) -> None:
+        super().__init__(message)
+        self.deleted = deleted
+
+
 class LeaseLost(RabbitDelayError):
     """The job is no longer held here: it was settled, its ttr or its connection has ended.
 
@@ -183,6 +196,10 @@ class HandlerDied(RabbitDelayError):
 
 class HandlerRaised(RabbitDelayError):
     """A handler raised what could not leave its process: the text names it."""
+
+
+class CutOff(RabbitDelayError):
+    """The log of deletes cannot be read to its end, so nobody can tell which jobs are deleted."""
 
 
 class WorkerFailed(RabbitDelayError):

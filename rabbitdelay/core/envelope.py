@@ -124,6 +124,11 @@ def named(message: Message, job: Job) -> Message:
     return replace(message, message_id=job.id, headers=headers)
 
 
+def tells_when_put(message: Message) -> bool:
+    """Whether a message tells when it was put: else nobody knows, and a delete may be for it."""
+    return "rd-put" in message.headers or message.timestamp_s is not None
+
+
 def redeliveries(message: Message, *, redelivered: bool) -> int:
     """Return how often the broker has counted a job as handed out before.
 

@@ -49,9 +49,9 @@ def publish(
     )
 
 
-def ack(channel: int, delivery_tag: int) -> bytes:
-    """Return a basic.ack of one message."""
-    return _SETTLE.pack(METHOD, channel, 13, BASIC, ACK, delivery_tag, 0, END[0])
+def ack(channel: int, delivery_tag: int, *, multiple: bool = False) -> bytes:
+    """Return a basic.ack of one message, or of all until that one."""
+    return _SETTLE.pack(METHOD, channel, 13, BASIC, ACK, delivery_tag, multiple, END[0])
 
 
 def nack(channel: int, delivery_tag: int, *, requeue: bool) -> bytes:

@@ -10,7 +10,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from rabbitdelay import duration
 from rabbitdelay.core import identity, ladder
-from rabbitdelay.errors import InvalidJob
+from rabbitdelay.errors import InvalidConfiguration, InvalidJob
 from rabbitdelay.models import BYTES, JSON, TEXT, Job, JobSpec
 
 MIN_TTR_MS = ladder.SECOND_MS
@@ -34,6 +34,16 @@ class Bounds:
 
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
     max_delay_ms: int = ladder.MAX_DELAY_MS
+
+
+def check_max_delay_ms(max_delay: float | timedelta | None) -> int:
+    """Return the longest delay of a namespace, or say why it cannot be one."""
+    if max_delay is None:
+        return ladder.MAX_DELAY_MS
+    try:
+        return ladder.check(duration.milliseconds(max_delay, what="max_delay"))
+    except InvalidJob as error:
+        raise InvalidConfiguration(f"max_delay: {error}") from None
 
 
 def make_job(spec: JobSpec, *, now_ms: int, random_hex: str, bounds: Bounds) -> Job:

@@ -174,6 +174,13 @@ class Leases:
         self._end(lease, State.READY, Event.LOSE)
         return Do.NACK
 
+    def delete(self, lease: Lease) -> Do:
+        """It was deleted by its id: end it for good, handed out or not."""
+        if lease.leaving is not None or (lease.channel, lease.tag) not in self._held:
+            return Do.NOTHING
+        self._end(lease, State.DELETED, Event.DELETE)
+        return Do.ACK
+
     def forget(self, lease: Lease) -> None:
         """Its message is settled by what came before it."""
         self._held.pop((lease.channel, lease.tag), None)
@@ -240,6 +247,7 @@ _WHY = {
     Event.RELEASE: "was released before",
     Event.BURY: "was buried before",
     Event.TIMEOUT: "was given back when its ttr had passed",
+    Event.DELETE: "was deleted",
     Event.LOSE: "went back to the broker when its connection was lost or closed",
 }
 

@@ -34,6 +34,11 @@ class Target:
     settles: bool = True
     """Whether a confirm from a queue that was made just now does not count yet."""
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether it goes to a stream of ours."""
+        return self.part is not None and self.part.is_stream
+
 
 @dataclass(slots=True)
 class Pending:

@@ -35,6 +35,19 @@ _CHANNEL: dict[int, tuple[type[errors.TopologyError], str]] = {
 }
 _REFUSED_EXCHANGE = re.compile(r"access to exchange '([^']*)' in vhost")
 _DEFAULT_EXCHANGE = "amq.default"
+_KEPT = re.compile(r"'x-max-age' .* but current is '(\d+)([YMDhms]?)'")
+# RabbitMQ 4.3 says it in milliseconds, whatever it was told.
+_UNIT_SECONDS: dict[str, float] = {
+    "Y": 31_536_000,
+    "M": 2_592_000,
+    "D": 86_400,
+    "h": 3_600,
+    "m": 60,
+    "s": 1,
+    "": 0.001,
+}
+
+_PASSING = ("is down or inaccessible", "does not have a running replica")
 _OVERSIZE = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
 
 
@@ -50,6 +63,11 @@ def channel_error(code: int, text: str) -> errors.TopologyError:
     return kind(f"the broker says {code} {text}: {advice}")
 
 
+def is_passing(text: str) -> bool:
+    """Whether a reply tells of a queue that is there, and not up: after a restart, or a crash."""
+    return any(words in text for words in _PASSING)
+
+
 def largest_body_bytes(text: str) -> int | None:
     """Return the broker's limit, when a reply says that a message was larger than it."""
     match = _OVERSIZE.search(text)
@@ -62,3 +80,9 @@ def refused_exchange(text: str) -> str | None:
     if match is None:
         return None
     return "" if match[1] == _DEFAULT_EXCHANGE else match[1]
+
+
+def retention_seconds(text: str) -> float | None:
+    """Return how long a stream keeps what is in it, when a reply says that this is not as asked."""
+    match = _KEPT.search(text)
+    return int(match[1]) * _UNIT_SECONDS[match[2]] if match else None

@@ -40,7 +40,14 @@ class GiveUp:
     reason: str
 
 
-Fate = Again | GiveUp
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """No attempt follows: the job was deleted."""
+
+    reason: str
+
+
+Fate = Again | GiveUp | Dropped
 
 
 @dataclass(frozen=True, slots=True)

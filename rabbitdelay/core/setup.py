@@ -19,9 +19,11 @@ the queue finds it.
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
+from rabbitdelay.core import replies
 from rabbitdelay.core.topology import Binding, Declaration, Exchange, Part, Queue, Topology
-from rabbitdelay.errors import TopologyMissing
+from rabbitdelay.errors import TopologyConflict, TopologyMissing
 
+_MAX_AGE = "x-max-age"
 SETTLE_SECONDS = 3.0
 """How old a queue must be before a confirm from it counts."""
 
@@ -68,13 +70,29 @@ def _make(
     topology: Topology, parts: Iterable[Part], *, with_base: bool
 ) -> Generator[Command, int | None, None]:
     for declaration in topology.base() if with_base else ():
-        yield Declare(declaration)
+        yield from _declare(declaration)
     for part in parts:
         # Declaring does not tell making from finding: ask first.
-        if (yield Inspect(part.queue)) is None:
+        if not part.is_stream and (yield Inspect(part.queue)) is None:
             yield Announce(topology.settling)
         for declaration in part.declarations:
-            yield Declare(declaration)
+            yield from _declare(declaration)
+
+
+def _declare(declaration: Declaration) -> Generator[Command, int | None, None]:
+    """Make it; a stream that keeps more than is asked for will do."""
+    try:
+        yield Declare(declaration)
+    except TopologyConflict as error:
+        wanted = declaration.arguments.get(_MAX_AGE) if isinstance(declaration, Queue) else None
+        if not isinstance(wanted, str):
+            raise
+        kept = replies.retention_seconds(str(error))
+        if kept is None or kept < int(wanted.removesuffix("s")):
+            raise TopologyConflict(
+                f"{error}. The log of deletes of this namespace was made for a shorter max_delay, "
+                "and that cannot change: use that max_delay, or another namespace"
+            ) from None
 
 
 def _look(

@@ -26,6 +26,8 @@ class Snapshot:
     """Given back to be tried again, timeouts included."""
     buried: int
     """Given up on, timeouts included."""
+    deleted: int
+    """Dropped, because they were deleted, replaced or purged."""
     timed_out: int
     """Cut off at their ttr. Each of them is counted as released or buried as well."""
     lost: int
@@ -42,7 +44,7 @@ class Tally:
 
     __slots__ = (
         *("_began", "_second", "_per_second", "_latenesses_ms"),
-        *("_finished", "_released", "_buried", "_timed_out", "_lost", "_refused_late"),
+        *("_finished", "_released", "_buried", "_deleted", "_timed_out", "_lost", "_refused_late"),
     )
 
     def __init__(self, now: float) -> None:
@@ -50,7 +52,7 @@ class Tally:
         self._second = int(now)
         self._per_second = [0] * _BUCKETS
         self._latenesses_ms = [0.0] * KEPT_LATENESSES
-        self._finished = self._released = self._buried = 0
+        self._finished = self._released = self._buried = self._deleted = 0
         self._timed_out = self._lost = self._refused_late = 0
 
     # Adding
@@ -71,6 +73,10 @@ class Tally:
     def buried(self) -> None:
         """Count a job that was given up on."""
         self._buried += 1
+
+    def deleted(self) -> None:
+        """Count a job that was dropped because it was deleted."""
+        self._deleted += 1
 
     def timed_out(self) -> None:
         """Count a job whose ttr has passed; what became of it is counted besides."""
@@ -104,6 +110,7 @@ class Tally:
             self._finished,
             self._released,
             self._buried,
+            self._deleted,
             self._timed_out,
             self._lost,
             self._refused_late,

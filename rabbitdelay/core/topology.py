@@ -37,6 +37,13 @@ MAX_RESPONSES = 100_000
 REPLY_QUEUE_EXPIRES_MS = ladder.HOUR_MS
 """How long the queue of a client's responses outlives the client."""
 
+LOG_SEGMENT_BYTES = 16 * 1024 * 1024
+"""A stream forgets whole segments: small ones, or nothing is ever forgotten."""
+SNAPSHOT_AGE_MS = ladder.HOUR_MS
+"""How long a snapshot is kept at least. The newest stays until a newer one has taken its place."""
+RETENTION_MARGIN_MS = 2 * ladder.DAY_MS
+"""How long the log is kept beyond the longest delay: a job may wait for a consumer."""
+
 QueueType = Literal["quorum", "classic"]
 Argument = str | int
 
@@ -81,6 +88,11 @@ class Part:
     ways: tuple[Exchange | Binding, ...]
 
     @property
+    def is_stream(self) -> bool:
+        """Whether it is a stream: those are safe from the first moment on."""
+        return self.queue.arguments.get("x-queue-type") == "stream"
+
+    @property
     def declarations(self) -> tuple[Declaration, ...]:
         """The queue first, then what leads to it."""
         return (self.queue, *self.ways)
@@ -92,6 +104,8 @@ class Topology:
 
     namespace: str = "rabbitdelay"
     queue_type: QueueType = "quorum"
+    max_delay_ms: int = ladder.MAX_DELAY_MS
+    """The longest delay that is put in it: deletes are kept for that long."""
 
     def __post_init__(self) -> None:
         if not _NAMESPACE.fullmatch(self.namespace):
@@ -130,6 +144,21 @@ class Topology:
         """The exchange and the queue of announcements: one for each queue made just now."""
         return f"{self.prefix}settling"
 
+    @property
+    def tombstones(self) -> str:
+        """The exchange and the stream of deletes: one for all versions of the topology."""
+        return f"{self.namespace}.tombstones"
+
+    @property
+    def snapshots(self) -> str:
+        """The exchange and the stream of snapshots of the tombstones."""
+        return f"{self.namespace}.snapshots"
+
+    @property
+    def compaction(self) -> str:
+        """The exchange and the queue that asks one consumer for a snapshot."""
+        return f"{self.prefix}compaction"
+
     def level_exchange(self, index: int) -> str:
         """The exchange of a level; below the last one comes ready."""
         if index == ladder.READY_INDEX:
@@ -164,7 +193,7 @@ class Topology:
     # Declarations, in the order they must be made
 
     def base(self) -> tuple[Declaration, ...]:
-        """What every namespace has: the exchanges, `unrouted` and `settling`."""
+        """What every namespace has: exchanges, `unrouted`, `settling`, and what deletes need."""
         return (
             Exchange(self.unrouted, "fanout"),
             Queue(self.unrouted, self._kept_arguments()),
@@ -177,6 +206,7 @@ class Topology:
             Exchange(self.settling, "fanout"),
             Queue(self.settling, self._kept_arguments() | {"x-message-ttl": SETTLING_MS}),
             Binding(self.settling, self.settling, "queue", ""),
+            *(item for part in self.deletion() for item in part.declarations),
         )
 
     def entrance(self, digits: ladder.Digits) -> str:
@@ -232,6 +262,31 @@ class Topology:
         """The queue of the responses that one client waits for; it goes some time after it."""
         return self._responses(self.reply_queue(client), {"x-expires": REPLY_QUEUE_EXPIRES_MS})
 
+    def log(self) -> Part:
+        """The stream of tombstones."""
+        age_ms = self.max_delay_ms + RETENTION_MARGIN_MS
+        return self._stream(self.tombstones, age_ms)
+
+    def log_snapshots(self) -> Part:
+        """The stream of snapshots."""
+        return self._stream(self.snapshots, SNAPSHOT_AGE_MS)
+
+    def log_compaction(self) -> Part:
+        """The queue of the one consumer that takes snapshots, chosen by the broker.
+
+        One request at a time is enough.
+        """
+        one: dict[str, Argument] = {
+            "x-single-active-consumer": True,
+            "x-max-length": 1,
+            "x-overflow": "drop-head",
+        }
+        return self._fanned(Queue(self.compaction, self._kept_arguments() | one))
+
+    def deletion(self) -> tuple[Part, Part, Part]:
+        """What deletes need: the log, its snapshots, and who takes them."""
+        return self.log(), self.log_snapshots(), self.log_compaction()
+
     def path(self, digits: ladder.Digits, topic: str) -> tuple[Part, ...]:
         """Everything a job passes through, in order: its hold queues, then its topic."""
         return (*(self.hold(hop) for hop in ladder.hops(digits)), *self.topic(topic))
@@ -283,6 +338,22 @@ class Topology:
             "x-delivery-limit": UNLIMITED_DELIVERIES,
             "x-queue-leader-locator": "balanced",
         }
+
+    def _stream(self, name: str, age_ms: int) -> Part:
+        arguments: dict[str, Argument] = {
+            "x-queue-type": "stream",
+            "x-max-age": f"{age_ms // ladder.SECOND_MS}s",
+            "x-stream-max-segment-size-bytes": LOG_SEGMENT_BYTES,
+            "x-queue-leader-locator": "balanced",
+        }
+        return self._fanned(Queue(name, arguments))
+
+    @staticmethod
+    def _fanned(queue: Queue) -> Part:
+        """A queue with an exchange of its own name: the default one may be closed to a user."""
+        return Part(
+            queue, (Exchange(queue.name, "fanout"), Binding(queue.name, queue.name, "queue", ""))
+        )
 
     def _responses(self, name: str, arguments: dict[str, Argument]) -> Part:
         """A queue of responses: bounded, because nobody may ever look into it."""

@@ -72,6 +72,7 @@ class Answer:
 
     seconds_left: float
     error: Exception | None = None
+    is_deleted: bool = False
 
 
 # From the handlers' process
@@ -88,7 +89,7 @@ class Ready:
 class Ask:
     """What the handler asks for its job: a method of its Holder, and what follows the lease."""
 
-    verb: Literal["finish", "touch", "release", "bury", "time_left"]
+    verb: Literal["finish", "touch", "release", "bury", "time_left", "is_deleted"]
     arguments: tuple[Any, ...] = ()
 
 

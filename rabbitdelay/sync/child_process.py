@@ -234,6 +234,12 @@ class WorkerHolder:
             return self._ask(Ask("time_left")).seconds_left
         return 0.0
 
+    def is_deleted(self, lease: Lease) -> bool:  # noqa: ARG002 - the Holder's
+        """Whether it was deleted while it is held."""
+        with suppress(LeaseLost):
+            return self._ask(Ask("is_deleted")).is_deleted
+        return False
+
     def on_end(self, lease: Lease, callback: Callable[[], None]) -> None:
         """Nothing is ever called: when the job is taken away, this process is killed."""
 

@@ -204,7 +204,7 @@ def _answer(ask: Ask, lease: Lease, holder: Holder) -> Answer:
             done.result()
     except RabbitDelayError as refused:
         error = refused
-    return Answer(holder.time_left(lease), error)
+    return Answer(holder.time_left(lease), error, holder.is_deleted(lease))
 
 
 def _death(child: Child, job: ReservedJob) -> RabbitDelayError:

@@ -1,37 +1,33 @@
 """The client: what people call."""
 
-import os
 import secrets
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, overload
 
 from rabbitdelay import duration, locate
 from rabbitdelay.core import envelope, intake
 from rabbitdelay.core.outbox import Pending
+from rabbitdelay.core.records import Pause, Resume
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import RetryPolicy
-from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType, Topology
-from rabbitdelay.errors import ClientClosed, InvalidJob, OutcomeUnknown, RabbitDelayError
+from rabbitdelay.errors import CutOff, InvalidJob, OutcomeUnknown, RabbitDelayError
 from rabbitdelay.models import Job, JobSpec
 from rabbitdelay.sync.batch import Batch, OnConfirmed
 from rabbitdelay.sync.consumer import Consumer
-from rabbitdelay.sync.front import Front
+from rabbitdelay.sync.deleting import Deleter, OnDeleted
+from rabbitdelay.sync.emptying import empty
+from rabbitdelay.sync.following import Follower, TombstoneStats
+from rabbitdelay.sync.links import Links
+from rabbitdelay.sync.overview import TopicCounts, list_topics
 from rabbitdelay.sync.popping import MAX_AT_ONCE
-from rabbitdelay.sync.publisher import Publisher
-from rabbitdelay.sync.rescue import rescue_in_background
 from rabbitdelay.sync.reserved import ReservedJob, reserved_job
-from rabbitdelay.sync.window import Window
 
-WINDOW_BYTES = 64 * 1024 * 1024
 Wait = float | timedelta | None
 """How long to wait: seconds or a timedelta; None is without a limit."""
 
@@ -54,6 +50,10 @@ class Client:
             than 3 risks the jobs in it when the broker is killed right then.
         retry: How often a job that was popped is tried, and how long is waited in between, when
             the job does not say so itself.
+        max_delay: The longest delay that is put in this namespace, at most and by default 9 years.
+            Deletes are kept for that long: with much to delete, say how long is long enough. It
+            is fixed when the namespace is first used.
+        clock: Tells the time, in seconds since 1970; for tests.
     """
 
     def __init__(
@@ -69,20 +69,26 @@ class Client:
         max_body_bytes: int = intake.DEFAULT_MAX_BODY_BYTES,
         settle_seconds: float = SETTLE_SECONDS,
         retry: RetryPolicy | None = None,
+        max_delay: float | timedelta | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._addresses = locate.locate(url)
-        self._topology = Topology(namespace, queue_type)
-        self._declare = declare
+        max_delay_ms = intake.check_max_delay_ms(max_delay)
+        self._topology = Topology(namespace, queue_type, max_delay_ms)
         self._timeout = timeout
-        self._connect_timeout = connect_timeout
-        self._window_puts = window
-        self._bounds = intake.Bounds(max_body_bytes)
-        self._settle_seconds = settle_seconds
-        self._closed = False
-        self._retry = retry or RetryPolicy()
-        self._publisher: Publisher | None = None
-        self._front: Front | None = None
-        self._begin_anew()
+        self._clock = clock
+        self._bounds = intake.Bounds(max_body_bytes, max_delay_ms)
+        self._links = Links(
+            self._addresses,
+            self._topology,
+            declare=declare,
+            settle_seconds=settle_seconds,
+            connect_timeout=connect_timeout,
+            window_puts=window,
+            retry=retry or RetryPolicy(),
+            clock=clock,
+        )
+        self._deleter = Deleter(self._links, self._topology, clock, timeout)
 
     def __enter__(self) -> Self:
         self.connect()
@@ -107,7 +113,7 @@ class Client:
 
     def connect(self) -> None:
         """Connect now, and not with the first put."""
-        self._running_publisher()
+        self._links.publisher()
 
     def put(
         self,
@@ -222,6 +228,130 @@ class Client:
                 break
         return batch.wait()
 
+    def replace(
+        self,
+        topic: str,
+        body: Any = None,  # noqa: ANN401 - whatever is JSON-able
+        *,
+        id: str,
+        timeout: float | None = None,
+        **options: Any,  # noqa: ANN401 - those of JobSpec
+    ) -> Job:
+        """Put a job, and delete what was put under its id before: only the new one lives.
+
+        The other arguments are those of put. The new job is put first: should this fail or crash
+        in between, both live, and never none.
+
+        Raises:
+            OutcomeUnknown: The new job is put, and whether the old one lives is not known.
+        """
+        return self._replace(JobSpec(topic, body, id=id, **options), None, timeout)
+
+    def reschedule(
+        self,
+        job: Job,
+        *,
+        delay: float | timedelta = 0,
+        at: datetime | None = None,
+        timeout: float | None = None,
+    ) -> Job:
+        """Let a job be due at another time: put it again, and delete the one that was.
+
+        The new job has the same id. Whatever the clocks say, the old one is deleted.
+        """
+        if not isinstance(job, Job):
+            raise InvalidJob("reschedule needs the job that put returned: use replace with an id")
+        spec = JobSpec(
+            job.topic,
+            job.payload,
+            delay=delay,
+            at=at,
+            ttr=None if job.ttr_ms is None else job.ttr_ms / 1000,
+            id=job.id,
+            max_attempts=job.max_attempts,
+            callback=job.callback,
+            content_type=job.content_type,
+            backoff=None if job.backoff_ms is None else job.backoff_ms / 1000,
+            backoff_max=None if job.backoff_max_ms is None else job.backoff_max_ms / 1000,
+            reply_to=job.reply_to,
+        )
+        return self._replace(spec, job.token, timeout)
+
+    def delete(self, job: str | Job, *, timeout: float | None = None) -> None:
+        """Delete a job, by its id or as put returned it, and return when that is durable.
+
+        From then on it is not handed out, but for the few milliseconds in which consumers learn of
+        it. By its id, all jobs are deleted that were put under it until now, retries included; what
+        is put later lives. As put returned it, that one is, whatever the clocks say. Deleting what
+        is finished, unknown or deleted is no error.
+
+        Raises:
+            OutcomeUnknown: Not confirmed within the timeout: it may be deleted or not.
+        """
+        self._refuse_on_io_thread()
+        self._deleter.delete(job, timeout)
+
+    def delete_many(
+        self,
+        jobs: Iterable[str | Job],
+        *,
+        timeout: float | None = None,
+        on_deleted: OnDeleted | None = None,
+    ) -> int:
+        """Delete many jobs, from a generator too, and return how many.
+
+        `timeout` is for each thousand. `on_deleted` is called with how many are deleted so far.
+
+        Raises:
+            DeleteManyFailed: It stopped, and says how many are deleted for sure.
+        """
+        self._refuse_on_io_thread()
+        return self._deleter.delete_many(jobs, timeout, on_deleted)
+
+    def purge(self, topic: str, *, timeout: float | None = None) -> int:
+        """Delete every job that was put in a topic until now: delayed, ready and buried.
+
+        Return how many were ready or buried, and are gone at once. What is delayed is dropped when
+        it is due.
+        """
+        self._refuse_on_io_thread()
+        self._deleter.purge(intake.check_topic(topic), timeout)
+        return empty(self._addresses, self._topology, topic)
+
+    def pause(self, topic: str, *, timeout: float | None = None) -> None:
+        """Let no job of a topic be handed out, anywhere, until `resume`. What is held goes on."""
+        self._refuse_on_io_thread()
+        self._deleter.append(Pause(intake.check_topic(topic)), timeout)
+
+    def resume(self, topic: str, *, timeout: float | None = None) -> None:
+        """Let the jobs of a topic be handed out again."""
+        self._refuse_on_io_thread()
+        self._deleter.append(Resume(intake.check_topic(topic)), timeout)
+
+    def topics(self, *names: str) -> list[TopicCounts]:
+        """Count the jobs of these topics, or of all, and say which topics are paused.
+
+        Without names it asks the broker's management API which topics there are.
+        """
+        paused = self.tombstones().paused
+        chosen = [intake.check_topic(name) for name in names]
+        return list_topics(self._addresses, self._topology, chosen, paused)
+
+    def tombstones(self) -> TombstoneStats:
+        """Read the log of deletes to its end, and say what is known by it."""
+        return self.follower().stats()
+
+    def follower(self) -> Follower:
+        """Return who knows which jobs were deleted, when the log was read to its end.
+
+        Raises:
+            CutOff: It cannot be read, or was not within the timeout.
+        """
+        follower = self._links.front().wait_until_read(self._timeout)
+        if not follower.is_current:
+            raise follower.failure or CutOff(follower.state)
+        return follower
+
     @overload
     def pop(
         self, topics: str | Sequence[str], *, max: None = None, wait: Wait = 0
@@ -247,7 +377,9 @@ class Client:
         """
         names = intake.check_topics(topics)
         most = 1 if max is None else intake.check_count(max, "max", MAX_AT_ONCE)
-        popper = self._running_front().popper
+        front = self._links.front()
+        front.wait_until_read(self._timeout)
+        popper = front.popper
         request = popper.pop(names, most, _deadline(wait))
         try:
             leases = popper.result(request)
@@ -267,7 +399,7 @@ class Client:
             NoResponse: There will be none: the job was buried. It tells why.
             InvalidJob: The job was not put with `reply` by this client.
         """
-        replies = self._running_front().replies
+        replies = self._links.front().replies
         if job.reply_to != replies.queue:
             raise InvalidJob(f"job {job.id} was not put with reply=True by this client")
         return replies.wait(job, _deadline(wait))
@@ -278,7 +410,7 @@ class Client:
 
         It goes an hour after the client. What comes in it is had with `response`.
         """
-        replies = self._running_front().replies
+        replies = self._links.front().replies
         replies.start(self._timeout)
         return replies.queue
 
@@ -287,20 +419,13 @@ class Client:
 
         Jobs that are still held go back to the broker.
         """
-        self._closed = True
-        flush_seconds = self._timeout if timeout is None else timeout
-        front, self._front = self._front, None
-        publisher, self._publisher = self._publisher, None
-        if self._process_id != os.getpid():
-            return
-        if front is not None:
-            front.consumer.close(flush_seconds)
-        if publisher is not None:
-            publisher.close(flush_seconds)
+        self._links.close(self._timeout if timeout is None else timeout)
 
     # The way of a put
 
-    def _put_one(self, spec: JobSpec, timeout: float | None) -> Future[Job]:
+    def _put_one(
+        self, spec: JobSpec, timeout: float | None, *, replaces: bool = False
+    ) -> Future[Job]:
         future: Future[Job] = Future()
         future.set_running_or_notify_cancel()
 
@@ -310,7 +435,7 @@ class Client:
             else:
                 future.set_exception(error)
 
-        self._send(spec, timeout, resolved)
+        self._send(spec, timeout, resolved, replaces=replaces)
         return future
 
     def _send(
@@ -319,87 +444,45 @@ class Client:
         timeout: float | None,
         resolved: Callable[[Pending, Exception | None], None],
         position: int = 0,
+        *,
+        replaces: bool = False,
     ) -> None:
-        publisher = self._running_publisher()
+        publisher = self._links.publisher()
         now = time.monotonic()
         deadline = now + (self._timeout if timeout is None else timeout)
         # On the I/O thread, in a future's callback, nobody else could make room meanwhile.
-        if not self._window.enter(now if publisher.on_own_thread else deadline):
+        if not self._links.window.enter(now if publisher.on_own_thread else deadline):
             raise OutcomeUnknown(
                 "put was never sent: too many puts are waiting for the broker", sent=False
             )
         try:
             job = self._make_job(spec)
+            if spec.id is not None and not replaces:
+                self._deleter.make_way(spec, job)
             asked_ms, now = job.due_ms - job.put_ms, time.monotonic()
             pending = Pending(
                 job, envelope.encode(job), asked_ms, now, deadline, resolved, position
             )
             publisher.submit(pending)
         except BaseException:
-            self._window.leave_unsent()
+            self._links.window.leave_unsent()
             raise
+
+    def _replace(self, spec: JobSpec, token: str | None, timeout: float | None) -> Job:
+        self._refuse_on_io_thread()
+        if spec.id is None:
+            raise InvalidJob("replace needs the id of the job to replace")
+        job = self._put_one(spec, timeout, replaces=True).result()
+        self._deleter.keep(job, token, timeout)
+        return job
 
     def _make_job(self, spec: JobSpec) -> Job:
         return intake.make_job(
             spec,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=self._now_ms(),
             random_hex=secrets.token_hex(intake.RANDOM_HEX_DIGITS // 2),
             bounds=self._bounds,
         )
-
-    # The publisher behind it
-
-    def _running_publisher(self) -> Publisher:
-        if self._process_id != os.getpid():
-            self._begin_anew()
-        publisher = self._publisher
-        return publisher if publisher is not None else self._start_publisher()
-
-    def _start_publisher(self) -> Publisher:
-        with self._lock:
-            if self._closed:
-                raise ClientClosed("the client is closed")
-            if self._publisher is None:
-                publisher = Publisher(
-                    self._addresses, self._new_routes(), self._window, self._rescuer()
-                )
-                try:
-                    publisher.start(self._connect_timeout)
-                except BaseException:
-                    publisher.close(0)
-                    raise
-                weakref.finalize(self, publisher.close_soon).atexit = False
-                self._publisher = publisher
-            return self._publisher
-
-    def _running_front(self) -> Front:
-        if self._process_id != os.getpid():
-            self._begin_anew()
-        front = self._front
-        if front is not None and front.consumer.has_ended and not self._closed:
-            front = self._front = None  # its thread has died
-        if front is not None and front.consumer.on_own_thread:
-            raise RabbitDelayError(
-                "this waits for the broker, and must not be called in a callback"
-            )
-        return front if front is not None else self._start_front()
-
-    def _start_front(self) -> Front:
-        publisher = self._running_publisher()
-        with self._lock:
-            if self._closed:
-                raise ClientClosed("the client is closed")
-            if self._front is None:
-                retry = self._retry
-                front = Front(self._new_consumer(publisher, lambda _: retry))
-                try:
-                    front.start(self._connect_timeout)
-                except BaseException:
-                    front.consumer.close(0)
-                    raise
-                weakref.finalize(self, front.consumer.close_soon).atexit = False
-                self._front = front
-            return self._front
 
     def _reply_to(self, reply_to: str | None, *, reply: bool) -> str | None:
         if not reply:
@@ -410,37 +493,21 @@ class Client:
 
     def new_consumer(self, policy: Callable[[str], RetryPolicy]) -> Consumer:
         """Return a consumer that gives back through this client; for workers."""
-        return self._new_consumer(self._running_publisher(), policy)
+        return self._links.new_consumer(policy)
 
-    def _new_consumer(self, publisher: Publisher, policy: Callable[[str], RetryPolicy]) -> Consumer:
-        routes = self._new_routes()
-        return Consumer(self._addresses, self._topology, routes, publisher, policy)
-
-    def _new_routes(self) -> Routes:
-        return Routes(
-            self._topology, may_declare=self._declare, settle_seconds=self._settle_seconds
-        )
+    def new_follower(self, consumer: Consumer) -> Follower:
+        """Return who tells a consumer which jobs were deleted; for workers."""
+        return self._links.new_follower(consumer)
 
     def rescue(self) -> None:
         """Send on, in the background, jobs that the broker parked while it started."""
-        self._rescuer()()
+        self._links.rescue()
 
-    def _rescuer(self) -> Callable[[], None]:
-        """What is done after a reconnect; it must not hold the client itself."""
-        if not self._declare:
-            return lambda: None
-        return partial(rescue_in_background, self._addresses, self._topology)
-
-    def _begin_anew(self) -> None:
-        """Start with nothing shared: at first, and in a forked child, where threads are gone."""
-        self._process_id = os.getpid()
-        self._lock = threading.Lock()
-        self._window = Window(self._window_puts, WINDOW_BYTES)
-        self._publisher = None
-        self._front = None
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
 
     def _refuse_on_io_thread(self) -> None:
-        if self._publisher is not None and self._publisher.on_own_thread:
+        if self._links.is_on_publishers_thread:
             raise RabbitDelayError(
                 "put waits for the broker and would wait for ever on the client's own I/O thread: "
                 "use put_nowait in callbacks"

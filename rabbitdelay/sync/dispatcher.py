@@ -21,12 +21,13 @@ from rabbitdelay.core.deliveries import Delivery
 from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.lease import Identity, Lease
 from rabbitdelay.core.life import Event
-from rabbitdelay.core.retry import Fate, GiveUp
+from rabbitdelay.core.retry import Dropped, Fate, GiveUp
 from rabbitdelay.core.turns import StartSuspect, Turns
 from rabbitdelay.errors import ConnectionFailed, LeaseLost, WorkerFailed
 from rabbitdelay.models import DEFAULT_TTR_MS
 from rabbitdelay.sync.consumer import Consumer
 from rabbitdelay.sync.emptiness import Emptiness
+from rabbitdelay.sync.following import Follower, Verdict
 from rabbitdelay.sync.pool import Pool
 from rabbitdelay.sync.popping import MAX_AT_ONCE
 from rabbitdelay.sync.run import Run, TimedOut, Work, log_fields, title
@@ -47,6 +48,7 @@ class Dispatcher:
     def __init__(
         self,
         consumer: Consumer,
+        follower: Follower,
         handlers: Mapping[str, Handler],
         *,
         concurrency: int,
@@ -62,6 +64,8 @@ class Dispatcher:
         """Whether there is nothing more to do: it failed, or did what it was to do."""
         self.consumer = consumer
         self.holding = consumer.holding
+        self._follower = follower
+        follower.watch(self._may_have_changed)
         self._handlers = handlers
         self._turns = Turns(concurrency, limits)
         self._waiting = Waiting(handlers)
@@ -79,11 +83,12 @@ class Dispatcher:
         self._jobs_left = max_jobs
         self._emptiness: Emptiness | None = None
         if until_empty:
-            subscriptions = [topic.subscription for topic in self._topics]
             self._emptiness = Emptiness(
-                consumer, subscriptions, self._is_busy, when_empty=self.is_done.set
+                consumer, self._subscriptions, self._is_busy, when_empty=self.is_done.set
             )
         self._stopping = False
+        self._takes_more = True
+        self._is_held_up = False
         self._nudges = False
         self._dispatches_later = False
         self._ended_at = -math.inf
@@ -124,9 +129,26 @@ class Dispatcher:
     # The connection comes and goes
 
     def connected(self) -> None:
-        """Consume every topic."""
+        """Consume when it is known what was deleted."""
+
+    def _may_have_changed(self) -> None:
+        """The log of deletes was read to its end, or cut off; or a topic was paused or resumed."""
+        if self._follower.failure is not None:
+            self.fail(self._follower.failure)
         for topic in self._topics:
-            topic.subscription.begin()
+            if self._follower.is_paused(topic.name):
+                self._pause(topic)
+            elif self._follower.is_current and self._takes_more:
+                topic.subscription.go_on()
+        with self.holding.lock:
+            self._dispatch()
+
+    def _pause(self, topic: "_Topic") -> None:
+        """Take no more of a topic, and give back what waits of it."""
+        topic.subscription.end()
+        with self.holding.lock:
+            for lease in self._waiting.take_of(topic.name):
+                self.holding.hand_back(lease)
 
     def disconnected(self, _error: ConnectionFailed, lost: Sequence[Lease]) -> None:
         """What waits is not ours any more. What runs goes on: its job may come back to it."""
@@ -171,7 +193,7 @@ class Dispatcher:
         lease = self.consumer.read_job(delivery, handler.topic, ttr_ms)
         if lease is None or (delivery.redelivered and self._is_known(lease)):
             return
-        if self._stopping:
+        if self._stopping or self._follower.is_paused(handler.topic):
             self.holding.hand_back(lease)
             return
         with self.holding.lock:
@@ -230,7 +252,8 @@ class Dispatcher:
 
     def _start_all_that_may(self) -> None:
         now = time.monotonic()
-        while not self._stopping and self._jobs_left != 0:
+        self._is_held_up = not self._follower.is_current
+        while not (self._stopping or self._is_held_up) and self._jobs_left != 0:
             choice = self._turns.choose(self._waiting, self._waiting.suspects_since, now)
             if choice is None:
                 return
@@ -239,9 +262,20 @@ class Dispatcher:
                     self._dispatch_later()
                     return
                 self._start_suspect(now)
-            else:
+            elif self._may_start(lease := self._waiting.take(choice.topic), now):
                 self._turns.started(choice.topic)
-                self._start(self._waiting.take(choice.topic))
+                self._start(lease)
+
+    def _may_start(self, lease: Lease, now: float) -> bool:
+        """Whether a job is to be handed out: not one that was deleted meanwhile."""
+        verdict = self._follower.verdict(lease)
+        if verdict is Verdict.DEAD:
+            self.holding.drop(lease)
+            _log_dropped(lease)
+        elif verdict is Verdict.WAIT:  # until the follower tells that something has changed
+            self._waiting.add(lease, now)
+            self._is_held_up = True
+        return verdict is Verdict.LIVES
 
     def _dispatch_later(self) -> None:
         if not self._dispatches_later:
@@ -255,8 +289,9 @@ class Dispatcher:
 
     def _start_suspect(self, now: float) -> None:
         lease = self._waiting.take_suspect(now)
-        self._turns.alone(lease.job.topic, now)
-        self._start(lease)
+        if self._may_start(lease, now):
+            self._turns.alone(lease.job.topic, now)
+            self._start(lease)
 
     def _start(self, lease: Lease) -> None:
         handler = self._handlers[lease.job.topic]
@@ -347,6 +382,7 @@ class Dispatcher:
             self._look_whether_done()
 
     def _take_no_more(self) -> None:
+        self._takes_more = False
         for topic in self._topics:
             topic.subscription.end()
 
@@ -365,7 +401,14 @@ class Dispatcher:
         if self._emptiness is not None:
             self._emptiness.heard()
 
+    def _subscriptions(self) -> list[Subscription]:
+        """Those of topics that are not paused: what is paused counts as empty."""
+        is_paused = self._follower.is_paused
+        return [topic.subscription for topic in self._topics if not is_paused(topic.name)]
+
     def _is_busy(self) -> bool:
+        if not self._follower.is_current:
+            return True
         return bool(len(self.holding.leases) or self._turns.running or self._stopping)
 
 
@@ -401,9 +444,15 @@ class _Topic:
         self._dispatcher.fail(error)
 
 
+def _log_dropped(lease: Lease) -> None:
+    logger.info("%s: deleted, not handed out", title(lease), extra=log_fields(lease, "deleted"))
+
+
 def _log_timeout(lease: Lease, fate: Fate) -> None:
     text = f"{title(lease)}: not done within its ttr of {lease.ttr_seconds:g} s"
-    if isinstance(fate, GiveUp):
+    if isinstance(fate, Dropped):
+        logger.info("%s: %s", text, fate.reason, extra=log_fields(lease, "deleted"))
+    elif isinstance(fate, GiveUp):
         fields = log_fields(lease, "buried") | {"reason": fate.reason, "error_type": "Timeout"}
         logger.error("%s: buried: %s", text, fate.reason, extra=fields)
     else:

@@ -16,7 +16,7 @@ class Emptiness:
     def __init__(
         self,
         consumer: Consumer,
-        subscriptions: Sequence[Subscription],
+        subscriptions: Callable[[], Sequence[Subscription]],
         is_busy: Callable[[], bool],
         when_empty: Callable[[], None],
     ) -> None:
@@ -41,8 +41,8 @@ class Emptiness:
         self._is_listening = False
         if time.monotonic() - self._heard_at < QUIET_SECONDS * 0.9:
             self._listen()
-        elif not self._is_busy() and all(one.is_open for one in self._subscriptions):
-            self._ask(list(self._subscriptions))  # else it is heard when that has ended
+        elif not self._is_busy() and all(one.is_open for one in self._subscriptions()):
+            self._ask(list(self._subscriptions()))  # else it is heard when that has ended
 
     def _ask(self, rest: list[Subscription]) -> None:
         """Ask one queue after the other; whatever comes meanwhile begins it anew."""

@@ -18,8 +18,9 @@ from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.lease import Do, Identity, Lease, Leases
 from rabbitdelay.core.life import Event
 from rabbitdelay.core.outbox import Pending, Target
-from rabbitdelay.core.retry import Again, Fate, GiveUp, RetryPolicy
+from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp, RetryPolicy
 from rabbitdelay.core.tally import Tally
+from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import LeaseLost, NotAJob
 from rabbitdelay.models import Job
@@ -76,6 +77,8 @@ class Holding:
         self._settler = settler
         self._policy = policy
         self._copy_timeout = copy_timeout
+        self.death: Callable[[Lease], Death | None] = lambda _: None
+        """Why a job is dead, as far as the log of deletes is known here."""
         self._on_end: dict[Lease, list[OnEnd]] = {}
 
     # What the holder of a job may call, from any thread
@@ -149,6 +152,10 @@ class Holding:
         """How many seconds it may still be held; 0 when it is not held any more."""
         return 0.0 if lease.is_over else max(0.0, lease.deadline - time.monotonic())
 
+    def is_deleted(self, lease: Lease) -> bool:
+        """Whether it was deleted while it is held."""
+        return self.death(lease) is not None
+
     def on_end(self, lease: Lease, callback: OnEnd) -> None:
         """Call it when the job is taken away; at once when it is not held any more."""
         with self.lock:
@@ -219,6 +226,14 @@ class Holding:
             self.leases.adopt(lease, again, deadline)
             self._settler.schedule(lease.deadline)
 
+    def drop(self, lease: Lease) -> None:
+        """It is deleted, and was not handed out: ack it."""
+        with self.lock:
+            self._settler.settle(lease, self.leases.delete(lease))
+            self.tally.deleted()
+        death = self.death(lease) or Death.DELETED
+        self._tell_asker(lease.job, death.value)
+
     def hand_back(self, lease: Lease) -> None:
         """Give it back as it is."""
         with self.lock:
@@ -246,8 +261,7 @@ class Holding:
             timed_out=True,
         )
         self._tell(lease)
-        self._publish(lease, fate, why, Future())
-        return fate
+        return self._publish(lease, fate, why, Future())
 
     def _leave(self, lease: Lease, event: Event, fate: Fate, why: Failure | None) -> Future[Fate]:
         with self.lock:
@@ -257,7 +271,11 @@ class Holding:
         self._publish(lease, fate, why, future)
         return future
 
-    def _publish(self, lease: Lease, fate: Fate, why: Failure | None, future: Future[Fate]) -> None:
+    def _publish(self, lease: Lease, fate: Fate, why: Failure | None, future: Future[Fate]) -> Fate:
+        """Publish the copy of a job that is given back or buried, unless it was deleted."""
+        death = self.death(lease)
+        if death is not None:
+            return self._drop_leaving(lease, death, future)
         with self.lock:
             self._count(fate)
         now, job = time.monotonic(), lease.job
@@ -276,14 +294,30 @@ class Holding:
             message = copies.buried(lease.message, reason=fate.reason, now_ms=now_ms, failure=why)
             target = self._grave(job)
             pending = Pending(job, message, 0, now, deadline, resolve, target=target)
-            if job.reply_to is not None:
-                self._tell_asker(job, responses.of_failure(job, fate.reason, why))
+            self._tell_asker(job, fate.reason, why)
         if len(table.encode(message.headers)) <= MAX_HEADERS_BYTES:
             self._outlet.submit_copy(pending)
         else:
             resolve(pending, NotAJob("its headers leave no room for ours"))
+        return fate
 
-    def _tell_asker(self, job: Job, message: Message) -> None:
+    def _drop_leaving(self, lease: Lease, death: Death, future: Future[Fate]) -> Fate:
+        """It was deleted while it was held: nothing is given back."""
+        fate = Dropped(death.value)
+        with self.lock:
+            if lease.leaving is not None:
+                lease.leaving = Event.DELETE
+            self._settler.settle(lease, self.leases.copied(lease))
+            self.tally.deleted()
+        self._tell_asker(lease.job, death.value)
+        future.set_result(fate)
+        return fate
+
+    def _tell_asker(self, job: Job, reason: str, why: Failure | None = None) -> None:
+        """Tell who waits for the response to a job that there will be none."""
+        if job.reply_to is None:
+            return
+        message = responses.of_failure(job, reason, why)
         for target in responses.targets(self._topology, job, keep=False):
             self.publish(job, message, target)
 

@@ -6,16 +6,19 @@ there are and how many jobs are reserved, comes from the management API, some se
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rabbitdelay.address import Address
 from rabbitdelay.core import ladder
 from rabbitdelay.core.ladder import Hop
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.core.verification import existing
 from rabbitdelay.errors import ManagementUnreachable
+from rabbitdelay.sync import management
 from rabbitdelay.sync.administration import Administrator
+from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.management import Management
 
 LISTING_SECONDS = 2.0
@@ -38,6 +41,7 @@ class TopicCounts:
     buried: int | None
     """None when its buried queue is missing."""
     consumers: int
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,11 @@ def read_listing(topology: Topology, queues: Iterable[Mapping[str, Any]]) -> Lis
 
 
 def count_topic(
-    administrator: Administrator, topology: Topology, topic: str, listing: Listing
+    administrator: Administrator,
+    topology: Topology,
+    topic: str,
+    listing: Listing,
+    paused: Container[str] = (),
 ) -> TopicCounts | None:
     """Count the jobs of a topic, or None when there is no such topic."""
     ready_queue = topology.ready_queue(topic)
@@ -110,7 +118,28 @@ def count_topic(
         listing.reserved.get(ready_queue),
         buried.ready if buried else None,
         ready.consumers if ready else 0,
+        topic in paused,
     )
+
+
+def list_topics(
+    addresses: Sequence[Address], topology: Topology, names: Sequence[str], paused: Container[str]
+) -> list[TopicCounts]:
+    """Count the jobs of these topics, or of all that the management API lists."""
+    listing = Listing()
+    try:
+        api = Management(management.locate(None, addresses), addresses[0].vhost)
+        listing = read_listing(topology, api.queues(topology.prefix))
+    except ManagementUnreachable as error:
+        if not names:
+            raise ManagementUnreachable(f"{error}; or name the topics") from None
+    with connected(addresses) as connection:
+        administrator = Administrator(connection)
+        counts = [
+            count_topic(administrator, topology, topic, listing, paused)
+            for topic in names or listing.topics
+        ]
+    return [count for count in counts if count is not None]
 
 
 class HoldCounter:
@@ -151,12 +180,12 @@ class Observer:
     def __init__(
         self,
         administrator: Administrator,
-        management: Management,
+        api: Management,
         topology: Topology,
         names: Sequence[str] = (),
     ) -> None:
         self._administrator = administrator
-        self._management = management
+        self._management = api
         self._topology = topology
         self._names = names
         self._holds = HoldCounter(administrator, topology)

@@ -16,8 +16,9 @@ from functools import partial
 
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.retry import Fate
-from rabbitdelay.errors import ClientClosed, ConnectionFailed
+from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff
 from rabbitdelay.sync.consumer import Consumer
+from rabbitdelay.sync.following import Follower, Verdict
 from rabbitdelay.sync.slot import Pop, Slot
 
 LOOK_SECONDS = 1.0
@@ -34,8 +35,10 @@ MAX_AT_ONCE = 65_535
 class Popper:
     """The pops of one client; everything on the I/O thread but `pop` and `abandon`."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, follower: Follower) -> None:
         self.consumer = consumer
+        self._follower = follower
+        follower.watch(self._may_have_changed)
         self._pops: set[Pop] = set()
         self._idle: deque[Slot] = deque()
         self._slots = 0
@@ -84,16 +87,44 @@ class Popper:
         if self.consumer.first.error is not None:
             self._when_disconnected(request, self.consumer.first.error)
             return
+        if self._follower.failure is not None:
+            self._fail(request, self._follower.failure)
+            return
+        if not self._follower.is_current or not self._topics(request):
+            self._wait_for_change(request)
+            return
         topology = self.consumer.topology
         parts = [part for topic in request.topics for part in topology.topic(topic)]
         self.consumer.make(parts, partial(self._take_slot, request))
 
+    def _topics(self, request: Pop) -> list[str]:
+        """Its topics that are not paused."""
+        topics = [topic for topic in request.topics if not self._follower.is_paused(topic)]
+        request.leaves_out = len(topics) < len(request.topics)
+        return topics
+
+    def _wait_for_change(self, request: Pop) -> None:
+        request.is_suspended = True
+        if not self.has_time(request):
+            self.end(request)
+
+    def _may_have_changed(self) -> None:
+        """The log of deletes was read to its end, or cut off; or a topic was paused or resumed."""
+        for request in list(self._pops):
+            if request.leaves_out and request.slot is not None:
+                self.suspend(request)
+            if request.is_suspended:
+                request.is_suspended = False
+                self._go(request)
+
     def _take_slot(self, request: Pop, error: Exception | None) -> None:
         if request.is_over:
             return
-        topics = self._rotated(request.topics)
+        topics = self._rotated(self._topics(request))
         if error is not None:
             self._fail(request, error)
+        elif not topics:
+            self._wait_for_change(request)
         elif self._idle:
             self._idle.pop().begin(request, topics)
         elif self._slots >= MAX_SLOTS:
@@ -106,7 +137,7 @@ class Popper:
     def _rotated(self, topics: Sequence[str]) -> Sequence[str]:
         """Another topic is asked first each time, so that none is always last."""
         self._turn += 1
-        shift = self._turn % len(topics)
+        shift = self._turn % max(1, len(topics))
         return (*topics[shift:], *topics[:shift])
 
     # What its slots tell
@@ -120,6 +151,22 @@ class Popper:
         if not self.has_time(request):
             self.end(request)
         return not request.is_over
+
+    def verdict(self, lease: Lease) -> Verdict:
+        """Whether a job may be handed out; one that is dead is settled."""
+        verdict = self._follower.verdict(lease)
+        if verdict is Verdict.DEAD:
+            self.consumer.holding.drop(lease)
+        return verdict
+
+    def suspend(self, request: Pop) -> None:
+        """Nothing can be handed out now: wait until that has changed."""
+        slot, request.slot = request.slot, None
+        request.is_suspended = True
+        if slot is not None:
+            slot.leave()
+        if not self.has_time(request):
+            self.end(request)
 
     def got(self, request: Pop, lease: Lease) -> None:
         """A job has come for it."""
@@ -157,12 +204,17 @@ class Popper:
         """Hand over what it has."""
         if request.is_over:
             return
-        error = self.consumer.first.error
+        error = self.consumer.first.error or self._cut_off
         if not request.leases and error is not None:
             self._fail(request, error)
             return
         self._stop(request)
         request.future.set_result(request.leases)
+
+    @property
+    def _cut_off(self) -> CutOff | None:
+        """Why nothing can be handed out, if the log of deletes is why."""
+        return None if self._follower.is_current else CutOff(self._follower.state)
 
     def _fail(self, request: Pop, error: Exception) -> None:
         if not request.is_over:

@@ -302,7 +302,13 @@ class Publisher:
         token = (properties.headers or {}).get("rd-token", "")
         where = (method.exchange, method.routing_key)
         pending = self._outbox.returned(properties.message_id, token, *where)
-        if pending is not None:
+        if pending is not None and pending.target is not None and pending.target.is_stream:
+            # For a moment after a restart a stream is not there yet. RabbitMQ 3.10 would confirm
+            # and lose what is not mandatory. If it was deleted it is made again.
+            self._routes.forget()
+            self._outbox.put_back(pending)
+            self._pause()
+        elif pending is not None:
             if pending.target is None or pending.target.part is not None:
                 self._routes.forget()
             self._fail(pending, _refusal(pending, method.reply_text))

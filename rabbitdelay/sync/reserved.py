@@ -42,6 +42,9 @@ class Holder(Protocol):
     def time_left(self, lease: Lease) -> float:
         """How many seconds it may still be held."""
 
+    def is_deleted(self, lease: Lease) -> bool:
+        """Whether it was deleted while it is held."""
+
     def on_end(self, lease: Lease, callback: Callable[[], None]) -> None:
         """Call it when the job is taken away."""
 
@@ -69,6 +72,14 @@ class ReservedJob(Job):
     def time_left(self) -> float:
         """How many seconds it may still be held; 0 when it is not held any more."""
         return self._holder.time_left(self._lease)
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it was deleted, replaced or purged since it was handed out.
+
+        What it has done it has done; it is not handed out again.
+        """
+        return self._holder.is_deleted(self._lease)
 
     @property
     def redeliveries(self) -> int:

@@ -14,7 +14,7 @@ from rabbitdelay.core import responses, verdict
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.life import Event
-from rabbitdelay.core.retry import Again, Fate
+from rabbitdelay.core.retry import Again, Dropped, Fate
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.core.verdict import GiveUpNow
 from rabbitdelay.errors import (
@@ -170,6 +170,11 @@ class Runner:
         if done.exception() is not None:
             return  # why it goes back as it is has been told
         fate = done.result()
+        if isinstance(fate, Dropped):
+            fields = log_fields(run.lease, "deleted") | {"error_type": type(error).__name__}
+            text = "%s: failed, and is not tried again: %s"
+            logger.info(text, title(run.lease), fate.reason, extra=fields)
+            return
         event = "failed" if isinstance(fate, Again) else "buried"
         fields = log_fields(run.lease, event)
         fields |= {"error": str(error), "error_type": type(error).__name__}

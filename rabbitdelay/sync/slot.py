@@ -11,6 +11,7 @@ from rabbitdelay.core import frames
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.sync.consumer import Consumer
+from rabbitdelay.sync.following import Verdict
 
 
 class Owner(Protocol):
@@ -20,6 +21,12 @@ class Owner(Protocol):
 
     def got(self, request: "Pop", lease: Lease) -> None:
         """A job has come for a pop."""
+
+    def verdict(self, lease: Lease) -> Verdict:
+        """Whether a job may be handed out; one that is dead is settled."""
+
+    def suspend(self, request: "Pop") -> None:
+        """Nothing can be handed out now: wait until that has changed."""
 
     def waits(self, request: "Pop") -> bool:
         """Nothing was ready: go on waiting, or end it."""
@@ -52,6 +59,10 @@ class Pop:
         self.linger_timer: object = None
         self.is_over = False
         self.began_again = False
+        self.is_suspended = False
+        """Whether it is served by nobody, until something has changed."""
+        self.leaves_out = False
+        """Whether one of its topics is paused."""
 
     @property
     def missing(self) -> int:
@@ -100,6 +111,11 @@ class Slot:
         self._found = []
         self._get_next()
 
+    def leave(self) -> None:
+        """Serve this pop no more, which goes on elsewhere."""
+        self._request = None
+        self.stop()
+
     def stop(self) -> None:
         """The pop is over: cancel what was begun for it, and be ready for the next one."""
         if self._getting is not None:
@@ -120,8 +136,7 @@ class Slot:
 
     def _get_next(self) -> None:
         request = self._request
-        assert request is not None
-        if request.is_over:
+        if request is None or request.is_over:
             self.stop()
         elif self._untried:
             self._getting = self._untried.popleft()
@@ -138,20 +153,27 @@ class Slot:
         topic, request = self._getting, self._request
         self._getting = None
         assert topic is not None
-        assert request is not None
         lease = self._consumer.read_job(delivery, topic)
         if lease is None:
             self._untried.appendleft(topic)  # it was none: there may be another behind it
             self._get_next()
             return
-        if request.is_over:
+        if request is None or request.is_over:
             self._surplus.append(lease)
             self.stop()
             return
-        self._found.append(topic)
-        self._popper.got(request, lease)
-        if not request.is_over:
+        verdict = self._popper.verdict(lease)
+        if verdict is Verdict.DEAD:
+            self._untried.appendleft(topic)
             self._get_next()
+        elif verdict is Verdict.WAIT:
+            self._surplus.append(lease)
+            self._popper.suspend(request)
+        else:
+            self._found.append(topic)
+            self._popper.got(request, lease)
+            if not request.is_over:
+                self._get_next()
 
     # As they come
 
@@ -185,9 +207,14 @@ class Slot:
         if request is None or request.is_over:
             self._surplus.append(lease)
             return
-        self._popper.got(request, lease)
-        if not request.is_over:
-            self._popper.linger(request)
+        verdict = self._popper.verdict(lease)
+        if verdict is Verdict.WAIT:
+            self._surplus.append(lease)
+            self._popper.suspend(request)
+        elif verdict is Verdict.LIVES:
+            self._popper.got(request, lease)
+            if not request.is_over:
+                self._popper.linger(request)
 
     def _cancel_next(self) -> None:
         """Cancel one after the other: pika calls every callback at the first answer."""

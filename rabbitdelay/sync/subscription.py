@@ -46,6 +46,8 @@ class Subscription:
         parts: Sequence[Part],
         prefetch: int,
         subscriber: Subscriber,
+        *,
+        arguments: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self.queue = queue
         self.is_open = False
@@ -54,6 +56,7 @@ class Subscription:
         self._parts = tuple(parts)
         self._prefetch = prefetch
         self._subscriber = subscriber
+        self._arguments = arguments
         self._channel: Channel | None = None
         self._tag: str | None = None
         self._is_opening = False
@@ -66,12 +69,29 @@ class Subscription:
             self._is_opening = True
             self._consumer.make(self._parts, self._made)
 
+    def begin_again(self) -> None:
+        """Consume from anew, on another channel."""
+        if self._is_opening and self._channel is None:
+            return
+        self._drop_channel()
+        self.begin()
+
+    def go_on(self) -> None:
+        """Consume, also after `end`, on the same channel if there is one."""
+        self._is_wanted = True
+        channel = self._channel
+        if channel is None:
+            self.begin()
+        elif self._tag is None and channel.is_open:
+            self._consume(channel)
+
     def end(self) -> None:
         """Consume no more. What has come can be settled on its channel as before."""
         self._is_wanted = False
         channel, tag = self._channel, self._tag
         if self.is_open and channel is not None and channel.is_open and tag is not None:
             self.is_open = False
+            self._tag = None
             channel.basic_cancel(tag)
 
     def connection_lost(self) -> None:
@@ -86,6 +106,10 @@ class Subscription:
         self.connection_lost()
         self._try_again(error)
         return True
+
+    def is_on(self, number: int) -> bool:
+        """Whether it consumes on this channel: what came on another cannot be settled."""
+        return self._channel is not None and self._channel.channel_number == number
 
     def count(self, counted: Callable[[int], None]) -> None:
         """Ask how many messages are ready in the queue."""
@@ -107,8 +131,13 @@ class Subscription:
         self._channel = channel
         channel.add_on_cancel_callback(lambda _: self._queue_gone(channel))
         channel.basic_qos(prefetch_count=self._prefetch)
+        self._consume(channel)
+
+    def _consume(self, channel: Channel) -> None:
         # pika is never told of a delivery: it is read before pika sees it.
-        self._tag = channel.basic_consume(self.queue, lambda *_: None, callback=self._consuming)
+        self._tag = channel.basic_consume(
+            self.queue, lambda *_: None, arguments=self._arguments(), callback=self._consuming
+        )
 
     def _consuming(self, _frame: object) -> None:
         self.is_open = self._worked = True
@@ -122,14 +151,21 @@ class Subscription:
 
     def _queue_gone(self, channel: Channel) -> None:
         """The broker cancelled the consumer: its queue was deleted."""
+        if channel is not self._channel:
+            return
         logger.warning("the queue %s was deleted: it is made again", self.queue)
         self._consumer.forget_made()
-        lost = self._consumer.lose_channel(channel)
-        if channel.is_open:
-            channel.close()
-        self.connection_lost()
+        lost = self._drop_channel()
         self._consumer.call_later(RETRY_SECONDS, self.begin)
         self._subscriber.interrupted(lost)
+
+    def _drop_channel(self) -> Sequence[Lease]:
+        channel = self._channel
+        lost = self._consumer.lose_channel(channel)
+        if channel is not None and channel.is_open:
+            channel.close()
+        self.connection_lost()
+        return lost
 
     def _try_again(self, error: Exception) -> None:
         if self._worked:

@@ -42,13 +42,16 @@ class Waiting:
         self.suspects_since = now if self._suspects else None
         return lease
 
+    def take_of(self, topic: str) -> list[Lease]:
+        """Take out everything of a topic."""
+        found = [*self._by_topic[topic]]
+        found += [lease for lease in self._suspects if lease.job.topic == topic]
+        self.forget(topic)
+        return found
+
     def take_all(self) -> list[Lease]:
         """Take everything out."""
-        found = [lease for leases in self._by_topic.values() for lease in leases]
-        found += self._suspects
-        for topic in self._by_topic:
-            self.forget(topic)
-        return found
+        return [lease for topic in self._by_topic for lease in self.take_of(topic)]
 
     def forget(self, topic: str) -> None:
         """The jobs of a topic are somebody else's by now."""

@@ -38,6 +38,7 @@ from rabbitdelay.sync.dispatcher import Dispatcher
 from rabbitdelay.sync.pool import Pool
 from rabbitdelay.sync.popping import MAX_AT_ONCE
 from rabbitdelay.sync.running import Hooks, Runner
+from rabbitdelay.sync.users import Users
 
 logger = logging.getLogger("rabbitdelay.worker")
 
@@ -247,8 +248,10 @@ class Worker:
         consumer = self.client.new_consumer(lambda topic: self._handlers[topic].policy)
         pool = Pool(self._concurrency, "rabbitdelay-handler")
         runner = Runner(consumer.holding, consumer.topology, self._hooks, caller)
+        follower = self.client.new_follower(consumer)
         dispatcher = Dispatcher(
             consumer,
+            follower,
             self._handlers,
             concurrency=self._concurrency,
             prefetch=self._prefetch,
@@ -260,7 +263,7 @@ class Worker:
         )
         self._dispatcher, self._pool = dispatcher, pool
         try:
-            consumer.start(dispatcher, self._connect_timeout)
+            consumer.start(Users(follower, dispatcher), self._connect_timeout)
             self.client.rescue()
             yield dispatcher
         finally:

@@ -151,8 +151,8 @@ def cut_pops(client: Client) -> None:
 
 def popper_of(client: Client) -> Popper:
     """What pops for a client that has popped before."""
-    assert client._front is not None
-    return client._front.popper
+    assert client._links._front is not None
+    return client._links._front.popper
 
 
 def cut_worker(worker: Worker) -> None:

@@ -1,0 +1,152 @@
+"""Following: how a consumer reads the log of tombstones, and when it may trust what it has read.
+
+It reads from a snapshot's anchor, or from the beginning, up to a fence that it wrote itself: then
+it is current, and jobs may be handed out. An anchor is a fence that was read before: there is no
+other like it. It is read again before what follows it: if another record is there, this is another
+log (somebody deleted the stream), and it is read from its beginning; what was known is still true,
+and is written into the new one.
+
+Two rules this file owns:
+
+1. Nothing is handed out unless `is_current`. Whatever cuts it off makes it not current at once.
+2. Positions are never trusted by number alone.
+"""
+
+from enum import Enum, auto
+
+from rabbitdelay.core import records, snapshots
+from rabbitdelay.core.records import (
+    Fence,
+    NotARecord,
+    Pause,
+    Record,
+    RecordTooNew,
+    Resume,
+    Taken,
+)
+from rabbitdelay.core.snapshots import Anchor, BrokenSnapshot
+from rabbitdelay.core.tombstones import Tombstones
+
+FIRST = "first"
+MESSAGE_COST = 10
+Offset = int | str
+"""Where to read from: a position, or a word that the broker knows."""
+
+
+class Read(Enum):
+    """What a record meant to who follows."""
+
+    NOTHING = auto()
+    """It is in the set, and that is all."""
+    CAUGHT_UP = auto()
+    """It was the awaited fence: everything before it has been read."""
+    SWITCHED = auto()
+    """A topic was paused or resumed."""
+    ASTRAY = auto()
+    """This is not the log that was read before: begin at its beginning."""
+    PASSED_OVER = auto()
+    """It is no record."""
+
+
+class Following:
+    """What one consumer has read of the log."""
+
+    def __init__(self, tombstones: Tombstones, anchor: Anchor | None = None) -> None:
+        self.tombstones = tombstones
+        self.anchor = anchor
+        """The last fence that was read, anybody's."""
+        self.is_current = False
+        self.read_count = 0
+        self.since_snapshot = 0
+        """What it would cost to read what came since the last snapshot was taken."""
+        self.snapshot_ms: int | None = None
+        """When the last snapshot was taken, in milliseconds since 1970."""
+        self._must_match: Anchor | None = None
+        self._nonce: str | None = None
+
+    @property
+    def is_matching(self) -> bool:
+        """Whether the record that it went on from has not come yet."""
+        return self._must_match is not None
+
+    def begin(self) -> Offset:
+        """Begin to read, again or for the first time; return where."""
+        self.cut_off()
+        self._must_match = self.anchor
+        return FIRST if self._must_match is None else self._must_match.position
+
+    def begin_anew(self) -> None:
+        """Forget where it was read to, not what was read: positions are those of another log."""
+        self.tombstones.forget_positions()
+        self.anchor = self._must_match = None
+        self.cut_off()
+
+    def await_fence(self, nonce: str) -> None:
+        """It is current when this comes."""
+        self._nonce = nonce
+
+    def cut_off(self) -> None:
+        """What is in the log may not come here."""
+        self.is_current = False
+        self._nonce = None
+
+    def read(self, position: int, body: bytes) -> Read:
+        """Take in a record."""
+        if self._must_match is not None:
+            return self._match(Anchor.of(position, body))
+        try:
+            read = self._read(position, body)
+        except (NotARecord, BrokenSnapshot):
+            read = Read.PASSED_OVER
+        except RecordTooNew:
+            self.cut_off()
+            raise
+        self.read_count += 1
+        return read
+
+    def _read(self, position: int, body: bytes) -> Read:
+        if snapshots.is_piece(body):
+            snapshots.join_piece(self.tombstones, body)
+            return Read.NOTHING
+        record = records.decode(body)
+        if isinstance(record, Fence):
+            self.anchor = Anchor.of(position, body)
+        return self._take(record, position)
+
+    def _match(self, found: Anchor) -> Read:
+        """It was read before, if it is the one."""
+        expected, self._must_match = self._must_match, None
+        if found == expected:
+            return Read.NOTHING
+        self.cut_off()
+        return Read.ASTRAY
+
+    def _take(self, record: Record, position: int) -> Read:
+        match record:
+            case Fence(nonce):
+                return self._fenced(nonce)
+            case Taken(time_ms):
+                self.since_snapshot, self.snapshot_ms = 0, time_ms
+                return Read.NOTHING
+            case Pause() | Resume():
+                self.tombstones.add(record, position)
+                return Read.SWITCHED
+        self.tombstones.add(record, position)
+        self.since_snapshot += _cost(record)
+        return Read.NOTHING
+
+    def _fenced(self, nonce: str) -> Read:
+        if nonce != self._nonce:
+            return Read.NOTHING
+        self._nonce = None
+        self.is_current = True
+        return Read.CAUGHT_UP
+
+
+def _cost(record: Record) -> int:
+    """How long a record takes to read, in tombstones of a record that has many.
+
+    RabbitMQ 3.10 hands over 4,300 a second of those that were confirmed one by one.
+    """
+    many = len(record.targets) if isinstance(record, records.Delete) else 1
+    return many + MESSAGE_COST

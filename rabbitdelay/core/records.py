@@ -1,0 +1,215 @@
+"""Records: what the log of tombstones holds, as values and as the JSON that anybody can write.
+
+    {"delete": ["order-17", "order-18"], "time": 1731500000000}
+    {"delete": [["order-17", "4f5c…", 1731500000000]], "time": …}   one token of an id, and its due
+    {"keep": ["order-17", "4f5c…"], "time": …, "due": …, "instead_of": ["9a0b…"]}
+    {"purge": "order.close", "time": …}
+    {"pause": "order.close"}   {"resume": "order.close"}
+    {"horizon": 31536000000}   {"fence": "8c1d…"}   {"snapshot": 1731500000000}
+
+All times are milliseconds since 1970. `due` is when the last of the jobs in question is due; a
+delete without it is kept for as long as any job with a chosen id may be away.
+
+Two rules this file owns:
+
+1. What a consumer does not know it must not guess: a record with a higher `version` stops it. What
+   is no record at all is passed over: nobody's jobs may hang on somebody's slip.
+2. To add a kind, raise VERSION, and write the new kind with it; old kinds keep theirs.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from rabbitdelay.errors import RabbitDelayError
+
+VERSION = 1
+
+
+class NotARecord(RabbitDelayError, ValueError):
+    """What came in the log is no record."""
+
+
+class RecordTooNew(RabbitDelayError):
+    """A record in the log is of a version that is not known here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """One token of an id."""
+
+    id: str
+    token: str
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """These are dead: ids, with all that was put at or before the time, or one token of an id."""
+
+    targets: tuple[str | Exact, ...]
+    time_ms: int
+    due_ms: int | None = None
+    """When the last of them is due at the latest, if that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Of this id only one token lives, of all that was put until then."""
+
+    id: str
+    token: str
+    time_ms: int
+    """When the one that lives was put."""
+    due_ms: int
+    """When it is due, or one that it stands instead of: until then its id cannot be forgotten."""
+    instead_of: tuple[str, ...] = ()
+    """Tokens that are dead whenever they were put."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """Everything in this topic that was put at or before the time is dead."""
+
+    topic: str
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """No job of this topic is handed out from here on."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Jobs of this topic are handed out again."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """Jobs with chosen ids may be put so long ahead from here on."""
+
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Whoever wrote this and reads it has read everything before it."""
+
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A snapshot was taken."""
+
+    time_ms: int
+
+
+Record = Delete | Keep | Purge | Pause | Resume | Horizon | Fence | Taken
+
+
+def encode(record: Record) -> bytes:
+    """Return a record as JSON."""
+    fields = {name: value for name, value in _fields(record).items() if value is not None}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode(body: bytes) -> Record:
+    """Return the record in a body."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise NotARecord(f"not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise NotARecord("not an object")
+    if _integer(fields.get("version", VERSION)) > VERSION:
+        raise RecordTooNew(
+            f"a record of version {fields['version']} is in the log of tombstones, and this "
+            f"consumer knows version {VERSION}: upgrade it"
+        )
+    return _decode(fields)
+
+
+def _fields(record: Record) -> dict[str, Any]:  # noqa: PLR0911 - one for each kind
+    match record:
+        case Delete(targets, time_ms, due_ms):
+            return {"delete": [_target(item) for item in targets], "time": time_ms, "due": due_ms}
+        case Keep(id, token, time_ms, due_ms, instead_of):
+            fields = {"keep": [id, token], "time": time_ms, "due": due_ms}
+            return fields | {"instead_of": list(instead_of) or None}
+        case Purge(topic, time_ms):
+            return {"purge": topic, "time": time_ms}
+        case Pause(topic):
+            return {"pause": topic}
+        case Resume(topic):
+            return {"resume": topic}
+        case Horizon(delay_ms):
+            return {"horizon": delay_ms}
+        case Fence(nonce):
+            return {"fence": nonce}
+        case Taken(time_ms):
+            return {"snapshot": time_ms}
+
+
+def _target(target: str | Exact) -> object:
+    return target if isinstance(target, str) else [target.id, target.token, target.due_ms]
+
+
+def _decode(fields: dict[str, Any]) -> Record:  # noqa: PLR0911 - one for each kind
+    match fields:
+        case {"delete": list(targets), "time": time}:
+            due = fields.get("due")
+            due_ms = None if due is None else _integer(due)
+            return Delete(tuple(map(_read_target, targets)), _integer(time), due_ms)
+        case {"keep": [id, token], "time": time, "due": due}:
+            instead_of = _texts(fields.get("instead_of", []))
+            return Keep(_text(id), _text(token), _integer(time), _integer(due), instead_of)
+        case {"purge": topic, "time": time}:
+            return Purge(_text(topic), _integer(time))
+        case {"pause": topic}:
+            return Pause(_text(topic))
+        case {"resume": topic}:
+            return Resume(_text(topic))
+        case {"horizon": delay}:
+            return Horizon(_integer(delay))
+        case {"fence": nonce}:
+            return Fence(_text(nonce))
+        case {"snapshot": time}:
+            return Taken(_integer(time))
+    raise NotARecord(f"no kind that is known here: {', '.join(map(ascii, fields))}")
+
+
+def _read_target(value: object) -> str | Exact:
+    match value:
+        case str(id):
+            return _text(id)
+        case [id, token, due]:
+            return Exact(_text(id), _text(token), _integer(due))
+    raise NotARecord(f"no id: {value!r}")
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise NotARecord(f"not a list: {value!r}")
+    return tuple(map(_text, value))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise NotARecord(f"not a text: {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise NotARecord(f"not a text: {value!r}") from None
+    return value
+
+
+def _integer(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise NotARecord(f"not a whole number: {value!r}")
+    return value

@@ -1,0 +1,247 @@
+"""Stones: what is known to be dead, by id: millions of them in little memory.
+
+A hash table whose buckets are bytes: a bucket holds its stones one after the other, each WIDTH
+bytes, and is searched as text is. About 60 bytes a stone, where a dict of texts takes 150. It grows
+bucket by bucket (linear hashing), so no single add takes long.
+
+A stone is one of two kinds, and has a last moment in which it is needed:
+
+    before  kills the copies of its id that were put at or before a time, but for those that an
+            order of the tokens spares (see `Tombstones`); an id has at most one: the highest
+    exact   kills the copies of its id with one token
+
+Two rules this file owns:
+
+1. Adding is a join: for one key the higher order and the later last moment win. So adding is
+   idempotent, and the same whatever the order.
+2. The bytes of a stone are what snapshots hold. To change them, raise `snapshots.VERSION`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import groupby
+from zlib import crc32
+
+ID_BYTES = 16
+_QUICK_BYTES = 4
+TOKEN_BYTES = 8
+_TIME_BYTES = 6
+_BEFORE, _EXACT = b"B", b"T"
+_ORDER_BYTES = _TIME_BYTES + 1 + TOKEN_BYTES
+_KIND_AT = ID_BYTES
+_ORDER_AT = _KIND_AT + 1
+_LAST_AT = _ORDER_AT + _ORDER_BYTES
+WIDTH = _LAST_AT + _TIME_BYTES
+_NO_TIME = bytes(_TIME_BYTES + 1)
+_ALL_TOKENS = b"\x01" + bytes(TOKEN_BYTES)
+_ONE_TOKEN = b"\x00"
+MAX_MS = (1 << 8 * _TIME_BYTES) - 1
+
+FEWEST_BUCKETS = 1 << 10
+STONES_A_BUCKET = 4
+_OVERHEAD_BYTES = 33 + 8
+"""What Python takes for a bucket besides its bytes: the object, and its place in the list."""
+
+
+def id_key(id: str) -> bytes:
+    """What an id is known by: a quick hash, which finds its bucket, and 96 bits of a sure one."""
+    encoded = id.encode()
+    return _quick_key(encoded) + _sure_key(encoded)
+
+
+def _quick_key(encoded_id: bytes) -> bytes:
+    return crc32(encoded_id).to_bytes(_QUICK_BYTES, "little")
+
+
+def _sure_key(encoded_id: bytes) -> bytes:
+    return blake2b(encoded_id, digest_size=ID_BYTES - _QUICK_BYTES).digest()
+
+
+def token_key(token: str) -> bytes:
+    """What a token is known by, among those of one id."""
+    return blake2b(token.encode(), digest_size=TOKEN_BYTES).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Stone:
+    """One of them, to look at."""
+
+    is_exact: bool
+    order: bytes
+    """For `before`: the time, whether all tokens, the token. For `exact`: the token at its end."""
+    last_ms: int
+
+    @property
+    def spares_one(self) -> bool:
+        """Whether it kills what was put before a job that took its id."""
+        return not self.is_exact and self.order[_TIME_BYTES:][:1] == _ONE_TOKEN
+
+    def kills(self, put_ms: int, token: bytes) -> bool:
+        """Whether a copy of its id that was put then, with this token, is dead."""
+        if self.is_exact:
+            return self.order[-TOKEN_BYTES:] == token
+        return _time(put_ms) + _ONE_TOKEN + token < self.order
+
+
+def before(id: str, time_ms: int, last_ms: int) -> bytes:
+    """A stone that kills what was put at or before a time."""
+    return id_key(id) + _BEFORE + _time(time_ms) + _ALL_TOKENS + _time(last_ms)
+
+
+def all_but(id: str, token: str, time_ms: int, last_ms: int) -> bytes:
+    """A stone that kills what was put before that token, or in the same moment and is lower."""
+    order = _time(time_ms) + _ONE_TOKEN + token_key(token)
+    return id_key(id) + _BEFORE + order + _time(last_ms)
+
+
+def exact(id: str, token: str, last_ms: int) -> bytes:
+    """A stone that kills the copies with one token."""
+    return id_key(id) + _EXACT + _NO_TIME + token_key(token) + _time(last_ms)
+
+
+class Stones:
+    """A table of stones."""
+
+    __slots__ = ("_buckets", "_low", "count")
+
+    def __init__(self) -> None:
+        self._low = FEWEST_BUCKETS
+        """A power of two: buckets from here on hold what was split off the ones before."""
+        self._buckets: list[bytes] = [b""] * FEWEST_BUCKETS
+        self.count = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how much memory they take."""
+        return self.count * WIDTH + len(self._buckets) * _OVERHEAD_BYTES
+
+    def add(self, stone: bytes) -> None:
+        """Take a stone in, or join it with the one that is there."""
+        index = self._index(stone)
+        bucket = self._buckets[index]
+        key = stone[: _ORDER_AT if stone[_KIND_AT] == _BEFORE[0] else _LAST_AT]
+        at = _find(bucket, key)
+        if at >= 0:
+            there = bucket[at : at + WIDTH]
+            self._buckets[index] = bucket[:at] + _join(there, stone) + bucket[at + WIDTH :]
+            return
+        self._buckets[index] = bucket + stone
+        self.count += 1
+        if self._is_crowded:
+            self._split()
+
+    def of(self, id: str) -> list[Stone]:
+        """The stones of an id: nearly always none, which the quick hash tells."""
+        encoded = id.encode()
+        number = crc32(encoded)
+        bucket = self._buckets[self._place(number)]
+        quick = number.to_bytes(_QUICK_BYTES, "little")
+        if quick not in bucket:
+            return []
+        key = quick + _sure_key(encoded)
+        return [_read(stone) for stone in _stones(bucket) if stone.startswith(key)]
+
+    def oldest_ms(self) -> int | None:
+        """The earliest time that one of them names; None when none names any. It looks at all."""
+        first = min(
+            (
+                stone[_ORDER_AT : _ORDER_AT + _TIME_BYTES]
+                for bucket in self._buckets
+                for stone in _stones(bucket)
+                if stone[_KIND_AT] == _BEFORE[0]
+            ),
+            default=None,
+        )
+        return None if first is None else _number(first)
+
+    def expire(self, last_ms: int, buckets: range | None = None) -> None:
+        """Forget those that are not needed after this; in some buckets, or in all."""
+        last = _time(last_ms)
+        for index in range(len(self._buckets)) if buckets is None else buckets:
+            bucket = self._buckets[index]
+            kept = [stone for stone in _stones(bucket) if stone[_LAST_AT:] >= last]
+            if len(kept) * WIDTH < len(bucket):
+                self.count -= len(bucket) // WIDTH - len(kept)
+                self._buckets[index] = b"".join(kept)
+
+    def __len__(self) -> int:
+        """How many buckets there are."""
+        return len(self._buckets)
+
+    def dump(self, buckets: range) -> bytes:
+        """The stones of some buckets, one after the other."""
+        return b"".join(self._buckets[index] for index in buckets)
+
+    def load(self, stones: bytes) -> None:
+        """Take in what was dumped: a bucket at once, where there is none of its stones yet."""
+        for index, group in groupby(_stones(stones), self._index):
+            if self._buckets[index]:
+                for stone in group:
+                    self.add(stone)
+            else:
+                bucket = self._buckets[index] = b"".join(group)
+                self.count += len(bucket) // WIDTH
+        while self._is_crowded:
+            self._split()
+
+    def make_room(self, buckets: int) -> None:
+        """Have as many buckets as what is about to be loaded; when there is nothing yet."""
+        if not self.count:
+            buckets = max(FEWEST_BUCKETS, buckets)
+            self._low = 1 << buckets.bit_length() - 1
+            self._buckets = [b""] * buckets
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self.count > STONES_A_BUCKET * len(self._buckets)
+
+    def _index(self, stone: bytes) -> int:
+        return self._place(int.from_bytes(stone[:_QUICK_BYTES], "little"))
+
+    def _place(self, number: int) -> int:
+        index = number & (2 * self._low - 1)
+        return index if index < len(self._buckets) else index - self._low
+
+    def _split(self) -> None:
+        """Give one bucket's stones a second bucket."""
+        index = len(self._buckets) - self._low
+        stones = self._buckets[index]
+        self._buckets.append(b"")
+        if len(self._buckets) == 2 * self._low:
+            self._low *= 2
+        sorted_out: dict[int, list[bytes]] = {index: [], len(self._buckets) - 1: []}
+        for stone in _stones(stones):
+            sorted_out[self._index(stone)].append(stone)
+        for place, moved in sorted_out.items():
+            self._buckets[place] = b"".join(moved)
+
+
+def _find(bucket: bytes, key: bytes) -> int:
+    """Where a stone begins with this key; -1 for nowhere. Stones begin at multiples of WIDTH."""
+    at = bucket.find(key)
+    while at >= 0 and at % WIDTH:
+        at = bucket.find(key, at + 1)
+    return at
+
+
+def _join(one: bytes, other: bytes) -> bytes:
+    order = max(one[_ORDER_AT:_LAST_AT], other[_ORDER_AT:_LAST_AT])
+    return one[:_ORDER_AT] + order + max(one[_LAST_AT:], other[_LAST_AT:])
+
+
+def _stones(bucket: bytes) -> Iterator[bytes]:
+    return (bucket[at : at + WIDTH] for at in range(0, len(bucket), WIDTH))
+
+
+def _read(stone: bytes) -> Stone:
+    is_exact = stone[_KIND_AT] == _EXACT[0]
+    return Stone(is_exact, stone[_ORDER_AT:_LAST_AT], _number(stone[_LAST_AT:]))
+
+
+def _time(ms: int) -> bytes:
+    return min(max(ms, 0), MAX_MS).to_bytes(_TIME_BYTES, "big")
+
+
+def _number(time: bytes) -> int:
+    return int.from_bytes(time, "big")

@@ -1,0 +1,343 @@
+"""Snapshots: a set reads back as itself, and one that is not whole is never trusted."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rabbitdelay.core import snapshots
+from rabbitdelay.core.ladder import DAY_MS
+from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Pause, Purge, Record, Resume
+from rabbitdelay.core.snapshots import (
+    Anchor,
+    BrokenSnapshot,
+    Reading,
+    Writing,
+    is_piece,
+    join_piece,
+    pieces_of,
+    read_trailer,
+)
+from rabbitdelay.core.stones import WIDTH, Stones
+from rabbitdelay.core.tombstones import Tombstones
+
+NAME = "00112233aabbccdd"
+ANCHOR = Anchor.of(41, b'{"pause":"mail"}')
+NOW_MS = 1_731_500_000_000
+SMALL_MS = st.integers(0, 4)
+ID, TOPIC, TOKEN = st.sampled_from("abc"), st.sampled_from("xyü"), st.sampled_from("rst")
+TARGETS = st.lists(ID | st.builds(Exact, ID, TOKEN, SMALL_MS), max_size=3).map(tuple)
+RECORDS = st.one_of(
+    st.builds(Delete, TARGETS, SMALL_MS, st.none() | SMALL_MS),
+    st.builds(Keep, ID, TOKEN, SMALL_MS, SMALL_MS, st.lists(TOKEN, max_size=2).map(tuple)),
+    st.builds(Purge, TOPIC, SMALL_MS),
+    st.builds(Pause, TOPIC),
+    st.builds(Resume, TOPIC),
+    st.builds(Horizon, st.integers(0, 1_000 * DAY_MS)),
+)
+LOGS = st.lists(RECORDS, max_size=8)
+IDS = [f"order-{number}" for number in range(30_000)]
+"""More than fit into two pieces."""
+
+
+def set_of(*log: Record, floor_ms: int = 0) -> Tombstones:
+    known = Tombstones(floor_ms=floor_ms)
+    for position, record in enumerate(log):
+        known.add(record, position)
+    return known
+
+
+def large() -> Tombstones:
+    return set_of(Delete(tuple(IDS), NOW_MS), Purge("x", 7), Pause("y"), Horizon(99 * DAY_MS))
+
+
+def written(known: Tombstones, name: str = NAME) -> tuple[list[bytes], bytes]:
+    """All pieces of a snapshot, and its trailer."""
+    writing = Writing(known, ANCHOR, name, NOW_MS)
+    pieces = list(iter(writing.next_piece, None))
+    return [piece for piece in pieces if piece is not None], writing.trailer()
+
+
+def read(pieces: list[bytes], trailer: bytes) -> Tombstones:
+    reading = Reading(read_trailer(trailer))
+    for piece in pieces:
+        reading.take(piece)
+    return reading.result()
+
+
+def stones_in(table: Stones) -> set[bytes]:
+    dumped = table.dump(range(len(table)))
+    return {dumped[at : at + WIDTH] for at in range(0, len(dumped), WIDTH)}
+
+
+def everything(known: Tombstones) -> tuple[object, ...]:
+    """All that decides what a set answers."""
+    told = (known.purges, known.switches, known.horizon_ms, known.floor_ms, known.count)
+    return (stones_in(known.stones), *told)
+
+
+def answers(known: Tombstones) -> Iterator[object]:
+    for topic in "xyü":
+        yield known.is_paused(topic)
+        for name in "abc":
+            yield [known.kills(topic, name, token, put) for token in "rst" for put in range(6)]
+    yield [known.is_sure_of(due_ms) for due_ms in range(6)]
+
+
+# Whole
+
+
+@settings(deadline=None)
+@given(LOGS, SMALL_MS)
+def test_a_set_reads_back_as_itself(log: list[Record], floor_ms: int) -> None:
+    known = set_of(*log, floor_ms=floor_ms)
+    restored = read(*written(known))
+    assert everything(restored) == everything(known)
+    assert list(answers(restored)) == list(answers(known))
+
+
+def test_a_large_set_is_many_pieces() -> None:
+    known = large()
+    pieces, trailer = written(known)
+    assert len(pieces) >= 3
+    assert all(is_piece(piece) and len(piece) < 2 * snapshots.PIECE_BYTES for piece in pieces)
+    restored = read(pieces, trailer)
+    assert everything(restored) == everything(known)
+    assert len(restored.stones) == len(known.stones)
+
+
+def test_a_restored_set_goes_on_like_the_one_it_was() -> None:
+    known = large()
+    restored = read(*written(known))
+    more = Delete(tuple(f"more-{number}" for number in range(20_000)), NOW_MS)
+    for one in (known, restored):
+        one.add(more, 50)
+        one.add(Resume("y"), 51)
+        one.expire(NOW_MS + 40 * DAY_MS)
+    assert everything(restored) == everything(known)
+    assert restored.paused == set()
+
+
+def test_the_trailer_says_where_the_log_goes_on() -> None:
+    trailer = read_trailer(written(large())[1])
+    assert trailer.anchor == ANCHOR
+    assert (trailer.name, trailer.time_ms, trailer.count) == (NAME, NOW_MS, len(IDS) + 1)
+
+
+def test_an_anchor_is_a_position_and_what_is_there() -> None:
+    assert Anchor.of(1, b"a") == Anchor.of(1, b"a")
+    assert len({Anchor.of(1, b"a"), Anchor.of(1, b"b"), Anchor.of(2, b"a")}) == 3
+
+
+# While it is written
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=4), st.booleans())
+def test_what_is_added_between_two_pieces_costs_nothing_that_was_there(
+    growth: list[int],
+    is_expired: bool,  # noqa: FBT001 - drawn
+) -> None:
+    known = large()
+    at_the_anchor, writing, pieces = stones_in(known.stones), Writing(known, ANCHOR, NAME, 0), []
+    while (piece := writing.next_piece()) is not None:
+        pieces.append(piece)
+        many = growth[len(pieces) % len(growth)] if len(pieces) < 8 else 0
+        known.add(Delete(tuple(f"new-{len(pieces)}-{number}" for number in range(many)), NOW_MS))
+    if is_expired:
+        known.expire(NOW_MS)
+    restored = read(pieces, writing.trailer())
+    assert at_the_anchor <= stones_in(restored.stones) <= stones_in(known.stones)
+
+
+def test_with_the_log_after_its_anchor_it_is_the_set_of_the_whole_log() -> None:
+    """What came while it was written is read again."""
+    known, pieces = large(), list[bytes | None]()
+    more: list[Record] = [Keep("a", "t", 1, 2), Resume("y"), Delete(tuple(IDS[:9]), NOW_MS + 9)]
+    writing = Writing(known, ANCHOR, NAME, 0)
+    for position, record in enumerate(more, ANCHOR.position + 1):
+        pieces.append(writing.next_piece())
+        known.add(record, position)
+    pieces += iter(writing.next_piece, None)
+    restored = read([piece for piece in pieces if piece], writing.trailer())
+    for position, record in enumerate(more, ANCHOR.position + 1):
+        restored.add(record, position)
+    assert everything(restored) == everything(known)
+
+
+# Not whole
+
+PIECES, TRAILER = written(large())
+OTHERS, OTHER_TRAILER = written(set_of(Delete(tuple(IDS[::-1]), NOW_MS + 1)), "ffeeddccbbaa9988")
+SMALL = set_of(Delete(("a", Exact("b", "t", 9)), NOW_MS), Purge("x", 7), Pause("y"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_damaged_byte_of_a_piece_is_noticed(data: st.DataObject) -> None:
+    pieces, trailer = written(SMALL)
+    number = data.draw(st.integers(0, len(pieces) - 1))
+    at = data.draw(st.integers(0, len(pieces[number]) - 1))
+    damaged = bytearray(pieces[number])
+    damaged[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(BrokenSnapshot):
+        read([*pieces[:number], bytes(damaged), *pieces[number + 1 :]], trailer)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_any_damaged_byte_of_a_trailer_is_noticed(data: st.DataObject) -> None:
+    """Unless it says the same, as with another kind of space."""
+    pieces, trailer = written(SMALL)
+    damaged = bytearray(trailer)
+    damaged[data.draw(st.integers(0, len(trailer) - 1))] ^= data.draw(st.integers(1, 255))
+    try:
+        restored = read(pieces, bytes(damaged))
+    except BrokenSnapshot:
+        return
+    assert everything(restored) == everything(SMALL)
+
+
+@given(st.data())
+def test_a_piece_or_trailer_that_was_cut_is_noticed(data: st.DataObject) -> None:
+    pieces, trailer = written(SMALL)
+    with pytest.raises(BrokenSnapshot):
+        read([pieces[0][: data.draw(st.integers(0, len(pieces[0]) - 1))]], trailer)
+    with pytest.raises(BrokenSnapshot):
+        read_trailer(trailer[: data.draw(st.integers(0, len(trailer) - 1))])
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [],
+        PIECES[:-1],
+        PIECES[1:],
+        [PIECES[0], *PIECES[2:]],
+        [PIECES[0], PIECES[0], *PIECES[1:]],
+        [*PIECES, PIECES[-1]],
+        [*PIECES, PIECES[0]],
+        PIECES[::-1],
+        [PIECES[0], OTHERS[1], *PIECES[2:]],
+        OTHERS,
+        [TRAILER, *PIECES],
+        [b"", *PIECES],
+        [b"RDS1", *PIECES],
+    ],
+    ids=[
+        *("none", "no last", "no first", "no second", "first twice", "last twice"),
+        *("first again", "backwards", "foreign", "all foreign"),
+        *("a trailer", "empty", "nothing but the beginning"),
+    ],
+)
+def test_pieces_that_do_not_make_up_the_whole_are_noticed(pieces: list[bytes]) -> None:
+    with pytest.raises(BrokenSnapshot):
+        read(pieces, TRAILER)
+
+
+def test_pieces_of_other_snapshots_among_its_own_are_passed_over() -> None:
+    mixed = [piece for pair in zip(OTHERS, PIECES, strict=False) for piece in pair]
+    mixed += [*PIECES[len(OTHERS) :], *OTHERS[len(PIECES) :]]
+    assert everything(read(mixed, TRAILER)) == everything(large())
+
+
+def test_pieces_of_another_snapshot_under_the_same_name_are_noticed() -> None:
+    """A name is drawn at random. Should it not have been, the digest tells."""
+    others, _ = written(set_of(Delete(tuple(IDS[::-1]), NOW_MS + 1)))
+    assert len(others) >= len(PIECES)
+    with pytest.raises(BrokenSnapshot):
+        read(others[: len(PIECES)], TRAILER)
+    with pytest.raises(BrokenSnapshot):
+        read(PIECES, OTHER_TRAILER)
+
+
+def test_it_is_complete_when_all_pieces_have_come() -> None:
+    reading = Reading(read_trailer(TRAILER))
+    for piece in PIECES:
+        assert not reading.is_complete
+        with pytest.raises(BrokenSnapshot):
+            reading.result()
+        reading.take(piece)
+    assert reading.is_complete
+    assert reading.result().count == len(IDS) + 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"7",
+        b'"trailer"',
+        b"{}",
+        b'{"trailer": null}',
+        b'{"trailer": []}',
+        b'{"trailer": "version"}',
+        b'{"trailer": {"version": 1}}',
+        b'{"trailer": {"version": 1}, "checksum": "00"}',
+        b"[" * 100_000,
+        b"\xff\xfe",
+        PIECES[0],
+    ],
+    ids=lambda body: ascii(body[:20]),
+)
+def test_what_is_no_trailer_says_so(body: bytes) -> None:
+    with pytest.raises(BrokenSnapshot):
+        read_trailer(body)
+
+
+@given(st.binary(max_size=99))
+def test_any_bytes_are_no_snapshot(body: bytes) -> None:
+    with pytest.raises(BrokenSnapshot):
+        read_trailer(body)
+    with pytest.raises(BrokenSnapshot):
+        Reading(read_trailer(TRAILER)).take(body)
+
+
+@pytest.mark.parametrize("change", [{"version": 2}, {"more": 1}, {"pieces": None}])
+def test_a_trailer_of_another_version_is_not_trusted(change: dict[str, object]) -> None:
+    """However well it is written: the fields may mean something else."""
+    fields = json.loads(TRAILER)["trailer"] | change
+    body = {"trailer": fields, "checksum": snapshots._checksum(fields)}
+    with pytest.raises(BrokenSnapshot):
+        read(PIECES, json.dumps(body).encode())
+
+
+# Joined with another
+
+
+@settings(deadline=None)
+@given(LOGS, LOGS)
+def test_pieces_are_joined_with_any_set_once_or_twice(
+    log: list[Record], more: list[Record]
+) -> None:
+    known, other = set_of(*log), set_of(*more)
+    expected = set_of(*log).stones
+    expected.load(other.stones.dump(range(len(other.stones))))
+    for _ in range(2):
+        for piece in pieces_of(other):
+            join_piece(known, piece)
+        assert stones_in(known.stones) == stones_in(expected)
+        assert known.stones.count == expected.count
+
+
+def test_a_large_set_is_joined_with_nothing() -> None:
+    known = Tombstones()
+    for piece in reversed(list(pieces_of(large()))):
+        join_piece(known, piece)
+    assert stones_in(known.stones) == stones_in(large().stones)
+
+
+@given(st.data())
+def test_a_damaged_piece_is_not_joined(data: st.DataObject) -> None:
+    """Neither its name nor its number matter here."""
+    [piece] = pieces_of(SMALL)
+    known, damaged = Tombstones(), bytearray(piece)
+    at = data.draw(st.integers(0, 3) | st.integers(16, len(piece) - 1))
+    damaged[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(BrokenSnapshot):
+        join_piece(known, bytes(damaged))
+    assert known.count == 0

@@ -1,0 +1,309 @@
+"""Stones: adding is a join, nothing is lost when the table grows, and a million are small."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rabbitdelay.core import stones
+from rabbitdelay.core.stones import FEWEST_BUCKETS, ID_BYTES, STONES_A_BUCKET, WIDTH, Stones
+
+TIME_MS = st.integers(0, stones.MAX_MS)
+IDS = st.sampled_from(["a", "b", "order-17", "ü", "x" * 200, ""])
+TOKENS = st.sampled_from(["", "s", "t", "4f5c000000000000"])
+STONES = st.one_of(
+    st.builds(stones.before, IDS, TIME_MS, TIME_MS),
+    st.builds(stones.all_but, IDS, TOKENS, TIME_MS, TIME_MS),
+    st.builds(stones.exact, IDS, TOKENS, TIME_MS),
+)
+MANY = 3 * STONES_A_BUCKET * FEWEST_BUCKETS + 100
+"""Enough to double the buckets, and to be half way to double them again."""
+
+
+def table_of(*some: bytes) -> Stones:
+    table = Stones()
+    for stone in some:
+        table.add(stone)
+    return table
+
+
+def numbered(begin: int, end: int) -> list[bytes]:
+    return [stones.before(f"order-{number}", number, number) for number in range(begin, end)]
+
+
+def content(table: Stones) -> set[bytes]:
+    """The stones of a table, each of which must be where it is looked for."""
+    found: list[bytes] = []
+    for index, bucket in enumerate(table._buckets):
+        if bucket:
+            there = [bucket[at : at + WIDTH] for at in range(0, len(bucket), WIDTH)]
+            assert all(table._index(stone) == index for stone in there)
+            found += there
+    assert len(found) == len(set(found)) == table.count
+    return set(found)
+
+
+def killed(table: Stones, id: str, put_ms: int, token: str) -> bool:
+    return any(stone.kills(put_ms, stones.token_key(token)) for stone in table.of(id))
+
+
+# What a stone kills
+
+
+def test_a_stone_by_time_kills_what_was_put_at_or_before_it() -> None:
+    table = table_of(stones.before("a", 100, 200))
+    assert [killed(table, "a", put_ms, "t") for put_ms in (0, 99, 100, 101)] == [True] * 3 + [False]
+    assert not killed(table, "b", 50, "t")
+
+
+def test_an_exact_stone_kills_one_token_whenever_it_was_put() -> None:
+    table = table_of(stones.exact("a", "t", 200))
+    assert [killed(table, "a", put_ms, "t") for put_ms in (0, stones.MAX_MS)] == [True, True]
+    assert not killed(table, "a", 0, "s")
+    assert not killed(table, "b", 0, "t")
+
+
+def test_all_but_one_kills_what_was_put_before_it_and_spares_it() -> None:
+    table = table_of(stones.all_but("a", "t", 100, 200))
+    assert killed(table, "a", 99, "t")
+    assert killed(table, "a", 99, "s")
+    assert not killed(table, "a", 100, "t")
+    assert not killed(table, "a", 101, "s")
+
+
+@given(st.sets(st.text(max_size=16), min_size=2, max_size=8))
+def test_of_those_that_replace_each_other_in_one_moment_one_is_left(tokens: set[str]) -> None:
+    table = table_of(*(stones.all_but("a", token, 100, 200) for token in tokens))
+    assert [killed(table, "a", 100, token) for token in tokens].count(False) == 1
+
+
+@pytest.mark.parametrize(("ms", "shown"), [(-5, 0), (1 << 60, stones.MAX_MS)])
+def test_times_beyond_all_calendars_are_the_first_and_the_last(ms: int, shown: int) -> None:
+    [stone] = table_of(stones.before("a", ms, ms)).of("a")
+    assert stone.last_ms == shown
+    assert stone.kills(shown, stones.token_key(""))
+
+
+# Joining
+
+
+@settings(deadline=None)
+@given(st.lists(STONES, max_size=8), st.data())
+def test_any_order_and_any_repetition_is_the_same(some: list[bytes], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(2 * some))
+    assert content(table_of(*order)) == content(table_of(*some))
+
+
+@settings(deadline=None)
+@given(st.lists(STONES, max_size=8), IDS, TIME_MS, TOKENS)
+def test_a_join_kills_what_any_of_its_stones_kills(
+    some: list[bytes], id: str, put_ms: int, token: str
+) -> None:
+    alone = any(killed(table_of(stone), id, put_ms, token) for stone in some)
+    assert killed(table_of(*some), id, put_ms, token) == alone
+
+
+def test_for_one_key_the_higher_order_and_the_later_last_moment_win() -> None:
+    table = table_of(stones.before("a", 100, 900), stones.all_but("a", "t", 300, 400))
+    [stone] = table.of("a")
+    assert (stone.last_ms, stone.spares_one, table.count) == (900, True, 1)
+    table.add(stones.before("a", 300, 0))
+    [stone] = table.of("a")
+    assert (stone.last_ms, stone.spares_one, table.count) == (900, False, 1)
+
+
+def test_tokens_of_one_id_are_stones_of_their_own() -> None:
+    table = table_of(*(stones.exact("a", token, 7) for token in "sts"), stones.before("a", 1, 2))
+    assert (table.count, len(table.of("a"))) == (3, 3)
+    table.add(stones.exact("a", "t", 9))
+    assert sorted(stone.last_ms for stone in table.of("a")) == [2, 7, 9]
+
+
+# Growing
+
+
+def test_growing_by_splitting_loses_and_moves_nothing() -> None:
+    table, some = Stones(), numbered(0, MANY)
+    for number, stone in enumerate(some):
+        table.add(stone)
+        assert table.count == number + 1
+        assert table.count <= STONES_A_BUCKET * len(table)
+    assert 2 * FEWEST_BUCKETS < len(table) < 4 * FEWEST_BUCKETS
+    assert content(table) == set(some)
+    assert all(len(table.of(f"order-{number}")) == 1 for number in range(MANY))
+    assert not table.of("order-x")
+
+
+def test_a_stone_is_joined_with_itself_wherever_it_has_moved() -> None:
+    table = table_of(*numbered(0, MANY))
+    for stone in numbered(0, MANY):
+        table.add(stone)
+    assert table.count == MANY
+
+
+# Matches that are none
+
+
+def test_a_key_that_lies_across_two_stones_is_not_taken_for_one() -> None:
+    """A bucket is searched as text: what is found need not begin where a stone begins."""
+    key = bytes(ID_BYTES) + b"B"
+    one = bytes(4) + b"\x01" * 12 + b"B" + b"\x02" * 15 + bytes(6)
+    next_one = bytes(10) + b"B" + b"\x03" * 5 + b"T" + b"\x04" * 21
+    assert len(one) == len(next_one) == WIDTH
+    assert key in one + next_one
+    stone = key + b"\x05" * 21
+    table = table_of(one, next_one, stone)
+    assert content(table) == {one, next_one, stone}
+
+
+@given(st.lists(st.binary(min_size=WIDTH, max_size=WIDTH), max_size=6), st.data())
+def test_only_what_begins_a_stone_is_found(some: list[bytes], data: st.DataObject) -> None:
+    bucket = b"".join(some)
+    begin = data.draw(st.integers(0, max(0, len(bucket) - 1)))
+    key = bucket[begin : begin + data.draw(st.integers(1, 20))] or b"\x00"
+    expected = [at for at in range(0, len(bucket), WIDTH) if bucket.startswith(key, at)]
+    assert stones._find(bucket, key) == (expected[0] if expected else -1)
+
+
+def test_an_id_with_the_same_quick_hash_is_another() -> None:
+    """CRC-32 of these two is the same."""
+    one, other = "plumless", "buckeroo"
+    assert stones.id_key(one)[:4] == stones.id_key(other)[:4]
+    table = table_of(stones.before(one, 1, 2))
+    assert not table.of(other)
+    table.add(stones.before(other, 3, 4))
+    assert [stone.last_ms for stone in table.of(one) + table.of(other)] == [2, 4]
+
+
+# Dumping and loading
+
+
+@pytest.mark.parametrize("room", [None, 0, 1, 1023, 1024, 1025, 2048, 3000, 5000])
+def test_what_was_dumped_is_loaded_into_any_number_of_buckets(room: int | None) -> None:
+    table, loaded = table_of(*numbered(0, MANY)), Stones()
+    if room is not None:
+        loaded.make_room(room)
+        assert len(loaded) == max(room, FEWEST_BUCKETS)
+    loaded.load(table.dump(range(len(table))))
+    assert content(loaded) == content(table)
+    assert loaded.count <= STONES_A_BUCKET * len(loaded)
+    loaded.add(stones.before("one more", 1, 2))
+    assert loaded.count == MANY + 1
+
+
+def test_room_is_made_only_where_there_is_nothing() -> None:
+    table = table_of(*numbered(0, 10))
+    table.make_room(5_000)
+    assert (len(table), content(table)) == (FEWEST_BUCKETS, set(numbered(0, 10)))
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 50), (MANY // 2, 2 * MANY), (0, MANY)])
+def test_loading_joins_with_what_is_there(begin: int, end: int) -> None:
+    table, some = table_of(*numbered(begin, end)), table_of(*numbered(0, MANY))
+    later = [stones.before(f"order-{number}", 0, 1 << 40) for number in range(0, MANY, 7)]
+    for stone in later:
+        some.add(stone)
+    table.load(some.dump(range(len(some))))
+    assert content(table) == content(table_of(*numbered(min(begin, 0), max(end, MANY)), *later))
+
+
+@settings(deadline=None)
+@given(st.lists(STONES, max_size=12), st.lists(STONES, max_size=12))
+def test_loading_is_adding(there: list[bytes], loaded: list[bytes]) -> None:
+    table, other = table_of(*there), table_of(*loaded)
+    for _ in range(2):
+        table.load(other.dump(range(len(other))))
+        assert content(table) == content(table_of(*there, *loaded))
+
+
+@settings(max_examples=12, deadline=None)
+@given(growth=st.lists(st.integers(0, 3_000), min_size=1, max_size=6), step=st.integers(100, 1_500))
+def test_a_dump_in_pieces_has_all_that_was_there_when_it_began(
+    growth: list[int], step: int
+) -> None:
+    """Between two pieces buckets are split, before and behind what has been dumped."""
+    table, pieces = table_of(*numbered(0, 3_000)), []
+    begin, known = 0, 3_000
+    while begin < len(table):
+        end = min(begin + step, len(table))
+        pieces.append(table.dump(range(begin, end)))
+        begin = end
+        more = growth[len(pieces) % len(growth)] if len(pieces) <= 10 else 0
+        for stone in numbered(known, known + more):
+            table.add(stone)
+        known += more
+    for room in (0, len(table)):
+        loaded = Stones()
+        loaded.make_room(room)
+        for piece in pieces:
+            loaded.load(piece)
+        assert set(numbered(0, 3_000)) <= content(loaded) <= content(table)
+
+
+# Expiring
+
+
+def test_expiring_forgets_what_is_not_needed_after_a_moment() -> None:
+    table = table_of(*numbered(0, MANY))
+    table.expire(1_000)
+    assert content(table) == set(numbered(1_000, MANY))
+    table.expire(1_000)
+    assert table.count == MANY - 1_000
+    assert not table.of("order-999")
+    assert table.of("order-1000")
+
+
+def test_expiring_in_parts_is_expiring_in_whole() -> None:
+    table, whole = table_of(*numbered(0, MANY)), table_of(*numbered(0, MANY))
+    whole.expire(MANY // 2)
+    for begin in range(0, len(table), 100):
+        table.expire(MANY // 2, range(begin, min(begin + 100, len(table))))
+    assert content(table) == content(whole)
+
+
+def test_expiring_in_no_bucket_forgets_nothing() -> None:
+    table = table_of(*numbered(0, 50))
+    table.expire(stones.MAX_MS, range(7, 7))
+    assert table.count == 50
+    table.expire(stones.MAX_MS)
+    assert table.count == 0
+
+
+def test_what_is_added_after_all_was_forgotten_is_there() -> None:
+    table = table_of(*numbered(0, MANY))
+    table.expire(stones.MAX_MS)
+    for stone in numbered(0, MANY):
+        table.add(stone)
+    assert content(table) == set(numbered(0, MANY))
+
+
+# Memory
+
+MEASURE = """
+import gc
+from pathlib import Path
+from rabbitdelay.core.identity import generate
+from rabbitdelay.core.records import Delete
+from rabbitdelay.core.tombstones import Tombstones
+
+def resident_bytes():
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+known = Tombstones()
+before = resident_bytes()
+for number in range(1_000_000):
+    known.add(Delete((generate(1_731_500_000_000 + number, f"{number:016x}"),), 1_731_500_000_000))
+assert known.count == 1_000_000
+print(resident_bytes() - before, known.memory_bytes)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_million_tombstones_are_small_and_say_how_small() -> None:
+    done = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, check=True)
+    resident_bytes, said_bytes = map(int, done.stdout.split())
+    assert resident_bytes <= 120_000_000
+    assert said_bytes == pytest.approx(resident_bytes, rel=0.35)

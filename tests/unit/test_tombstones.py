@@ -1,0 +1,477 @@
+"""The tombstones: what was deleted never runs, and nothing else is killed."""
+
+from dataclasses import dataclass
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from rabbitdelay.core import identity
+from rabbitdelay.core.ladder import DAY_MS, HOUR_MS
+from rabbitdelay.core.records import (
+    Delete,
+    Exact,
+    Fence,
+    Horizon,
+    Keep,
+    Pause,
+    Purge,
+    Record,
+    Resume,
+    Taken,
+)
+from rabbitdelay.core.stones import token_key
+from rabbitdelay.core.tombstones import GRACE_MS, HORIZON_MS, Death, Tombstones
+
+NOW_MS = 1_731_500_000_000
+IDS = ("order-17", "order-18")
+TOPICS = ("order.close", "mail")
+SKEW_MS = st.sampled_from([0, 0, -2_000, 2_000, 1])
+DELAY_MS = st.sampled_from([0, 1, HOUR_MS, GRACE_MS, GRACE_MS + 1, 10 * DAY_MS, HORIZON_MS])
+NUMBERS = st.integers(0, 59)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What the set is asked about, and when it may come."""
+
+    topic: str
+    id: str
+    token: str
+    put_ms: int
+    due_ms: int = 0
+
+
+def covers(record: Record, copy: Copy) -> bool:
+    """The reference model: whether a record says that a job is dead."""
+    match record:
+        case Delete(targets, time_ms):
+            exact = {(one.id, one.token) for one in targets if isinstance(one, Exact)}
+            by_id = copy.id in targets and copy.put_ms <= time_ms
+            return by_id or (copy.id, copy.token) in exact
+        case Keep(id, token, time_ms, _, instead_of):
+            kept = (time_ms, token_key(token))
+            is_before = (copy.put_ms, token_key(copy.token)) < kept
+            return copy.id == id and (is_before or copy.token in instead_of)
+        case Purge(topic, time_ms):
+            return copy.topic == topic and copy.put_ms <= time_ms
+    return False
+
+
+def set_of(*log: Record, floor_ms: int = 0) -> Tombstones:
+    known = Tombstones(floor_ms=floor_ms)
+    for position, record in enumerate(log):
+        known.add(record, position)
+    return known
+
+
+def death(known: Tombstones, copy: Copy) -> Death | None:
+    return known.kills(copy.topic, copy.id, copy.token, copy.put_ms)
+
+
+# Against the reference model
+
+SMALL_MS = st.integers(0, 4)
+SOME_ID, SOME_TOPIC = st.sampled_from(IDS), st.sampled_from(TOPICS)
+SOME_TOKEN = st.sampled_from("rst")
+TARGETS = st.lists(SOME_ID | st.builds(Exact, SOME_ID, SOME_TOKEN, SMALL_MS), max_size=3)
+RECORDS = st.one_of(
+    st.builds(Delete, TARGETS.map(tuple), SMALL_MS, st.none() | SMALL_MS),
+    st.builds(
+        Keep, SOME_ID, SOME_TOKEN, SMALL_MS, SMALL_MS, st.lists(SOME_TOKEN, max_size=2).map(tuple)
+    ),
+    st.builds(Purge, SOME_TOPIC, SMALL_MS),
+    st.builds(Pause, SOME_TOPIC),
+    st.builds(Resume, SOME_TOPIC),
+    st.builds(Horizon, st.just(HORIZON_MS)),
+    st.builds(Fence, SOME_TOKEN),
+    st.builds(Taken, SMALL_MS),
+)
+LOGS = st.lists(RECORDS, max_size=6)
+COPIES = [
+    Copy(topic, name, token, put_ms)
+    for topic in TOPICS
+    for name in IDS
+    for token in "rst"
+    for put_ms in range(6)
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(LOGS)
+def test_it_kills_what_a_record_covers_and_nothing_else(log: list[Record]) -> None:
+    known = set_of(*log)
+    for copy in COPIES:
+        is_dead = any(covers(record, copy) for record in log)
+        assert (death(known, copy) is not None) == is_dead, copy
+
+
+@settings(deadline=None)
+@given(LOGS, st.data())
+def test_twice_and_in_any_order_gives_the_same_answers(
+    log: list[Record], data: st.DataObject
+) -> None:
+    """Of pause and resume the position counts, and not when it was added."""
+    shuffled = data.draw(st.permutations(2 * list(enumerate(log))))
+    known, expected = Tombstones(), set_of(*log)
+    for position, record in shuffled:
+        known.add(record, position)
+    assert [death(known, copy) for copy in COPIES] == [death(expected, copy) for copy in COPIES]
+    assert known.paused == expected.paused
+    assert known.count == expected.count
+
+
+@settings(deadline=None)
+@given(LOGS, LOGS)
+def test_what_was_killed_stays_killed_whatever_is_added(
+    log: list[Record], more: list[Record]
+) -> None:
+    known, grown = set_of(*log), set_of(*log, *more)
+    assert all(death(grown, copy) for copy in COPIES if death(known, copy))
+
+
+class Years(RuleBasedStateMachine):
+    """Jobs that are put, deleted, replaced and purged for years, and consumers that forget.
+
+    The model is the whole log. Whatever a consumer has forgotten, and whenever it began to read:
+    it kills nothing that the log does not cover, and all that it covers and may still come.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = NOW_MS
+        self.horizon_ms = HORIZON_MS
+        self.jobs: list[Copy] = []
+        self.log: list[Record] = []
+        self.consumers = [Tombstones()]
+
+    def write(self, record: Record) -> None:
+        for known in self.consumers:
+            known.add(record, len(self.log))
+        self.log.append(record)
+
+    def put(self, topic: str, id: str, put_ms: int, due_ms: int) -> Copy:
+        copy = Copy(topic, id, f"token-{len(self.jobs)}", put_ms, due_ms)
+        self.jobs.append(copy)
+        return copy
+
+    def job(self, number: int) -> Copy:
+        return self.jobs[number % len(self.jobs)]
+
+    @rule(topic=SOME_TOPIC, id=SOME_ID, delay_ms=DELAY_MS, skew_ms=SKEW_MS)
+    def put_with_a_chosen_id(self, topic: str, id: str, delay_ms: int, skew_ms: int) -> None:
+        put_ms = self.now_ms + skew_ms
+        self.put(topic, id, put_ms, put_ms + delay_ms)
+
+    @rule(topic=SOME_TOPIC, id=SOME_ID)
+    def put_as_far_ahead_as_may_be(self, topic: str, id: str) -> None:
+        self.put(topic, id, self.now_ms, self.now_ms + self.horizon_ms)
+
+    @rule(topic=SOME_TOPIC, delay_ms=DELAY_MS, skew_ms=SKEW_MS)
+    def put_with_a_generated_id(self, topic: str, delay_ms: int, skew_ms: int) -> None:
+        due_ms = self.now_ms + skew_ms + delay_ms
+        generated = identity.generate(due_ms, f"{len(self.jobs):016x}")
+        self.put(topic, generated, self.now_ms + skew_ms, due_ms)
+
+    @precondition(lambda self: self.jobs)
+    @rule(number=NUMBERS, skew_ms=SKEW_MS)
+    def delete_by_id(self, number: int, skew_ms: int) -> None:
+        self.write(Delete((self.job(number).id,), self.now_ms + skew_ms))
+
+    @precondition(lambda self: self.jobs)
+    @rule(number=NUMBERS, skew_ms=SKEW_MS)
+    def delete_by_token(self, number: int, skew_ms: int) -> None:
+        copy = self.job(number)
+        target = Exact(copy.id, copy.token, copy.due_ms)
+        self.write(Delete((target,), self.now_ms + skew_ms))
+
+    @rule(topic=SOME_TOPIC, id=SOME_ID, delay_ms=DELAY_MS, skew_ms=SKEW_MS)
+    def replace(self, topic: str, id: str, delay_ms: int, skew_ms: int) -> None:
+        put_ms = self.now_ms + skew_ms
+        copy = self.put(topic, id, put_ms, put_ms + delay_ms)
+        self.write(Keep(id, copy.token, put_ms, copy.due_ms))
+
+    @precondition(lambda self: self.jobs)
+    @rule(number=NUMBERS, delay_ms=DELAY_MS, skew_ms=SKEW_MS)
+    def reschedule(self, number: int, delay_ms: int, skew_ms: int) -> None:
+        old, put_ms = self.job(number), self.now_ms + skew_ms
+        new = self.put(old.topic, old.id, put_ms, put_ms + delay_ms)
+        due_ms = max(old.due_ms, new.due_ms)
+        self.write(Keep(old.id, new.token, put_ms, due_ms, (old.token,)))
+
+    @rule(topic=SOME_TOPIC, skew_ms=SKEW_MS)
+    def purge(self, topic: str, skew_ms: int) -> None:
+        self.write(Purge(topic, self.now_ms + skew_ms))
+
+    @rule(days=st.sampled_from([1, 60, 365]))
+    def raise_horizon(self, days: int) -> None:
+        self.write(Horizon(days * DAY_MS))
+        self.horizon_ms = max(self.horizon_ms, days * DAY_MS)
+
+    @rule(passed_ms=st.sampled_from([1, HOUR_MS, GRACE_MS, 9 * DAY_MS, HORIZON_MS, 360 * DAY_MS]))
+    def time_passes(self, passed_ms: int) -> None:
+        self.now_ms += passed_ms
+
+    @rule(number=NUMBERS)
+    def expire(self, number: int) -> None:
+        self.consumers[number % len(self.consumers)].expire(self.now_ms)
+
+    @rule(number=NUMBERS, share=st.sampled_from([0.0, 0.3, 1.0]))
+    def expire_some(self, number: int, share: float) -> None:
+        known = self.consumers[number % len(self.consumers)]
+        known.expire_some(self.now_ms - known.grace_ms, share)
+
+    @precondition(lambda self: len(self.consumers) < 4)
+    @rule(begins=st.sampled_from(["knowing nothing", "with a floor", "twice"]))
+    def start_a_consumer(self, begins: str) -> None:
+        floor_ms = self.now_ms - GRACE_MS if begins == "with a floor" else 0
+        log = self.log * 2 if begins == "twice" else self.log
+        self.consumers.append(set_of(*log, floor_ms=floor_ms))
+
+    @invariant()
+    def kills_exactly_what_it_should(self) -> None:
+        for copy in self.jobs:
+            is_dead = any(covers(record, copy) for record in self.log)
+            may_come = copy.due_ms >= self.now_ms - GRACE_MS
+            for known in self.consumers:
+                assert known.is_sure_of(copy.due_ms) or not may_come
+                if not is_dead:
+                    assert death(known, copy) is None, "killed what nobody deleted"
+                elif known.is_sure_of(copy.due_ms):
+                    assert death(known, copy) is not None, "revived"
+
+
+TestYears = Years.TestCase
+TestYears.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+# Deletes
+
+
+def test_an_id_that_is_used_again_after_a_delete_lives() -> None:
+    known = set_of(Delete((IDS[0],), 100))
+    assert death(known, Copy("mail", IDS[0], "t", 100)) is Death.DELETED
+    assert death(known, Copy("mail", IDS[0], "t", 101)) is None
+    assert death(known, Copy("mail", IDS[1], "t", 100)) is None
+
+
+def test_by_its_token_one_job_of_an_id_is_dead_whatever_the_clocks_say() -> None:
+    known = set_of(Delete((Exact(IDS[0], "t", 500),), 100))
+    assert death(known, Copy("mail", IDS[0], "t", 9_999)) is Death.DELETED
+    assert death(known, Copy("mail", IDS[0], "s", 1)) is None
+
+
+def test_many_in_one_record_are_all_dead() -> None:
+    known = set_of(Delete(("a", Exact("b", "t", 0), "c"), 100))
+    copies = [Copy("mail", name, "t", 50) for name in "abcd"]
+    assert [death(known, copy) is not None for copy in copies] == [True, True, True, False]
+    assert known.count == 3
+
+
+# Replacing
+
+
+def test_only_the_last_one_lives() -> None:
+    log = [Keep("a", token, put_ms, put_ms) for put_ms, token in enumerate("xyz", 100)]
+    copies = [Copy("mail", "a", token, put_ms) for put_ms, token in enumerate("xyz", 100)]
+    replaced = Death.REPLACED
+    for order in permutations(log):
+        assert [death(set_of(*order), copy) for copy in copies] == [replaced, replaced, None]
+
+
+@given(st.sets(st.text("0123456789abcdef", min_size=16, max_size=16), min_size=2, max_size=5))
+def test_of_replaces_in_one_millisecond_one_is_left(tokens: set[str]) -> None:
+    for order in (sorted(tokens), sorted(tokens, reverse=True)):
+        known = set_of(*(Keep("a", token, 100, 200) for token in order))
+        alive = [t for t in tokens if death(known, Copy("mail", "a", t, 100)) is None]
+        assert len(alive) == 1
+
+
+def test_what_it_stands_instead_of_is_dead_though_its_clock_was_ahead() -> None:
+    known = set_of(Keep("a", "new", 100, 200, ("old",)))
+    assert death(known, Copy("mail", "a", "old", 5_000)) is not None
+    assert death(known, Copy("mail", "a", "another", 5_000)) is None
+
+
+def test_a_delete_kills_the_one_that_was_kept_too() -> None:
+    known = set_of(Keep("a", "new", 100, 200), Delete(("a",), 100))
+    assert death(known, Copy("mail", "a", "new", 100)) is Death.DELETED
+
+
+# Purges
+
+
+def test_a_purge_kills_what_its_topic_had_and_is_kept_for_good() -> None:
+    known = set_of(Purge("mail", NOW_MS))
+    known.expire(NOW_MS + 1_000 * DAY_MS)
+    assert death(known, Copy("mail", "a", "t", NOW_MS)) is Death.PURGED
+    assert death(known, Copy("mail", "a", "t", NOW_MS + 1)) is None
+    assert death(known, Copy("mail.more", "a", "t", NOW_MS)) is None
+
+
+def test_a_purge_at_a_time_that_cannot_be_kills_nothing() -> None:
+    assert death(set_of(Purge("mail", -1)), Copy("mail", "a", "t", 0)) is None
+
+
+# Pause and resume
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_the_one_that_is_later_in_the_log_counts(order: tuple[int, ...]) -> None:
+    log: list[Record] = [Pause("mail"), Resume("mail"), Pause("mail")]
+    known = Tombstones()
+    for position in order:
+        known.add(log[position], position)
+        known.add(Resume("order.close"), position)
+    assert known.is_paused("mail")
+    assert not known.is_paused("order.close")
+    assert known.paused == {"mail"}
+    known.add(Resume("mail"), 3)
+    assert known.paused == set()
+
+
+def test_a_topic_that_was_never_paused_is_not() -> None:
+    assert not Tombstones().is_paused("mail")
+
+
+# Another log
+
+
+def test_in_another_log_a_topic_is_what_it_was_until_that_says_otherwise() -> None:
+    known = Tombstones()
+    known.add(Pause("mail"), 900)
+    known.add(Resume("order.close"), 901)
+    known.forget_positions()
+    assert known.paused == {"mail"}
+    known.add(Resume("mail"), 0)
+    known.add(Pause("order.close"), 1)
+    assert known.paused == {"order.close"}
+
+
+@settings(deadline=None)
+@given(LOGS)
+def test_what_is_known_is_written_into_another_log_as_records_and_stones(
+    log: list[Record],
+) -> None:
+    known = set_of(*log)
+    again = set_of(*known.records())
+    again.stones.load(known.stones.dump(range(len(known.stones))))
+    assert [death(again, copy) for copy in COPIES] == [death(known, copy) for copy in COPIES]
+    assert (again.paused, again.horizon_ms) == (known.paused, known.horizon_ms)
+
+
+# How long they live
+
+
+def lives_until(known: Tombstones, copy: Copy) -> int:
+    """The last moment in which a job is still killed, when all is forgotten that may be."""
+    assert death(known, copy) is not None
+    low, high = NOW_MS, NOW_MS + 10_000 * DAY_MS
+    while low + 1 < high:
+        middle = (low + high) // 2
+        aged = Tombstones()
+        aged.stones.load(known.stones.dump(range(len(known.stones))))
+        aged.expire(middle)
+        low, high = (middle, high) if death(aged, copy) else (low, middle)
+    return low
+
+
+@pytest.mark.parametrize("delay_ms", [HOUR_MS, 3_000 * DAY_MS])
+def test_of_a_generated_id_it_lives_until_that_is_due_and_a_grace(delay_ms: int) -> None:
+    generated = identity.generate(NOW_MS + delay_ms, "0" * 16)
+    copy = Copy("mail", generated, "t", NOW_MS)
+    assert lives_until(set_of(Delete((generated,), NOW_MS)), copy) == NOW_MS + delay_ms + GRACE_MS
+
+
+def test_of_a_generated_id_that_was_due_it_lives_from_its_own_time() -> None:
+    generated = identity.generate(NOW_MS - 99 * DAY_MS, "0" * 16)
+    copy = Copy("mail", generated, "t", 5)
+    assert lives_until(set_of(Delete((generated,), NOW_MS)), copy) == NOW_MS + GRACE_MS
+
+
+def test_of_a_chosen_id_it_lives_for_the_horizon_and_a_grace() -> None:
+    copy = Copy("mail", "a", "t", NOW_MS)
+    for record in (Delete(("a",), NOW_MS), Keep("a", "new", NOW_MS + 1, NOW_MS)):
+        until = lives_until(set_of(record), copy)
+        assert until - NOW_MS - HORIZON_MS - GRACE_MS in (0, 1)
+
+
+def test_a_horizon_is_raised_and_never_lowered() -> None:
+    copy = Copy("mail", "a", "t", NOW_MS)
+    known = set_of(Horizon(99 * DAY_MS), Horizon(50 * DAY_MS), Delete(("a",), NOW_MS))
+    assert lives_until(known, copy) == NOW_MS + 99 * DAY_MS + GRACE_MS
+
+
+def test_a_due_time_that_is_known_goes_before_the_horizon() -> None:
+    copy = Copy("mail", "a", "t", NOW_MS)
+    for record in (Delete(("a",), NOW_MS, NOW_MS + 7), Delete((Exact("a", "t", NOW_MS + 7),), 0)):
+        assert lives_until(set_of(record), copy) == NOW_MS + 7 + GRACE_MS
+
+
+def rescheduled(due_ms: int) -> tuple[Copy, Keep]:
+    """A job with a generated id that was due in an hour and was put off."""
+    generated = identity.generate(NOW_MS + HOUR_MS, "0" * 16)
+    keep = Keep(generated, "new", NOW_MS + 10, due_ms, ("old",))
+    return Copy("mail", generated, "new", NOW_MS + 10, due_ms), keep
+
+
+def test_a_delete_of_a_job_that_was_put_off_holds_until_its_new_time() -> None:
+    due_ms = NOW_MS + 100 * DAY_MS
+    copy, keep = rescheduled(due_ms)
+    delete = Delete((copy.id,), NOW_MS + 20)
+    for known in (set_of(keep, delete), set_of(delete, keep)):
+        assert lives_until(known, copy) == due_ms + GRACE_MS
+
+
+def test_a_delete_of_a_job_that_was_put_off_is_not_taken_for_one_that_is_past() -> None:
+    """Read days later, its own time and its id's are past; the job is not."""
+    copy, keep = rescheduled(NOW_MS + 100 * DAY_MS)
+    known = set_of(keep, Delete((copy.id,), NOW_MS + 20), floor_ms=NOW_MS + 9 * DAY_MS)
+    assert known.is_sure_of(copy.due_ms)
+    assert death(known, copy) is Death.DELETED
+
+
+def test_a_delete_at_time_0_kills_nothing_and_keeps_what_follows_it() -> None:
+    """It holds an id until a time: for a copy that is put for later than its id says."""
+    generated, due_ms = identity.generate(NOW_MS + HOUR_MS, "0" * 16), NOW_MS + 100 * DAY_MS
+    copy, hold = Copy("mail", generated, "t", NOW_MS, due_ms), Delete((generated,), 0, due_ms)
+    assert death(set_of(hold), copy) is None
+    assert lives_until(set_of(hold, Delete((generated,), NOW_MS)), copy) == due_ms + GRACE_MS
+
+
+def test_what_is_past_is_not_taken_in() -> None:
+    known = set_of(Delete(("a", Exact("b", "t", 7)), 5, 7), floor_ms=8)
+    assert known.count == 0
+    known.add(Delete(("a",), 5, 8))
+    assert known.count == 1
+
+
+def test_it_is_not_sure_of_what_it_may_have_forgotten() -> None:
+    known = set_of(Delete(("a",), NOW_MS, NOW_MS + 7))
+    assert known.is_sure_of(0)
+    known.expire(NOW_MS + GRACE_MS)
+    known.expire(NOW_MS - DAY_MS)
+    assert [known.is_sure_of(NOW_MS + delta) for delta in (-1, 0)] == [False, True]
+
+
+def test_forgetting_in_shares_goes_round_and_forgets_all() -> None:
+    known = set_of(Delete(tuple(f"order-{number}" for number in range(10_000)), NOW_MS, NOW_MS))
+    counts = []
+    for _ in range(11):
+        known.expire_some(NOW_MS + 1, 0.1)
+        counts.append(known.count)
+    assert counts == sorted(counts, reverse=True)
+    assert len(set(counts)) >= 10
+    assert counts[-1] == 0
+    known.add(Delete(("a",), NOW_MS, NOW_MS + 1))
+    for _ in range(11):
+        known.expire_some(NOW_MS + 2, 0.1)
+    assert known.count == 0
+
+
+def test_it_says_how_many_there_are_and_what_they_take() -> None:
+    known = set_of(Delete(("a", "b"), 1), Keep("a", "t", 2, 3, ("s",)), Purge("mail", 1))
+    assert known.count == 4
+    assert 0 < known.memory_bytes < 100_000
