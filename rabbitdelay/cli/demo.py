@@ -10,7 +10,7 @@ from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.demo.performance import perform
 
 
-@click.command()
+@click.command(short_help="Watch delayed jobs arrive on time, on a private RabbitMQ.")
 @click.option("--keep", is_flag=True, help="Leave the broker running at the end.")
 @click.option(
     "--dir",
@@ -21,7 +21,7 @@ from rabbitdelay.demo.performance import perform
 def demo(directory: Path | None, *, keep: bool) -> None:
     """Watch delayed jobs arrive on time, on a private RabbitMQ, in about 30 s.
 
-    Exits with 3 should a job be early, lost or doubled.
+    Exits with 3 should a job be early, lost or doubled, or run at a time that was called off.
     """
     with signals.interrupting():
         clean = perform(output(), directory, keep=keep)

@@ -2,8 +2,8 @@
 
 story       who orders what, and how long they have to pay
 theatre     the private broker it plays on
-shop        the customers, who put jobs, and the worker, who receives them
-scoreboard  what has arrived, how late, and whether anything is early, lost or doubled
+shop        the customers, who put, delete and reschedule jobs, and the worker, who receives them
+scoreboard  what has arrived, how late, and whether all is as it must be
 stage       what the audience sees
 performance the whole evening
 """

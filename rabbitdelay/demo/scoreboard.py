@@ -1,4 +1,7 @@
-"""The scoreboard: what has arrived, how late, and whether anything is early, lost or doubled."""
+"""The scoreboard: what has arrived, how late, and whether anything is not as it must be.
+
+A job may be early, lost or doubled, or run at a time that was called off.
+"""
 
 import math
 from collections import Counter
@@ -43,10 +46,17 @@ class Scoreboard:
         self._expected = expected
         self._seen: Counter[str] = Counter()
         self._lateness_ms: list[float] = []
+        self._called_off_ms: dict[str, int] = {}
+        self._revived: Counter[str] = Counter()
+
+    def call_off(self, id: str, due_ms: int) -> None:
+        """Expect no arrival of this job that is due then, or was before."""
+        self._called_off_ms[id] = due_ms
 
     def add(self, arrival: Arrival) -> None:
         """Note an arrival."""
         self._seen[arrival.id] += 1
+        self._revived[arrival.id] += arrival.due_ms <= self._called_off_ms.get(arrival.id, -1)
         self._lateness_ms.append(arrival.lateness_ms)
 
     @property
@@ -75,13 +85,22 @@ class Scoreboard:
         return sum((self._seen - Counter(self._expected)).values())
 
     @property
+    def revived(self) -> int:
+        """How many arrivals were due at a time that was called off."""
+        return self._revived.total()
+
+    @property
     def is_clean(self) -> bool:
         """Whether all is as it must be."""
-        return not (self.lost or self.early or self.doubled)
+        return not (self.lost or self.early or self.doubled or self.revived)
 
     def times(self, id: str) -> int:
         """How often a job has arrived."""
         return self._seen[id]
+
+    def kept_away(self, id: str) -> bool:
+        """Whether a job has not come at the time that was called off."""
+        return not self._revived[id]
 
     @property
     def arrivals(self) -> int:

@@ -1,4 +1,4 @@
-"""The shop: the customers, who put jobs, and the worker, who receives them."""
+"""The shop: the customers, who put, delete and reschedule jobs, and the worker who gets them."""
 
 import queue
 import threading
@@ -9,9 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from operator import itemgetter
 
 from rabbitdelay.demo.scoreboard import Arrival
-from rabbitdelay.demo.story import TOPIC, TTR_SECONDS, Mishap, Order
+from rabbitdelay.demo.story import NEW_DELAY_MS, TOPIC, TTR_SECONDS, Change, Mishap, Order
 from rabbitdelay.errors import Bury
 from rabbitdelay.models import Job
 from rabbitdelay.sync.client import Client
@@ -22,15 +23,20 @@ _CONCURRENCY = 20
 _BACKOFF_SECONDS = 0.5
 _LOOK_SECONDS = 0.05
 
+Act = Callable[[], None]
+OnOrder = Callable[[Order], None]
+OnChange = Callable[[Order, int], None]
+"""Gets the order, and when its job was due before, in milliseconds since 1970."""
+
 
 class Shop:
     """The shop's worker: closes orders that were not paid, and has its mishaps."""
 
-    def __init__(self, url: str, orders: Mapping[str, Order]) -> None:
+    def __init__(self, url: str, namespace: str, orders: Mapping[str, Order]) -> None:
         self._orders = orders
         self._arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self._seen: Counter[str] = Counter()
-        self._worker = Worker(url, concurrency=_CONCURRENCY, grace=1)
+        self._worker = Worker(url, namespace=namespace, concurrency=_CONCURRENCY, grace=1)
         self._worker.handler(TOPIC, backoff=_BACKOFF_SECONDS)(self._close)
 
     @contextmanager
@@ -43,6 +49,11 @@ class Shop:
             finally:
                 self._worker.stop()
             working.result()
+
+    @property
+    def dropped(self) -> int:
+        """How many jobs came that were deleted or rescheduled, and were not run."""
+        return self._worker.stats().counts.deleted
 
     def arrivals(self, seconds: float) -> Iterator[Arrival]:
         """What arrives within so many seconds."""
@@ -68,7 +79,7 @@ class Shop:
             return "nobody ordered this", _nothing
         match order.mishap:
             case Mishap.HANGS if attempt == 1:
-                return f"hangs: goes back after {TTR_SECONDS} s", partial(_hang, job)
+                return f"hangs: back after {TTR_SECONDS} s", partial(_hang, job)
             case Mishap.FAILS_TWICE if attempt < order.mishap.arrivals:
                 return f"fails: attempt {attempt}", _fail
             case Mishap.BURIED if self._seen[job.id] == 1:
@@ -94,36 +105,59 @@ def _bury() -> None:
 
 
 class Customers:
-    """Place their orders at their times, on a thread of their own."""
+    """Place their orders at their times, pay or ask for more time, on a thread of their own."""
 
     def __init__(self, client: Client, orders: Iterable[Order]) -> None:
         self._client = client
         self._orders = orders
+        self._puts: dict[str, Future[Job]] = {}
         self._stop = threading.Event()
 
     @contextmanager
-    def shopping(self, on_order: Callable[[Order], None]) -> Iterator[None]:
-        """Place orders while inside; what went wrong is raised at the end."""
+    def shopping(self, on_order: OnOrder, on_change: OnChange) -> Iterator[None]:
+        """Do all that while inside; what went wrong is raised at the end."""
         with ThreadPoolExecutor(1, "customers") as pool:
-            placing = pool.submit(self._place_all, on_order)
+            acting = pool.submit(self._act_all, self._acts(on_order, on_change))
             try:
                 yield
             finally:
                 self._stop.set()
-            for put in placing.result():
+            acting.result()
+            for put in self._puts.values():
                 put.result()
 
-    def _place_all(self, on_order: Callable[[Order], None]) -> list[Future[Job]]:
-        start = time.monotonic()
-        puts: list[Future[Job]] = []
-        for order in self._orders:
-            if self._stop.wait(max(0.0, start + order.placed_seconds - time.monotonic())):
-                break
-            on_order(order)
-            puts.append(self._place(order))
-        return puts
+    def _acts(self, on_order: OnOrder, on_change: OnChange) -> list[tuple[float, Act]]:
+        acts = [
+            (order.placed_seconds, partial(self._place, order, on_order)) for order in self._orders
+        ]
+        acts += [
+            (
+                order.placed_seconds + order.change.after_seconds,
+                partial(self._change, order, on_change),
+            )
+            for order in self._orders
+            if order.change is not Change.NONE
+        ]
+        return sorted(acts, key=itemgetter(0))
 
-    def _place(self, order: Order) -> Future[Job]:
+    def _act_all(self, acts: list[tuple[float, Act]]) -> None:
+        start = time.monotonic()
+        for seconds, act in acts:
+            if self._stop.wait(max(0.0, start + seconds - time.monotonic())):
+                break
+            act()
+
+    def _place(self, order: Order, on_order: OnOrder) -> None:
+        on_order(order)
         delay = timedelta(milliseconds=order.delay_ms)
-        body = {"order": order.who}
-        return self._client.put_nowait(TOPIC, body, delay=delay, ttr=TTR_SECONDS, id=order.id)
+        self._puts[order.id] = self._client.put_nowait(
+            TOPIC, {"order": order.who}, delay=delay, ttr=TTR_SECONDS, id=order.id
+        )
+
+    def _change(self, order: Order, on_change: OnChange) -> None:
+        job = self._puts[order.id].result()
+        if order.change is Change.DELETED:
+            self._client.delete(job.id)
+        else:
+            self._client.reschedule(job, delay=timedelta(milliseconds=NEW_DELAY_MS))
+        on_change(order, job.due_ms)

@@ -79,7 +79,7 @@ class Stage:
         """A job was received."""
         line = _columns(
             order.who if order else arrival.id,
-            _length(order.delay_ms) if order else "",
+            _length(order.last_delay_ms) if order else "",
             self._seconds(arrival.due_ms),
             self._seconds(arrival.received_ms),
             f"{arrival.lateness_ms:.0f} ms",
@@ -87,6 +87,16 @@ class Stage:
         style = "bold" if order and order.named else ""
         style = "yellow" if arrival.lateness_ms >= _LATE_MS else style
         self.say(Text(line, style).append_text(_then(arrival)))
+
+    def changed(self, order: Order) -> None:
+        """A customer pays, or asks for more time."""
+        text = f"{order.who}: {order.change.value}"
+        self.say(Text.assemble(("▸ ", "bold magenta"), (text, "magenta")))
+
+    def kept_away(self, order: Order, due_ms: int) -> None:
+        """A job has not come at the time that was called off."""
+        line = _columns(order.who, _length(order.delay_ms), self._seconds(due_ms), "—", "—")
+        self.say(Text(line, "bold").append(f"{order.change.name.lower()}: no run", "green"))
 
     def kicked(self, order: Order, reason: str) -> None:
         """Somebody kicks a buried job."""

@@ -9,7 +9,7 @@ TOPIC = "orderclose"
 OPENING_SECONDS = 3.0
 """How long new orders keep coming in."""
 
-_CROWD = 94
+_CROWD = 92
 _CROWD_DELAYS_MS = (2_000, 500, 5_000, 1_500, 250, 3_000, 8_000, 1_000)
 TTR_SECONDS = 2
 """How long the shop's worker may take for a job."""
@@ -17,6 +17,10 @@ KICKED_AFTER_SECONDS = 3.0
 """How long the buried job is left where it is, for the audience to read why."""
 _PAYING = 3
 """Every third of the crowd pays in time."""
+DELETED_AFTER_SECONDS = 1.5
+RESCHEDULED_AFTER_SECONDS = 1.0
+NEW_DELAY_MS = 5_000
+"""How long the one who asks for more time has from then on."""
 
 
 class Mishap(Enum):
@@ -36,6 +40,22 @@ class Mishap(Enum):
         return {Mishap.NONE: 1, Mishap.FAILS_TWICE: 3}.get(self, 2)
 
 
+class Change(Enum):
+    """What the customer makes of an order's job before it is due. The value is what is told."""
+
+    NONE = "nothing"
+    DELETED = "paid; its job is deleted"
+    RESCHEDULED = f"gets more time; rescheduled, {NEW_DELAY_MS / 1000:g} s from now"
+
+    @property
+    def after_seconds(self) -> float:
+        """How long after the order is placed."""
+        return {
+            Change.DELETED: DELETED_AFTER_SECONDS,
+            Change.RESCHEDULED: RESCHEDULED_AFTER_SECONDS,
+        }.get(self, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """An order, and with it one job: close it after the delay unless it is paid."""
@@ -49,11 +69,35 @@ class Order:
     named: bool = False
     """Whether the audience is told of it when it is placed."""
     mishap: Mishap = Mishap.NONE
+    change: Change = Change.NONE
+
+    @property
+    def arrivals(self) -> int:
+        """How often its job arrives."""
+        return 0 if self.change is Change.DELETED else self.mishap.arrivals
+
+    @property
+    def last_delay_ms(self) -> int:
+        """Its delay, the new one when it is rescheduled."""
+        return NEW_DELAY_MS if self.change is Change.RESCHEDULED else self.delay_ms
+
+    @property
+    def last_due_seconds(self) -> float:
+        """When its job is due at last, after the curtain has risen."""
+        since_seconds = self.change.after_seconds if self.change is Change.RESCHEDULED else 0.0
+        return self.placed_seconds + since_seconds + self.last_delay_ms / 1000
 
 
 def _mishap(id: str, who: str, mishap: Mishap, delay_ms: int, *, placed_seconds: float) -> Order:
     return Order(
         id, who, delay_ms, paid=False, placed_seconds=placed_seconds, named=True, mishap=mishap
+    )
+
+
+def _change(id: str, who: str, change: Change, delay_ms: int, *, placed_seconds: float) -> Order:
+    paid = change is Change.DELETED
+    return Order(
+        id, who, delay_ms, paid=paid, placed_seconds=placed_seconds, named=True, change=change
     )
 
 
@@ -67,6 +111,8 @@ _NAMED = (
     _mishap("order-niklaus", "Niklaus, a compass", Mishap.HANGS, 2_000, placed_seconds=0.2),
     _mishap("order-donald", "Donald, an organ", Mishap.FAILS_TWICE, 1_000, placed_seconds=0.6),
     _mishap("order-margaret", "Margaret, a moon", Mishap.BURIED, 1_000, placed_seconds=1.0),
+    _change("order-hedy", "Hedy, a radio", Change.RESCHEDULED, 3_000, placed_seconds=1.4),
+    _change("order-katherine", "Katherine, a map", Change.DELETED, 5_000, placed_seconds=1.8),
 )
 
 

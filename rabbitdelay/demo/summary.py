@@ -1,4 +1,4 @@
-"""The summary: a histogram of lateness, and whether anything was early, lost or doubled."""
+"""The summary: a histogram of lateness, and whether all was as it must be."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from rabbitdelay.demo.scoreboard import Bar, Scoreboard
 _BAR_WIDTH = 44
 
 
-def summary(scoreboard: Scoreboard) -> Iterator[Text]:
+def summary(scoreboard: Scoreboard, dropped: int) -> Iterator[Text]:
     """The lines to end with."""
     yield Text(f"How late were the {scoreboard.arrivals} arrivals?", "bold")
     bars = scoreboard.histogram()
@@ -20,6 +20,7 @@ def summary(scoreboard: Scoreboard) -> Iterator[Text]:
         f"  p50 {scoreboard.percentile_ms(50):.0f} ms, p99 {scoreboard.percentile_ms(99):.0f} ms, "
         f"max {scoreboard.percentile_ms(100):.0f} ms"
     )
+    yield Text(f"  {dropped} jobs were deleted or rescheduled: dropped at their old time, not run")
     yield _verdict(scoreboard)
 
 
@@ -29,7 +30,8 @@ def _line(bar: Bar, most: int) -> Text:
 
 
 def _verdict(scoreboard: Scoreboard) -> Text:
-    facts = f"{scoreboard.early} early, {scoreboard.lost} lost, {scoreboard.doubled} doubled"
+    facts = f"{scoreboard.early} early, {scoreboard.lost} lost, {scoreboard.doubled} doubled, "
+    facts += f"{scoreboard.revived} run at a time that was called off"
     if scoreboard.is_clean:
         return Text.assemble(("✔ ", "bold green"), facts)
     return Text.assemble(("✘ ", "bold red"), (facts, "red"))

@@ -5,15 +5,25 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
+import pika
 import pytest
 
+from rabbitdelay import Client
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.cli.display import output
-from rabbitdelay.demo import theatre
+from rabbitdelay.core.records import Delete, Fence, Keep, Record, decode, encode
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.demo import performance, theatre
+from rabbitdelay.demo.performance import Evening
+from rabbitdelay.demo.shop import Shop
 from rabbitdelay.demo.stage import Stage
+from rabbitdelay.demo.story import NEW_DELAY_MS, Change, Order
+from rabbitdelay.sync.reserved import ReservedJob
 from tests.support.waiting import wait_until
 
 
@@ -32,11 +42,11 @@ def test_the_story_ends_well(
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert time.monotonic() - began < 50
-    assert "✔ 0 early, 0 lost, 0 doubled" in result.stdout
-    assert "How late were the 107 arrivals?" in result.stdout
+    assert "✔ 0 early, 0 lost, 0 doubled, 0 run at a time that was called off" in result.stdout
+    assert "How late were the 106 arrivals?" in result.stdout
     assert_in_order(
         result.stdout,
-        *("hangs: goes back after 2 s", "Niklaus, a compass.*not paid: closed"),
+        *("hangs: back after 2 s", "Niklaus, a compass.*not paid: closed"),
     )
     assert_in_order(
         result.stdout,
@@ -46,11 +56,97 @@ def test_the_story_ends_well(
         result.stdout,
         *("buried, until kicked", "there is no such moon.*kicked", "Margaret, a moon.*closed"),
     )
+    assert_in_order(
+        result.stdout,
+        *("Hedy, a radio: close in 3 s", "Hedy, a radio: gets more time", r"Hedy.* — .*: no run"),
+        "Hedy, a radio +5 s .*not paid: closed",
+    )
+    assert_in_order(
+        result.stdout,
+        *("Katherine, a map: close in 5 s", "paid; its job is deleted", r"Kath.* — .*: no run"),
+    )
+    assert len(re.findall("^Katherine", result.stdout, re.MULTILINE)) == 1
+    assert "2 jobs were deleted or rescheduled" in result.stdout
     assert re.search(r"p50 \d+ ms, p99 \d+ ms, max \d+ ms", result.stdout)
     assert re.search(r"management UI +http://127.0.0.1:\d+/ +\(guest, guest\)", result.stdout)
     assert "\x1b" not in result.stdout, "no control characters"
     assert processes_in(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
+
+
+SHORT_STORY = (
+    Order("paid", "Paid", 2_000, paid=True, placed_seconds=0.0, change=Change.DELETED),
+    Order("moved", "Moved", 2_000, paid=False, placed_seconds=0.0, change=Change.RESCHEDULED),
+    Order("other", "Other", 2_000, paid=False, placed_seconds=0.0),
+)
+
+
+def test_the_deleted_job_never_runs_and_the_rescheduled_one_only_at_its_new_time(
+    broker_url: str, namespace: str, runs: list[ReservedJob]
+) -> None:
+    """By what the handler was really called with, and what the broker has."""
+    evening = Evening(Stage(output()), broker_url, SHORT_STORY, namespace)
+    evening.prepare()
+    evening.play()
+    assert evening.scoreboard.is_clean
+    assert evening.dropped == 2
+    other, moved = runs
+    assert (other.id, moved.id) == ("other", "moved")
+    assert moved.due_ms - moved.put_ms == NEW_DELAY_MS
+    assert moved.due_ms - other.due_ms > NEW_DELAY_MS - SHORT_STORY[1].delay_ms
+    kinds = [type(record) for record in log_of(broker_url, namespace)]
+    assert (kinds.count(Keep), kinds.count(Delete)) == (1, 1)
+
+
+@pytest.mark.usefixtures("runs")
+def test_the_demo_fails_when_a_delete_does_not_work(
+    broker_url: str,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Client, "delete", Mock())
+    monkeypatch.setattr(Client, "reschedule", Mock())
+    evening = Evening(Stage(output()), broker_url, SHORT_STORY, namespace)
+    evening.prepare()
+    with monkeypatch.context() as patch:
+        patch.setattr(performance, "PATIENCE_SECONDS", 0.0)
+        evening.play()
+    assert evening.scoreboard.revived == 2
+    assert not evening.scoreboard.is_clean
+    assert evening.dropped == 0
+    assert "no run" not in capsys.readouterr().out
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[ReservedJob]:
+    """Every job that the shop's handler is called with, in order."""
+    called: list[ReservedJob] = []
+    close = Shop._close
+
+    def note(shop: Shop, job: ReservedJob) -> None:
+        called.append(job)
+        close(shop, job)
+
+    monkeypatch.setattr(Shop, "_close", note)
+    return called
+
+
+def log_of(broker_url: str, namespace: str) -> list[Record]:
+    """All records that are in the log of tombstones, up to a fence."""
+    name = Topology(namespace).tombstones
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        channel = connection.channel()
+        channel.basic_publish(name, "", encode(Fence("the end")))
+        channel.basic_qos(prefetch_count=100)
+        found = []
+        deliveries: Iterator[Any] = channel.consume(name, arguments={"x-stream-offset": "first"})
+        for method, _, body in deliveries:
+            channel.basic_ack(method.delivery_tag)
+            found.append(decode(body))
+            if found[-1] == Fence("the end"):
+                return found
+    raise AssertionError("the log has no end")
 
 
 def test_a_kept_broker_says_how_to_find_it(capsys: pytest.CaptureFixture[str]) -> None:

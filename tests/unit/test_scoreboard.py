@@ -39,6 +39,22 @@ def test_what_is_given_back_arrives_again() -> None:
     assert (board.lost, board.doubled, board.is_clean) == (0, 0, True)
 
 
+def test_a_job_that_comes_at_the_time_that_was_called_off() -> None:
+    board = scoreboard(("a", 5))
+    board.call_off("b", 1_000)
+    assert board.kept_away("b")
+    board.add(Arrival("b", 1_000.0, 1_002.0))
+    assert not board.kept_away("b")
+    assert (board.revived, board.lost, board.doubled, board.is_clean) == (1, 0, 0, False)
+
+
+def test_a_job_that_comes_at_its_new_time_only() -> None:
+    board = scoreboard(("a", 5))
+    board.call_off("b", 1_000)
+    board.add(Arrival("b", 2_000.0, 2_003.0))
+    assert (board.revived, board.is_clean) == (0, True)
+
+
 def test_the_histogram_has_no_empty_ends() -> None:
     assert histogram([6.0, 7.0, 25.0]) == [
         Bar("5 - 10 ms", 2),
