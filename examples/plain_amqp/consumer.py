@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pika
+from pika.adapters.blocking_connection import BlockingChannel
 
 URL = os.environ.get("RABBITDELAY_URL", "amqp://localhost")
 PREFIX = os.environ.get("RABBITDELAY_NAMESPACE", "rabbitdelay") + ".v1."
 MAX_ATTEMPTS = 5
 
 Job = dict[str, Any]
+Delivery = tuple[Any, pika.BasicProperties, bytes]
+Handle = Callable[[Job], None]
 log = logging.getLogger("consumer")
 
 
@@ -46,29 +49,35 @@ def fresh_headers(headers: Job | None, attempt: int, delay_s: int) -> Job:
     return kept | {"rd-attempt": attempt, "rd-due": due_ms}
 
 
-def consume(topic: str, count: int, handle: Callable[[Job], None]) -> None:
+def work(channel: BlockingChannel, topic: str, delivery: Delivery, handle: Handle) -> None:
+    """Handle one job; when that fails put it again, confirmed; then settle the message."""
+    method, properties, body = delivery
+    job = None
+    try:
+        job = read(topic, properties, body)
+        handle(job)
+    except Exception:
+        log.exception("job %s failed", properties.message_id)
+        if job is None or job["attempt"] >= job["max_attempts"]:
+            channel.basic_nack(method.delivery_tag, requeue=False)  # it is buried
+            return
+        delay_s = min(job["attempt"] ** 2, 59)
+        properties.headers = fresh_headers(properties.headers, job["attempt"] + 1, delay_s)
+        properties.delivery_mode = 2  # persistent
+        key = f"0.0.0.0.0.{delay_s}.0.0.{topic}"
+        channel.basic_publish(f"{PREFIX}level.s", key, body, properties, mandatory=True)
+    channel.basic_ack(method.delivery_tag)
+
+
+def consume(topic: str, count: int, handle: Handle) -> None:
     """Take jobs from the ready queue of a topic, one at a time, until `count` are settled."""
     with pika.BlockingConnection(pika.URLParameters(URL)) as connection:
         channel = connection.channel()
         channel.confirm_delivery()  # from here on, basic_publish waits for the confirm
         channel.basic_qos(prefetch_count=1)  # as many as are worked on at once
         deliveries: Iterator[Any] = channel.consume(f"{PREFIX}ready.{topic}")
-        for method, properties, body in itertools.islice(deliveries, count):
-            job = None
-            try:
-                job = read(topic, properties, body)
-                handle(job)
-            except Exception:
-                log.exception("job %s failed", properties.message_id)
-                if job is None or job["attempt"] >= job["max_attempts"]:
-                    channel.basic_nack(method.delivery_tag, requeue=False)  # it is buried
-                    continue
-                delay_s = min(job["attempt"] ** 2, 59)
-                properties.headers = fresh_headers(properties.headers, job["attempt"] + 1, delay_s)
-                properties.delivery_mode = 2  # persistent
-                key = f"0.0.0.0.0.{delay_s}.0.0.{topic}"
-                channel.basic_publish(f"{PREFIX}level.s", key, body, properties, mandatory=True)
-            channel.basic_ack(method.delivery_tag)
+        for delivery in itertools.islice(deliveries, count):
+            work(channel, topic, delivery, handle)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,47 @@
 """docs/wire-format.md says what the code does: its programs, tables, numbers and commands."""
 
+import json
 import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from rabbitdelay import duration
-from rabbitdelay.core import envelope, intake, ladder
+from rabbitdelay.core import envelope, intake, ladder, stones
 from rabbitdelay.core.copies import BURIED, ERROR, ERROR_TYPE, REASON
+from rabbitdelay.core.records import (
+    Delete,
+    Exact,
+    Fence,
+    Horizon,
+    Keep,
+    Pause,
+    Purge,
+    Record,
+    Resume,
+    Taken,
+    decode,
+    encode,
+)
+from rabbitdelay.core.tombstones import GRACE_MS, HORIZON_MS
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.models import DEFAULT_TTR_MS
+from rabbitdelay.sync.following import FENCE_SECONDS, PATIENCE_SECONDS
 from tests.support import command_line
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "wire-format.md").read_text()
-PROGRAMS = {"putter.py": "python", "consumer.py": "python", "putter.js": "js", "consumer.js": "js"}
+PROGRAMS = {
+    "putter.py": "python",
+    "consumer.py": "python",
+    "deleter.py": "python",
+    "tombstones.py": "python",
+    "careful_consumer.py": "python",
+    "putter.js": "js",
+    "consumer.js": "js",
+}
 
 
 def _table(first_column: str) -> list[list[str]]:
@@ -39,7 +65,7 @@ def _commands() -> list[list[str]]:
 def test_the_programs_are_the_files_that_the_tests_run(name: str) -> None:
     program = (ROOT / "examples" / "plain_amqp" / name).read_text()
     assert f"`{name}`:\n\n```{PROGRAMS[name]}\n{program}```\n" in PAGE
-    assert len(program.splitlines()) < 80
+    assert len(program.splitlines()) < 120
 
 
 @pytest.mark.parametrize("arguments", _commands(), ids=" ".join)
@@ -113,6 +139,56 @@ def test_every_name_on_it_is_one_that_is_made() -> None:
     named = set(re.findall(r"rabbitdelay\.v1\.[a-z0-9.]*[a-z0-9]", PAGE))
     assert named <= planned
     assert len(named) >= 3
+
+
+def test_it_has_the_streams_of_deletes() -> None:
+    topology = Topology()
+    assert [row[0] for row in _table("stream")] == [topology.tombstones, topology.snapshots]
+    assert topology.compaction.removeprefix(topology.prefix) in PAGE
+
+
+def test_it_has_every_kind_of_record_with_all_its_fields() -> None:
+    exact = Exact("order-17", "t", 2)
+    kinds: list[Record] = [
+        Delete(("order-17",), 1, 2),
+        Keep("order-17", "t", 1, 2, ("u",)),
+        Purge("topic", 1),
+        Pause("topic", 3),
+        Resume("topic"),
+        Horizon(1),
+        Fence("nonce"),
+        Taken(1),
+    ]
+    rows = {row[0]: row[1] for row in _table("record")}
+    assert {type(kind) for kind in kinds} == set(get_args(Record))
+    for kind in kinds:
+        name, *fields = json.loads(encode(kind))
+        assert all(field in rows[name] for field in (name, *fields)), name
+    assert len(rows) == len(kinds) + len([exact])
+
+
+def test_its_examples_of_records_are_records() -> None:
+    examples = re.findall(r"^\{.*\}$", PAGE, re.MULTILINE)
+    decoded = [decode(example.encode()) for example in examples]
+    assert [type(record) for record in decoded] == [Delete, Delete, Keep, Purge]
+    assert isinstance(decoded[1], Delete)
+    assert isinstance(decoded[1].targets[0], Exact)
+
+
+def test_it_has_the_times_of_forgetting_and_of_fences() -> None:
+    assert f"{HORIZON_MS // ladder.DAY_MS} days" in PAGE
+    assert f"{GRACE_MS // ladder.HOUR_MS} hours" in PAGE
+    assert f"every {FENCE_SECONDS:g} s" in PAGE
+    assert f"within {PATIENCE_SECONDS:g} s" in PAGE
+    assert f"stones, {stones.WIDTH} bytes each" in PAGE
+
+
+def test_it_has_the_bytes_of_a_stone() -> None:
+    """The rows of both tables follow each other without a gap, to the end."""
+    for name, width in (("bytes of a piece", 32), ("bytes of a stone", stones.WIDTH)):
+        ends = [[int(number) for number in re.findall(r"\d+", row[0])] for row in _table(name)]
+        assert [end[0] for end in ends[1:]] == [end[-1] + 1 for end in ends[:-1]]
+        assert ends[-1][-1] in (width, width - 1)
 
 
 def _milliseconds(text: str) -> int:
