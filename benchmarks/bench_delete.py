@@ -1,0 +1,231 @@
+"""Delete: what it costs, against put, and what a million tombstones cost a worker.
+
+delete_many against put_many, and delete against put one by one, in turns. A worker with a handler
+that does nothing, in a namespace with a million live tombstones, against one with none, in turns.
+And how long a worker takes from its start to its first job, with a million in the log alone, and
+with a snapshot of them.
+"""
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from benchmarks.bench_consume import CONCURRENCY, PREFETCH, fill
+from benchmarks.costs import Cost, Stopwatch, in_turns, rates_and_figures
+from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick, resident_bytes
+from rabbitdelay import Client, Job, JobSpec, Worker
+from rabbitdelay.broker import PrivateBroker
+
+DELAY_SECONDS = 3_600
+LEAST_MANY_RATIO = 0.8
+LEAST_SINGLE_RATIO = 0.9
+LEAST_WORKER_RATIO = 0.9
+MOST_START_SECONDS = 5.0
+PATIENCE_SECONDS = 120.0
+NONE, MANY = "none", "many"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is deleted, put and consumed, how often."""
+
+    rounds: int
+    many: int
+    few: int
+    tombstones: int
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """What a worker takes that starts with many tombstones."""
+
+    written_seconds: float
+    """How long it took to delete them all."""
+    log_seconds: float
+    snapshot_seconds: float
+    memory_bytes: int
+
+
+def ids(count: int) -> Iterator[str]:
+    """So many ids of thirty characters, of jobs that nobody has put."""
+    return (f"order-{number:024d}" for number in range(count))
+
+
+def put_many(client: Client, count: int) -> Cost:
+    """Put from a generator."""
+    stopwatch = Stopwatch()
+    client.put_many(JobSpec(TOPIC, BODY, delay=DELAY_SECONDS) for _ in range(count))
+    return stopwatch.cost(count)
+
+
+def delete_many(client: Client, count: int) -> Cost:
+    """Delete from a generator."""
+    stopwatch = Stopwatch()
+    client.delete_many(ids(count))
+    return stopwatch.cost(count)
+
+
+def put(client: Client, count: int) -> Cost:
+    """Put one by one."""
+    stopwatch = Stopwatch()
+    for _ in range(count):
+        client.put(TOPIC, BODY, delay=DELAY_SECONDS)
+    return stopwatch.cost(count)
+
+
+def delete(client: Client, count: int) -> Cost:
+    """Delete one by one."""
+    stopwatch = Stopwatch()
+    for order in ids(count):
+        client.delete(order)
+    return stopwatch.cost(count)
+
+
+def work(url: str, client: Client, count: int) -> Cost:
+    """Run a worker through a filled queue, from the first job to the last."""
+    fill(client, count)
+    worker = new_worker(url, client)
+    began: list[Stopwatch] = []
+
+    @worker.handler(TOPIC)
+    def handle(job: Job) -> None:  # noqa: ARG001 - it does nothing with it
+        if not began:
+            began.append(Stopwatch())
+
+    worker.run(max_jobs=count)
+    return began[0].cost(count)
+
+
+def new_worker(url: str, client: Client) -> Worker:
+    """A worker in the namespace of a client."""
+    return Worker(
+        url,
+        namespace=client.topology.namespace,
+        concurrency=CONCURRENCY,
+        prefetch=PREFETCH,
+        settle_seconds=0,
+    )
+
+
+def first_job_seconds(url: str, client: Client, *, until: Callable[[], bool]) -> float:
+    """How long a worker takes from its start to its first job; it runs on until that holds."""
+    client.put(TOPIC, BODY)
+    worker, handled = new_worker(url, client), threading.Event()
+
+    @worker.handler(TOPIC)
+    def handle(job: Job) -> None:  # noqa: ARG001 - it does nothing with it
+        handled.set()
+
+    thread = threading.Thread(target=worker.run)
+    began = time.monotonic()
+    thread.start()
+    handled.wait(PATIENCE_SECONDS)
+    seconds = time.monotonic() - began
+    while not until() and time.monotonic() - began < PATIENCE_SECONDS:
+        time.sleep(0.1)
+    worker.stop()
+    thread.join()
+    return seconds
+
+
+def fill_with_tombstones(url: str, client: Client, count: int) -> Starts:
+    """Delete so many, start a worker without a snapshot, and one with it."""
+    stopwatch = Stopwatch()
+    client.delete_many(ids(count))
+    written_seconds = stopwatch.cost(count).seconds
+    namespace = client.topology.namespace
+    with Client(url, namespace=namespace) as observer:
+        log_seconds = first_job_seconds(
+            url, client, until=lambda: observer.tombstones().snapshot_ms is not None
+        )
+    return Starts(
+        written_seconds,
+        log_seconds,
+        first_job_seconds(url, client, until=lambda: True),
+        in_another_process(url, namespace),
+    )
+
+
+def in_another_process(url: str, namespace: str) -> int:
+    """How much memory a consumer takes for what it knows."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(read_all, (url, namespace))
+
+
+def read_all(url: str, namespace: str) -> int:
+    """Read the log, and return how much more memory there is in use."""
+    with Client(url, namespace=namespace) as client:
+        client.connect()
+        before_bytes = resident_bytes()
+        client.tombstones()
+        return resident_bytes() - before_bytes
+
+
+def run(size: Size) -> Report:
+    """Measure all of it."""
+    with (
+        PrivateBroker.temporary() as broker,
+        Client(broker.url, namespace=NONE, settle_seconds=0) as none,
+        Client(broker.url, namespace=MANY, settle_seconds=0) as many,
+    ):
+        none.put(TOPIC, BODY, delay=DELAY_SECONDS)
+        deletes: dict[str, Callable[[], Cost]] = {
+            "put_many": lambda: put_many(none, size.many),
+            "delete_many": lambda: delete_many(none, size.many),
+            "put": lambda: put(none, size.few),
+            "delete": lambda: delete(none, size.few),
+        }
+        in_turns(1, deletes)  # warms up all of them
+        costs = in_turns(size.rounds, deletes)
+        starts = fill_with_tombstones(broker.url, many, size.tombstones)
+        with Client(broker.url, namespace="clean", settle_seconds=0) as clean:
+            workers: dict[str, Callable[[], Cost]] = {
+                "worker": lambda: work(broker.url, clean, size.jobs),
+                "worker_with_tombstones": lambda: work(broker.url, many, size.jobs),
+            }
+            in_turns(1, workers)
+            costs |= in_turns(size.rounds, workers)
+        return report(broker_version(broker), costs, starts)
+
+
+def report(version: str, costs: dict[str, list[Cost]], starts: Starts) -> Report:
+    """Compare the medians."""
+    rates, figures = rates_and_figures(costs)
+    many = round(rates["delete_many"] / rates["put_many"], 2)
+    single = round(rates["delete"] / rates["put"], 2)
+    worker = round(rates["worker_with_tombstones"] / rates["worker"], 2)
+    return Report(
+        name="delete",
+        broker=version,
+        figures={
+            **figures,
+            "written_seconds": round(starts.written_seconds, 1),
+            "start_from_log_seconds": round(starts.log_seconds, 1),
+            "start_from_snapshot_seconds": round(starts.snapshot_seconds, 1),
+            "memory_mb": round(starts.memory_bytes / 1e6),
+        },
+        ratios={"delete_many": many, "delete": single, "worker_with_tombstones": worker},
+        target=(
+            "delete_many >= 0.8 x put_many; delete >= 0.9 x put; a worker with a million "
+            "tombstones >= 0.9 x one with none, its first job within 5 s with a snapshot"
+        ),
+        ok=many >= LEAST_MANY_RATIO
+        and single >= LEAST_SINGLE_RATIO
+        and worker >= LEAST_WORKER_RATIO
+        and starts.snapshot_seconds <= MOST_START_SECONDS,
+        sentence=(
+            f"delete_many deletes {rates['delete_many']:,.0f} jobs/s, {many} times put_many; a "
+            f"delete costs a put ({single}). A worker with a million tombstones does {worker} of "
+            f"what one with none does; its first job comes after {starts.snapshot_seconds:.1f} s "
+            f"with a snapshot, {starts.log_seconds:.1f} s without."
+        ),
+    )
+
+
+if __name__ == "__main__":
+    quick = Size(2, 5_000, 100, 150_000, 3_000)
+    run(quick if is_quick(__doc__) else Size(5, 20_000, 400, 1_000_000, 20_000)).show()
