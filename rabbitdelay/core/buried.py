@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rabbitdelay.core import ladder
+from rabbitdelay.core import envelope, ladder
 from rabbitdelay.core.copies import BURIED, Grave, read_grave
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.core.unrouted import Way
+from rabbitdelay.errors import NotAJob
+from rabbitdelay.models import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,18 @@ class Buried:
         """When it was buried, in milliseconds since 1970; by the broker, in whole seconds."""
         buried_ms = self._number(BURIED)
         return _time_of_death(self.message.headers) if buried_ms is None else buried_ms
+
+    @property
+    def job(self) -> Job | None:
+        """The job that it is, for asking whether it is deleted; None when it is no job.
+
+        When it does not tell when it was put, it was before every delete; one without an id can
+        only be purged with its topic.
+        """
+        try:
+            return envelope.decode(self.message, topic=self.topic, now_ms=0, random_hex="")
+        except NotAJob:
+            return None
 
     @property
     def grave(self) -> Grave:

@@ -73,6 +73,8 @@ class Following:
         """Begin to read, again or for the first time; return where."""
         self.cut_off()
         self._must_match = self.anchor
+        if self.anchor is None:  # it may be another log by now, with positions of its own
+            self.tombstones.forget_positions()
         return FIRST if self._must_match is None else self._must_match.position
 
     def begin_anew(self) -> None:
@@ -106,7 +108,7 @@ class Following:
 
     def _read(self, position: int, body: bytes) -> Read:
         if snapshots.is_piece(body):
-            snapshots.join_piece(self.tombstones, body)
+            self.since_snapshot += snapshots.join_piece(self.tombstones, body)
             return Read.NOTHING
         record = records.decode(body)
         if isinstance(record, Fence):
@@ -122,6 +124,7 @@ class Following:
         return Read.ASTRAY
 
     def _take(self, record: Record, position: int) -> Read:
+        self.since_snapshot += _cost(record)
         match record:
             case Fence(nonce):
                 return self._fenced(nonce)
@@ -132,7 +135,6 @@ class Following:
                 self.tombstones.add(record, position)
                 return Read.SWITCHED
         self.tombstones.add(record, position)
-        self.since_snapshot += _cost(record)
         return Read.NOTHING
 
     def _fenced(self, nonce: str) -> Read:

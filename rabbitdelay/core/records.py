@@ -24,6 +24,8 @@ from typing import Any
 from rabbitdelay.errors import RabbitDelayError
 
 VERSION = 1
+MAX_MS = 1 << 48
+"""The year 10889: what is later is in another unit."""
 
 
 class NotARecord(RabbitDelayError, ValueError):
@@ -80,6 +82,8 @@ class Pause:
     """No job of this topic is handed out from here on."""
 
     topic: str
+    since: int | None = None
+    """The position of the pause that this one repeats, so that it is not forgotten with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,14 @@ class Taken:
 Record = Delete | Keep | Purge | Pause | Resume | Horizon | Fence | Taken
 
 
+def known_until(id: str, due_ms: int) -> Delete:
+    """A record that kills nothing, and lets an id be known until a job of it is due.
+
+    For an id that seems to be due earlier: a delete of it would be forgotten too soon.
+    """
+    return Delete((id,), 0, due_ms)
+
+
 def encode(record: Record) -> bytes:
     """Return a record as JSON."""
     fields = {name: value for name, value in _fields(record).items() if value is not None}
@@ -144,8 +156,8 @@ def _fields(record: Record) -> dict[str, Any]:  # noqa: PLR0911 - one for each k
             return fields | {"instead_of": list(instead_of) or None}
         case Purge(topic, time_ms):
             return {"purge": topic, "time": time_ms}
-        case Pause(topic):
-            return {"pause": topic}
+        case Pause(topic, since):
+            return {"pause": topic, "since": since}
         case Resume(topic):
             return {"resume": topic}
         case Horizon(delay_ms):
@@ -164,15 +176,16 @@ def _decode(fields: dict[str, Any]) -> Record:  # noqa: PLR0911 - one for each k
     match fields:
         case {"delete": list(targets), "time": time}:
             due = fields.get("due")
-            due_ms = None if due is None else _integer(due)
-            return Delete(tuple(map(_read_target, targets)), _integer(time), due_ms)
+            due_ms = None if due is None else _moment(due)
+            return Delete(tuple(map(_read_target, targets)), _moment(time), due_ms)
         case {"keep": [id, token], "time": time, "due": due}:
             instead_of = _texts(fields.get("instead_of", []))
-            return Keep(_text(id), _text(token), _integer(time), _integer(due), instead_of)
+            return Keep(_text(id), _text(token), _moment(time), _moment(due), instead_of)
         case {"purge": topic, "time": time}:
-            return Purge(_text(topic), _integer(time))
+            return Purge(_text(topic), _moment(time))
         case {"pause": topic}:
-            return Pause(_text(topic))
+            since = fields.get("since")
+            return Pause(_text(topic), None if since is None else _integer(since))
         case {"resume": topic}:
             return Resume(_text(topic))
         case {"horizon": delay}:
@@ -180,7 +193,7 @@ def _decode(fields: dict[str, Any]) -> Record:  # noqa: PLR0911 - one for each k
         case {"fence": nonce}:
             return Fence(_text(nonce))
         case {"snapshot": time}:
-            return Taken(_integer(time))
+            return Taken(_moment(time))
     raise NotARecord(f"no kind that is known here: {', '.join(map(ascii, fields))}")
 
 
@@ -189,7 +202,7 @@ def _read_target(value: object) -> str | Exact:
         case str(id):
             return _text(id)
         case [id, token, due]:
-            return Exact(_text(id), _text(token), _integer(due))
+            return Exact(_text(id), _text(token), _moment(due))
     raise NotARecord(f"no id: {value!r}")
 
 
@@ -213,3 +226,11 @@ def _integer(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise NotARecord(f"not a whole number: {value!r}")
     return value
+
+
+def _moment(value: object) -> int:
+    """A time in milliseconds; microseconds by mistake would kill for ever."""
+    moment = _integer(value)
+    if not 0 <= moment < MAX_MS:
+        raise NotARecord(f"not a time in milliseconds since 1970: {moment}")
+    return moment

@@ -213,12 +213,13 @@ def pieces_of(tombstones: Tombstones) -> Iterator[bytes]:
         yield piece
 
 
-def join_piece(tombstones: Tombstones, body: bytes) -> None:
-    """Join a piece with a set."""
+def join_piece(tombstones: Tombstones, body: bytes) -> int:
+    """Join a piece with a set; return how many stones it has."""
     _, number, checksum, stones = _read_piece(body)
     if blake2b(stones, digest_size=_CHECKSUM_BYTES).digest() != checksum:
         raise BrokenSnapshot(f"piece {number} is damaged")
     tombstones.stones.load(stones)
+    return len(stones) // WIDTH
 
 
 def _read_piece(body: bytes) -> tuple[str, int, bytes, bytes]:

@@ -24,6 +24,8 @@ from rabbitdelay.core.stones import Stones
 
 GRACE_MS = 24 * ladder.HOUR_MS
 """How long a job may wait for a consumer after it was due, and its tombstone is still known."""
+LONG_MS = GRACE_MS // 2
+"""How much later than its id says a job may be due, and need not be told of."""
 HORIZON_MS = 30 * ladder.DAY_MS
 """How long ahead a job with a chosen id is put, unless the log says more."""
 
@@ -72,8 +74,8 @@ class Tombstones:
                 self._keep(record)
             case Purge(topic, time_ms):
                 self.purge(topic, time_ms)
-            case Pause(topic):
-                self.switch(topic, Switch(position, is_paused=True))
+            case Pause(topic, since):
+                self.switch(topic, Switch(position if since is None else since, is_paused=True))
             case Resume(topic):
                 self.switch(topic, Switch(position, is_paused=False))
             case Horizon(delay_ms):
@@ -95,9 +97,15 @@ class Tombstones:
 
     # Asking
 
-    def kills(self, topic: str, id: str, token: str, put_ms: int) -> Death | None:
-        """Whether a job is dead, and why."""
-        if put_ms <= self.purges.get(topic, -1):
+    def kills(self, topic: str, id: str, token: str, put_ms: int | None) -> Death | None:
+        """Whether a job is dead, and why.
+
+        When nobody knows when it was put, a delete of its id is taken to be for it, and a purge is
+        not: that would kill all that is ever put without a time.
+        """
+        if put_ms is None:
+            put_ms = 1  # not 0: that is what `known_until` names, which kills nothing
+        elif put_ms <= self.purges.get(topic, -1):
             return Death.PURGED
         found = self.stones.of(id)
         if not found:
@@ -133,13 +141,14 @@ class Tombstones:
         """About how much memory they take."""
         return self.stones.memory_bytes
 
-    def records(self) -> list[Record]:
-        """What is known besides the stones, as records for another log."""
-        return [
-            Horizon(self.horizon_ms),
-            *(Purge(topic, time_ms) for topic, time_ms in self.purges.items()),
-            *(Pause(topic) for topic in sorted(self.paused)),
+    def records(self, *, for_another_log: bool) -> list[Record]:
+        """What is known besides the stones: to be written again, here or into another log."""
+        pauses = [
+            Pause(topic, None if for_another_log else self.switches[topic].position)
+            for topic in sorted(self.paused)
         ]
+        purges = (Purge(topic, time_ms) for topic, time_ms in self.purges.items())
+        return [Horizon(self.horizon_ms), *purges, *pauses]
 
     # Forgetting
 
@@ -172,7 +181,7 @@ class Tombstones:
 
     def _delete(self, record: Delete, target: str | Exact) -> None:
         if isinstance(target, Exact):
-            last_ms = max(target.due_ms, record.time_ms)
+            last_ms = max(target.due_ms, record.time_ms, self._known_until_ms(target.id))
             self._add(target.id, stones.exact(target.id, target.token, last_ms), last_ms)
         else:
             last_ms = self._last_ms(target, record.time_ms, record.due_ms)
@@ -190,6 +199,10 @@ class Tombstones:
         if due_ms is None:
             due_ms = identity.due_ms(id)
         return max(time_ms, time_ms + self.horizon_ms if due_ms is None else due_ms)
+
+    def _known_until_ms(self, id: str) -> int:
+        """When the last job of an id is due, as far as its stones tell: it may be a later copy."""
+        return max((stone.last_ms for stone in self.stones.of(id)), default=0)
 
     def _add(self, id: str, stone: bytes, last_ms: int) -> None:
         # Of an id that is still known a job may be due later than this record could know.

@@ -35,6 +35,31 @@ def test_what_a_consumer_has_written() -> None:
     assert one.last_error == "LookupError: no such order"
 
 
+def test_it_is_the_job_that_a_delete_may_be_for() -> None:
+    job = buried(rd_put=NOW_MS - 60_000, rd_due=NOW_MS, rd_token="t1", rd_attempt=3).job  # noqa: S106 - of a job
+    assert job is not None
+    assert (job.topic, job.id, job.token) == ("mail", "id-1", "t1")
+    assert (job.put_ms, job.due_ms) == (NOW_MS - 60_000, NOW_MS)
+
+
+def test_what_tells_no_time_was_put_before_every_delete() -> None:
+    job = buried().job
+    assert job is not None
+    assert (job.put_ms, job.due_ms) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(b"", {"rd-version": 99}, "id-1"),
+        Message(b"", {"rd-due": "soon"}, "id-1"),
+        Message(b"", {}, "x" * 201),
+    ],
+)
+def test_what_is_no_job(message: Message) -> None:
+    assert Buried("mail", message).job is None
+
+
 def test_what_the_broker_has_written_tells_when_and_why() -> None:
     """Its newest record stands first."""
     died = datetime.fromtimestamp(NOW_MS / 1000, UTC)

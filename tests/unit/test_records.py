@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rabbitdelay.core import records
 from rabbitdelay.core.records import (
+    MAX_MS,
     VERSION,
     Delete,
     Exact,
@@ -29,21 +30,22 @@ from rabbitdelay.core.records import (
 
 TEXT = st.text(max_size=20)
 NUMBER = st.integers(-(1 << 60), 1 << 60)
-TARGETS = st.lists(TEXT | st.builds(Exact, TEXT, TEXT, NUMBER), max_size=5).map(tuple)
+MOMENT = st.integers(0, MAX_MS - 1)
+TARGETS = st.lists(TEXT | st.builds(Exact, TEXT, TEXT, MOMENT), max_size=5).map(tuple)
 KINDS: dict[type[Record], st.SearchStrategy[Record]] = {
-    Delete: st.builds(Delete, TARGETS, NUMBER, st.none() | NUMBER),
-    Keep: st.builds(Keep, TEXT, TEXT, NUMBER, NUMBER, st.lists(TEXT, max_size=3).map(tuple)),
-    Purge: st.builds(Purge, TEXT, NUMBER),
-    Pause: st.builds(Pause, TEXT),
+    Delete: st.builds(Delete, TARGETS, MOMENT, st.none() | MOMENT),
+    Keep: st.builds(Keep, TEXT, TEXT, MOMENT, MOMENT, st.lists(TEXT, max_size=3).map(tuple)),
+    Purge: st.builds(Purge, TEXT, MOMENT),
+    Pause: st.builds(Pause, TEXT, st.none() | NUMBER),
     Resume: st.builds(Resume, TEXT),
     Horizon: st.builds(Horizon, NUMBER),
     Fence: st.builds(Fence, TEXT),
-    Taken: st.builds(Taken, NUMBER),
+    Taken: st.builds(Taken, MOMENT),
 }
 RECORDS = st.one_of(*KINDS.values())
 WORDS = (
     *("delete", "keep", "purge", "pause", "resume", "horizon", "fence", "snapshot"),
-    *("time", "due", "instead_of", "version"),
+    *("time", "due", "instead_of", "since", "version"),
 )
 ANY_TEXT = st.text(st.characters(exclude_categories=[]), max_size=5)
 """With halves of surrogates, which JSON can hold and nothing else can."""
@@ -223,3 +225,11 @@ def test_a_kind_that_is_not_known_is_too_new_if_its_version_is(fields: dict[str,
 def test_a_record_may_say_the_version_that_it_has(record: Record) -> None:
     fields = json.loads(encode(record)) | {"version": VERSION}
     assert decode(json.dumps(fields).encode()) == record
+
+
+@pytest.mark.parametrize("moment", [-1, MAX_MS, 1_763_300_000_000_000])
+def test_a_time_in_another_unit_is_no_record(moment: int) -> None:
+    """Microseconds by mistake would kill all that is ever put."""
+    for fields in ({"purge": "t", "time": moment}, {"delete": ["a"], "time": moment}):
+        with pytest.raises(NotARecord, match="milliseconds"):
+            decode(json.dumps(fields).encode())

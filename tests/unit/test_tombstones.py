@@ -21,6 +21,7 @@ from rabbitdelay.core.records import (
     Record,
     Resume,
     Taken,
+    known_until,
 )
 from rabbitdelay.core.stones import token_key
 from rabbitdelay.core.tombstones import GRACE_MS, HORIZON_MS, Death, Tombstones
@@ -356,10 +357,32 @@ def test_what_is_known_is_written_into_another_log_as_records_and_stones(
     log: list[Record],
 ) -> None:
     known = set_of(*log)
-    again = set_of(*known.records())
+    again = set_of(*known.records(for_another_log=True))
     again.stones.load(known.stones.dump(range(len(known.stones))))
     assert [death(again, copy) for copy in COPIES] == [death(known, copy) for copy in COPIES]
     assert (again.paused, again.horizon_ms) == (known.paused, known.horizon_ms)
+
+
+def test_a_pause_that_is_written_again_does_not_outdo_a_resume_behind_the_first() -> None:
+    known = Tombstones()
+    known.add(Pause("t"), 5)
+    (again,) = [one for one in known.records(for_another_log=False) if isinstance(one, Pause)]
+    known.add(Resume("t"), 6)
+    known.add(again, 7)
+    assert not known.is_paused("t")
+
+
+def test_an_id_that_is_known_for_longer_keeps_its_deletes() -> None:
+    """A copy that is given back for ten days is due long after its id says, and its job object."""
+    due_ms = NOW_MS + 10 * DAY_MS
+    generated = identity.generate(NOW_MS, "0" * 16)
+    for target in (generated, Exact(generated, "token", NOW_MS)):
+        known = Tombstones()
+        known.add(known_until(generated, due_ms))
+        assert known.kills("t", generated, "token", NOW_MS) is None
+        known.add(Delete((target,), NOW_MS))
+        known.expire(due_ms)
+        assert known.kills("t", generated, "token", NOW_MS) is Death.DELETED
 
 
 # How long they live
