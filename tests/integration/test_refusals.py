@@ -6,6 +6,7 @@ import logging
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from urllib.parse import urlsplit
 
 import pika
@@ -31,7 +32,9 @@ from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.core.topology import Topology
+from rabbitdelay.sync import following
 from tests.support.receiver import Receiver
+from tests.support.waiting import wait_until
 
 SECRET = "s3cr3t"  # noqa: S105 - made up
 Management = Callable[..., None]
@@ -320,6 +323,43 @@ def test_a_broker_alarm(
         waiting = client.put_nowait("t", delay=0.01, timeout=20)
         alarm(False)  # noqa: FBT003 - off
         assert waiting.result(20).topic == "t"
+
+
+def test_jobs_are_consumed_while_an_alarm_lasts(
+    broker: PrivateBroker,
+    namespace: str,
+    alarm: Callable[[bool], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fence cannot be written then, and neither can a delete: who consumes may go on, or begin.
+
+    Else nobody could ever consume what the alarm is about.
+    """
+    monkeypatch.setattr(following, "FENCE_SECONDS", 0.5)
+    monkeypatch.setattr(following, "PATIENCE_SECONDS", 0.5)
+    new_client = partial(Client, broker.url, namespace=namespace, settle_seconds=0, timeout=20)
+    with new_client() as client:
+        jobs = [client.put("t", n) for n in range(4)]
+        client.delete(jobs[0])
+        first = client.pop("t", wait=10)
+        assert first is not None
+        assert first.body == 1
+        alarm(True)  # noqa: FBT003 - on
+        follower = client.follower()
+        wait_until(lambda: follower.appender.is_blocked, seconds=20)
+        second = client.pop("t", wait=10)
+        assert second is not None
+        with new_client() as started_meanwhile:
+            third = started_meanwhile.pop("t", wait=20)
+            assert third is not None
+            assert {second.body, third.body} == {2, 3}
+            for job in (first, second, third):
+                job.finish()
+        alarm(False)  # noqa: FBT003 - off
+        client.put("t", "after", timeout=20)
+        after = client.pop("t", wait=20)
+        assert after is not None
+        assert after.body == "after"
 
 
 @pytest.fixture
