@@ -3,6 +3,7 @@
 import io
 import logging
 import sys
+from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from typing import cast
 
@@ -11,13 +12,19 @@ import click
 from rabbitdelay.cli.broker import broker
 from rabbitdelay.cli.buried import buried
 from rabbitdelay.cli.consume import consume
+from rabbitdelay.cli.delete import delete
 from rabbitdelay.cli.demo import demo
-from rabbitdelay.cli.exits import ErrorReportingGroup
 from rabbitdelay.cli.explain import explain
+from rabbitdelay.cli.parameters import read_duration
+from rabbitdelay.cli.pausing import pause, resume
 from rabbitdelay.cli.pop import pop
+from rabbitdelay.cli.purge import purge
 from rabbitdelay.cli.put import put
+from rabbitdelay.cli.reschedule import reschedule
+from rabbitdelay.cli.sections import SectionedGroup
 from rabbitdelay.cli.settings import Settings
 from rabbitdelay.cli.stats import stats
+from rabbitdelay.cli.tombstones import tombstones
 from rabbitdelay.cli.topics import topics
 from rabbitdelay.cli.topology import topology
 from rabbitdelay.cli.unrouted import unrouted
@@ -31,7 +38,7 @@ Exit codes:
   2    wrong input, which was not acted on
   3    the answer is no: not running, no such topic, differences found
   4    no connection to the broker, or it refused the login
-  5    not confirmed in time: a job may or may not have arrived
+  5    not confirmed in time: a job may or may not have arrived, or be deleted
   130  interrupted
 """
 
@@ -44,7 +51,7 @@ def _version() -> str:
 
 
 @click.group(
-    cls=ErrorReportingGroup,
+    cls=SectionedGroup,
     epilog=_EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -81,6 +88,14 @@ def _version() -> str:
     help="How old a new queue must be before its jobs count as safe from a crash.  "
     "[env: RABBITDELAY_SETTLE_SECONDS; default: 3]",
 )
+@click.option(
+    "--max-delay",
+    envvar="RABBITDELAY_MAX_DELAY",
+    type=read_duration,
+    metavar="DURATION",
+    help="The longest delay in this namespace, for which deletes are kept: 30d.  "
+    "[env: RABBITDELAY_MAX_DELAY; default: 9 years]",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what the connection does.")
 @click.version_option(_version(), prog_name="rabbitdelay", message="%(prog)s %(version)s")
 @click.pass_context
@@ -92,29 +107,26 @@ def root(
     queue_type: str,
     management_url: str | None,
     settle_seconds: float,
+    max_delay: timedelta | None,
     verbose: bool,
 ) -> None:
     """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
     _log(context, verbose=verbose)
     context.obj = Settings(
-        url, namespace, cast("QueueType", queue_type), management_url, settle_seconds, verbose
+        url,
+        namespace,
+        cast("QueueType", queue_type),
+        management_url,
+        settle_seconds,
+        verbose,
+        max_delay,
     )
 
 
-for command in (
-    demo,
-    put,
-    consume,
-    pop,
-    topics,
-    stats,
-    buried,
-    unrouted,
-    explain,
-    topology,
-    broker,
-):
-    root.add_command(command)
+root.add_section("Jobs", (put, consume, pop, delete, reschedule))
+root.add_section("Topics", (topics, stats, pause, resume, purge))
+root.add_section("What needs a look", (buried, unrouted, tombstones))
+root.add_section("The broker and its queues", (demo, broker, topology, explain))
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ _port_option = click.option(
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
-@click.group()
+@click.group(short_help="Run a private RabbitMQ on this machine.")
 def broker() -> None:
     """Run a private RabbitMQ: its own folder, free loopback ports, management UI on.
 

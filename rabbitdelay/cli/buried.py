@@ -4,12 +4,13 @@ import json
 import time
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import click
 from rich.text import Text
 
+from rabbitdelay.cli.deletes import known_deletes
 from rabbitdelay.cli.display import (
     SETTLING,
     agree_to_drop,
@@ -31,6 +32,7 @@ from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option, read_topic
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.buried import Buried, Choice
+from rabbitdelay.errors import ConnectionFailed, RabbitDelayError
 from rabbitdelay.sync.buried import BuriedQueue
 from rabbitdelay.sync.parked import SentOn
 
@@ -43,7 +45,7 @@ _topic_argument = click.argument("topic", type=read_topic)
 _all_option = click.option("--all", "every", is_flag=True, help="All of the topic.")
 
 
-@click.group()
+@click.group(short_help="List, show, kick or drop jobs that were given up on.")
 def buried() -> None:
     """List, show, kick or drop the jobs of a topic that were given up on.
 
@@ -59,12 +61,15 @@ def buried() -> None:
 @json_option
 @pass_settings
 def list_(settings: Settings, topic: str, limit: int, id: str | None, *, as_json: bool) -> None:
-    """List them, and leave them where they are."""
-    with _queue(settings, topic) as queue:
-        total = queue.count()
+    """List them, and leave them where they are; those that are deleted are dropped."""
+    with _living(settings, topic) as queue:
         found = queue.look(Choice(id), limit=limit)
+        total = queue.count()
     if as_json:
-        print_json({"total": total, "jobs": [_as_json(one) for one in found]})
+        dropped = queue.dropped_dead
+        print_json(
+            {"total": total, "jobs": [_as_json(one) for one in found], "dropped_deleted": dropped}
+        )
     else:
         _print(found, total)
     if id is not None and not found:
@@ -81,7 +86,7 @@ def show(settings: Settings, topic: str, id: str, *, as_json: bool) -> None:
 
     An id may be there several times. Exits with 3 when it is not there.
     """
-    with _queue(settings, topic) as queue:
+    with _living(settings, topic) as queue:
         found = queue.look(Choice(id))
     if not found:
         click.echo(f"no job {printable(id)} is buried in topic {topic}", err=True)
@@ -106,13 +111,14 @@ def kick(
 ) -> None:
     """Make them ready again, now: their attempts begin again at 1.
 
-    A job may be there twice after this was killed half-way, and is never lost. Exits with 3 when
-    nothing was kicked.
+    Those that are deleted are dropped. A job may be there twice after this was killed half-way,
+    and is never lost. Exits with 3 when nothing was kicked.
     """
     _check_choice(id, every=every)
     result = _kick(settings, topic, Choice(id), limit)
     if as_json:
-        print_json({"kicked": result.sent, "stayed": result.stayed})
+        dropped = {"dropped_deleted": result.dropped_dead}
+        print_json({"kicked": result.sent, "stayed": result.stayed} | dropped)
     else:
         stayed = f", {result.stayed:,} refused by the broker" if result.stayed else ""
         click.echo(f"{counted(result.sent, 'job')} kicked{stayed}")
@@ -156,6 +162,26 @@ def _queue(settings: Settings, topic: str) -> Iterator[BuriedQueue]:
         yield queue
 
 
+@contextmanager
+def _living(settings: Settings, topic: str, *, must_know: bool = False) -> Iterator[BuriedQueue]:
+    """The queue, without those of its jobs that are deleted; in the end it says how many were.
+
+    When the log of deletes cannot be read, looking goes on without it, and says so.
+    """
+    with ExitStack() as stack:
+        queue = stack.enter_context(_queue(settings, topic))
+        try:
+            deletes = stack.enter_context(known_deletes(settings))
+            queue.death_of = None if deletes is None else deletes.death_of
+        except RabbitDelayError as error:
+            if must_know or isinstance(error, ConnectionFailed):
+                raise
+            click.echo(f"note: deleted jobs may be among them: {error}", err=True)
+        yield queue
+        if dropped := queue.dropped_dead:
+            click.echo(f"{counted(dropped, 'deleted job')} dropped", err=True)
+
+
 def _check_choice(id: str | None, *, every: bool) -> None:
     if every == (id is not None):
         raise click.UsageError("say which: --id, or --all")
@@ -163,7 +189,7 @@ def _check_choice(id: str | None, *, every: bool) -> None:
 
 def _kick(settings: Settings, topic: str, choice: Choice, limit: int | None) -> SentOn:
     kicked = 0
-    with _queue(settings, topic) as queue:
+    with _living(settings, topic, must_know=True) as queue:
         count = queue.count()
         total = count if limit is None else min(limit, count)
         with steps(f"kicking; {SETTLING}", total) as advance:

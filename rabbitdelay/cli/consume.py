@@ -35,11 +35,12 @@ _CALLBACK = ""
 
 
 @click.command(
+    short_help="Run a function, a command or a webhook for each job.",
     epilog=f"""\b
 What a command of --exec gets: the body on stdin, and in its environment
 RABBITDELAY_JOB_ID, _TOPIC, _ATTEMPT, _DUE, _DUE_MS, _TTR_MS, _CONTENT_TYPE, _CALLBACK.
 Exit code 0 finishes the job, {BURY_EXIT_CODE} buries it, any other gives it back.
-"""
+""",
 )
 @click.argument("topics", metavar="TOPIC...", type=read_topic, nargs=-1, required=True)
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Call a function, sync or async.")

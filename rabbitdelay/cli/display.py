@@ -1,7 +1,7 @@
 """Display: tables, JSON, and signs of life while something takes its time."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Timer
@@ -69,10 +69,12 @@ def table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
     return result
 
 
-def topics_table(counts: Iterable[TopicCounts]) -> Table:
-    """How many jobs of each topic are where."""
+def topics_table(counts: Sequence[TopicCounts]) -> Table:
+    """How many jobs of each topic are where; a last column only when a topic is paused."""
     numbers = ("ready", "reserved", "buried", "consumers")
     rows = table("topic", *numbers, numbers=numbers)
+    if any(count.paused for count in counts):
+        rows.add_column("state")
     for column in rows.columns:
         column.no_wrap = True
     for count in counts:
@@ -82,6 +84,7 @@ def topics_table(counts: Iterable[TopicCounts]) -> Table:
             _number(count.reserved, "?"),
             _number(count.buried, "missing"),
             _number(count.consumers),
+            *([Text("paused", "bold yellow")] if count.paused else []),
         )
     return rows
 
@@ -149,13 +152,19 @@ def relative(milliseconds: int, now_ms: int) -> str:
 
 def agree_to_drop(count: int) -> bool:
     """Ask whether so many jobs may go; wrong input when there is nobody to ask."""
+    return agree(f"Drop {counted(count, 'job')} for good?", "drop")
+
+
+def agree(question: str, verb: str) -> bool:
+    """Ask; wrong input when there is nobody to ask."""
     try:
-        return click.confirm(f"Drop {counted(count, 'job')} for good?", err=True)
+        return click.confirm(question, err=True)
     except RuntimeError as error:  # click's Abort is one, and so is a stdin that is closed
         if isinstance(error.__context__, KeyboardInterrupt):
             raise
         click.echo(err=True)
-        raise click.UsageError("nobody answers: give --yes to drop without being asked") from None
+        text = f"nobody answers: give --yes to {verb} without being asked"
+        raise click.UsageError(text) from None
 
 
 @contextmanager
@@ -196,14 +205,15 @@ def steps(description: str, total: int) -> Iterator[Callable[[str | None], None]
 
 
 class ReadingProgress:
-    """How much of a file was read, and how many of its jobs are confirmed."""
+    """How much of a file was read, and how many of its lines are done."""
 
-    def __init__(self, progress: Progress, task: TaskID) -> None:
+    def __init__(self, progress: Progress, task: TaskID, done: str) -> None:
         self._progress = progress
         self._task = task
+        self._done = done
         self._bytes = 0
         self.count = 0
-        """How many jobs are confirmed."""
+        """How many are done."""
 
     def read(self, size: int) -> None:
         """Note a line."""
@@ -213,19 +223,27 @@ class ReadingProgress:
         """Note a confirmed job. Drawing costs more than putting: not each one is shown."""
         self.count += 1
         if self.count % _SHOWN_EVERY == 1:
-            text = f"{self.count:,} confirmed"
-            self._progress.update(self._task, description=text, completed=self._bytes)
+            self._draw()
+
+    def reached(self, count: int) -> None:
+        """Note that so many are done."""
+        self.count = count
+        self._draw()
+
+    def _draw(self) -> None:
+        text = f"{self.count:,} {self._done}"
+        self._progress.update(self._task, description=text, completed=self._bytes)
 
 
 @contextmanager
-def reading(size: int | None) -> Iterator[ReadingProgress]:
+def reading(size: int | None, done: str, *, at_first: str = "") -> Iterator[ReadingProgress]:
     """A progress bar for a file of so many bytes, when that is known; on a terminal only."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}"))
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as progress:
-        yield ReadingProgress(progress, progress.add_task(SETTLING, total=size))
+        yield ReadingProgress(progress, progress.add_task(at_first, total=size), done)
 
 
 def _number(count: int | None, otherwise: str = "") -> str:

@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
     UNREACHABLE = 4
     """No connection: nobody answers, or the login, vhost or certificate was refused."""
     UNKNOWN = 5
-    """Not confirmed in time: a job may or may not have arrived."""
+    """Not confirmed in time: a job may or may not have arrived, or be deleted."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
@@ -36,10 +36,12 @@ _CODES: dict[type[Exception], ExitCode] = {
     errors.OutcomeUnknown: ExitCode.UNKNOWN,
 }
 
+_OF_MANY = (errors.PutManyFailed, errors.DeleteManyFailed)
+
 
 def exit_code(error: BaseException) -> ExitCode:
-    """Return the exit code of an error; many puts end like the one that stopped them."""
-    if isinstance(error, errors.PutManyFailed) and error.__cause__ is not None:
+    """Return the exit code of an error; many puts or deletes end like what stopped them."""
+    if isinstance(error, _OF_MANY) and error.__cause__ is not None:
         return exit_code(error.__cause__)
     matches = (code for kind, code in _CODES.items() if isinstance(error, kind))
     return next(matches, ExitCode.FAILED)

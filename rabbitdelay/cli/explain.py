@@ -36,7 +36,7 @@ class Explanation:
         return ladder.hops(self.digits)
 
 
-@click.command()
+@click.command(short_help="Show what becomes of a delay.")
 @click.argument("delay", type=read_duration)
 @json_option
 @pass_settings

@@ -8,8 +8,6 @@ from rabbitdelay import duration
 from rabbitdelay.core import intake
 from rabbitdelay.errors import InvalidJob
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
-
 
 def read_duration(text: str) -> timedelta:
     """Read `30`, `250ms` or `1h30m`."""
@@ -32,9 +30,32 @@ def read_moment(text: str) -> datetime:
     return moment
 
 
+def read_id(text: str) -> str:
+    """Check the id of a job."""
+    try:
+        return intake.check_id(text)
+    except InvalidJob as error:
+        raise click.BadParameter(str(error)) from None
+
+
 def read_topic(text: str) -> str:
     """Check the name of a topic."""
     try:
         return intake.check_topic(text)
     except InvalidJob as error:
         raise click.BadParameter(str(error)) from None
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+delay_option = click.option(
+    "--delay",
+    type=read_duration,
+    metavar="DURATION",
+    help="How long to wait: 30m, 1h30m, 250ms, or seconds.",
+)
+at_option = click.option(
+    "--at",
+    type=read_moment,
+    metavar="TIME",
+    help="When it is due, with its time zone: 2027-01-01T00:00:00Z.",
+)

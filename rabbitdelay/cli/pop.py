@@ -16,7 +16,7 @@ from rabbitdelay.core.verdict import GiveUpNow
 from rabbitdelay.sync.reserved import ReservedJob
 
 
-@click.command()
+@click.command(short_help="Take the next job, print it, and finish it.")
 @click.argument("topics", metavar="TOPIC...", type=read_topic, nargs=-1, required=True)
 @click.option(
     "--wait",

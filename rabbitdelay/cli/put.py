@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 import sys
 from typing import Any, BinaryIO
 
@@ -18,29 +17,27 @@ from rabbitdelay.cli.display import (
     print_json,
     reading,
 )
+from rabbitdelay.cli.files import size_of
 from rabbitdelay.cli.job_lines import JobLines
-from rabbitdelay.cli.parameters import json_option, read_duration, read_moment, read_topic
+from rabbitdelay.cli.parameters import (
+    at_option,
+    delay_option,
+    json_option,
+    read_duration,
+    read_topic,
+)
+from rabbitdelay.cli.printed_jobs import job_as_json
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.intake import DEFAULT_MAX_BODY_BYTES
 from rabbitdelay.errors import PutManyFailed
-from rabbitdelay.models import BYTES, JSON, TEXT, Job
+from rabbitdelay.models import BYTES, JSON, TEXT
 
 
-@click.command()
+@click.command(short_help="Put a job, or many from a file.")
 @click.argument("topic", type=read_topic, required=False)
 @click.argument("body", required=False)
-@click.option(
-    "--delay",
-    type=read_duration,
-    metavar="DURATION",
-    help="How long to wait: 30m, 1h30m, 250ms, or seconds.",
-)
-@click.option(
-    "--at",
-    type=read_moment,
-    metavar="TIME",
-    help="When it is due, with its time zone: 2027-01-01T00:00:00Z.",
-)
+@delay_option
+@at_option
 @click.option(
     "--ttr",
     type=read_duration,
@@ -48,6 +45,11 @@ from rabbitdelay.models import BYTES, JSON, TEXT, Job
     help="How long one consumer may hold it.  [default: 60s]",
 )
 @click.option("--id", help="Its name, unique per job.  [default: generated]")
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Delete what was put under its --id before: only this one lives.",
+)
 @click.option("--max-attempts", type=int, help="How often it is tried before it is buried.")
 @click.option(
     "--backoff",
@@ -79,6 +81,7 @@ def put(
     body: str | None,
     file: BinaryIO | None,
     *,
+    replace: bool,
     as_json: bool,
     **options: Any,  # noqa: ANN401 - the options of a job, by the names that Client.put gives them
 ) -> None:
@@ -89,38 +92,49 @@ def put(
 
     \b
     rabbitdelay put orderclose '{"order": 42}' --delay 30m --id orderclose-42
+    rabbitdelay put orderclose '{"order": 42}' --delay 1h --id orderclose-42 --replace
     rabbitdelay put mail --file jobs.jsonl
     """  # noqa: D301 - click needs the character itself, to keep lines as they are
     given = {name: value for name, value in options.items() if value is not None}
     if file is not None:
-        _refuse_with_file(body, given)
+        _refuse_with_file(body, given | ({"replace": True} if replace else {}))
         _put_many(settings, file, topic, as_json=as_json)
     elif topic is None:
         raise click.UsageError("say the TOPIC, or --file")
+    elif replace and "id" not in given:
+        raise click.UsageError("--replace: say with --id which job is replaced")
     else:
-        _put_one(settings, topic, body, given, as_json=as_json)
+        _put_one(settings, topic, body, given, replace=replace, as_json=as_json)
 
 
 def _put_one(
-    settings: Settings, topic: str, body: str | None, options: dict[str, Any], *, as_json: bool
+    settings: Settings,
+    topic: str,
+    body: str | None,
+    options: dict[str, Any],
+    *,
+    replace: bool,
+    as_json: bool,
 ) -> None:
     payload = _payload(body)
     options.setdefault("content_type", _content_type(payload))
     with patience(f"waiting for the broker's confirm: {SETTLING}"), settings.client() as client:
         try:
-            job = client.put(topic, payload, **options)
+            put_or_replace = client.replace if replace else client.put
+            job = put_or_replace(topic, payload, **options)
         except KeyboardInterrupt:
             name = f"job {options['id']}" if "id" in options else "the job"
             raise KeyboardInterrupt(f"{name} may or may not arrive") from None
     if as_json:
-        print_json(_as_json(job))
+        print_json(job_as_json(job))
     else:
         delay = duration.describe(job.due_ms - job.put_ms)
-        click.echo(f"put {job.id} to {job.topic}, due {moment(job.due_ms)} (in {delay})")
+        alone = ", the only one of its id" if replace else ""
+        click.echo(f"put {job.id} to {job.topic}, due {moment(job.due_ms)} (in {delay}){alone}")
 
 
 def _put_many(settings: Settings, file: BinaryIO, topic: str | None, *, as_json: bool) -> None:
-    with reading(_size(file)) as progress:
+    with reading(size_of(file), "confirmed", at_first=SETTLING) as progress:
         lines = JobLines(file, default_topic=topic, on_line=progress.read)
         try:
             confirmed = _put_lines(settings, lines, progress)
@@ -174,26 +188,3 @@ def _is_json(text: str) -> bool:
 def _refuse_constant(name: str) -> None:
     """NaN and Infinity are no JSON, whatever Python's parser takes."""
     raise ValueError(name)
-
-
-def _size(file: BinaryIO) -> int | None:
-    """How many bytes there are to read, when that is known."""
-    try:
-        status = os.fstat(file.fileno())
-    except OSError:
-        return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-
-def _as_json(job: Job) -> dict[str, object]:
-    return {
-        "topic": job.topic,
-        "id": job.id,
-        "token": job.token,
-        "put": moment(job.put_ms),
-        "due": moment(job.due_ms),
-        "ttr_ms": duration.milliseconds(job.ttr, what="ttr"),
-        "content_type": job.content_type,
-        "max_attempts": job.max_attempts,
-        "callback": job.callback,
-    }

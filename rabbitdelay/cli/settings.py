@@ -9,12 +9,16 @@ from pika import BlockingConnection
 
 from rabbitdelay import locate
 from rabbitdelay.address import Address
+from rabbitdelay.core import intake
 from rabbitdelay.core.topology import QueueType, Topology
 from rabbitdelay.sync import management
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.management import Management
 from rabbitdelay.sync.worker import PoolKind, Worker
+
+LOOK_SECONDS = 0.2
+"""How long one look at what is read may take; then a person is told how far it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,13 @@ class Settings:
     management_url: str | None
     settle_seconds: float
     verbose: bool = False
+    max_delay: timedelta | None = None
 
     @property
     def topology(self) -> Topology:
         """The names of the namespace."""
-        return Topology(self.namespace, self.queue_type)
+        max_delay_ms = intake.check_max_delay_ms(self.max_delay)
+        return Topology(self.namespace, self.queue_type, max_delay_ms)
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -46,6 +52,18 @@ class Settings:
             queue_type=self.queue_type,
             connect_timeout=0,
             settle_seconds=self.settle_seconds,
+            max_delay=self.max_delay,
+        )
+
+    def onlooker(self) -> Client:
+        """A client for looking: it makes nothing, and waits for a moment only."""
+        return Client(
+            self.url,
+            namespace=self.namespace,
+            queue_type=self.queue_type,
+            declare=False,
+            connect_timeout=0,
+            timeout=LOOK_SECONDS,
         )
 
     def worker(self, *, concurrency: int, pool: PoolKind, grace: timedelta) -> Worker:
@@ -59,6 +77,7 @@ class Settings:
             queue_type=self.queue_type,
             connect_timeout=0,
             settle_seconds=self.settle_seconds,
+            max_delay=self.max_delay,
         )
 
     def connection(self) -> AbstractContextManager[BlockingConnection]:

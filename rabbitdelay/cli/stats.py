@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, Self
 
@@ -27,6 +27,7 @@ from rabbitdelay.cli.display import (
 )
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option, read_duration, read_topic
+from rabbitdelay.cli.pauses import Pauses, PauseWatch, remark, topic_as_json
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import RabbitDelayError
@@ -46,7 +47,7 @@ _FEWEST_ROWS = 3
 _NO_EDGE = 10_000
 
 
-@click.command()
+@click.command(short_help="Count all jobs, and the delayed ones by when they are due.")
 @click.argument("names", metavar="[TOPIC]...", type=read_topic, nargs=-1)
 @click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
 @click.option(
@@ -95,9 +96,25 @@ def _seconds(interval: timedelta | None) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Look(Statistics):
+    """The jobs of a namespace, and which of its topics are paused."""
+
+    unread: str | None = None
+    """Why that is not known; None when it is."""
+
+    @classmethod
+    def of(cls, counted: Statistics, pauses: Pauses) -> Self:
+        """Join what was counted and which topics are paused."""
+        topics = tuple(pauses.mark(count) for count in counted.topics)
+        others = (counted.missing, counted.delayed, counted.unrouted, counted.unlisted)
+        return cls(topics, *others, unread=pauses.unknown)
+
+
+@dataclass(frozen=True, slots=True)
 class _Lookout:
     """Which broker and which topics: found once, and not again while a broker is away."""
 
+    settings: Settings
     addresses: tuple[Address, ...]
     management: Management
     topology: Topology
@@ -105,20 +122,20 @@ class _Lookout:
 
     @classmethod
     def of(cls, settings: Settings, names: tuple[str, ...]) -> Self:
-        return cls(settings.addresses, settings.management(), settings.topology, names)
+        return cls(settings, settings.addresses, settings.management(), settings.topology, names)
 
-    def look(self) -> Statistics:
+    def look(self) -> Look:
         """Look once."""
         with closing(self.look_on(0)) as looks:
             return next(looks)
 
-    def look_on(self, interval_seconds: float) -> Generator[Statistics, None, None]:
+    def look_on(self, interval_seconds: float) -> Generator[Look, None, None]:
         """Look again and again over one connection, for as long as it lasts."""
-        with connected(self.addresses) as connection:
+        with connected(self.addresses) as connection, PauseWatch(self.settings) as watch:
             administrator = Administrator(connection)
             observer = Observer(administrator, self.management, self.topology, self.names)
             while True:
-                yield observer.look()
+                yield Look.of(observer.look(), watch.look())
                 connection.sleep(interval_seconds)
 
 
@@ -128,7 +145,7 @@ class _Lookout:
 class _Screen(Protocol):
     """Where a watcher sees what it looks at."""
 
-    def show(self, now: Statistics) -> None:
+    def show(self, now: Look) -> None:
         """Show what was counted."""
 
     def tell(self, trouble: str) -> None:
@@ -141,7 +158,7 @@ class _Lines:
 
     topology: Topology
 
-    def show(self, now: Statistics) -> None:
+    def show(self, now: Look) -> None:
         click.echo(json.dumps(_as_json(now, self.topology)))
 
     def tell(self, trouble: str) -> None:
@@ -154,7 +171,7 @@ class _Blocks:
 
     console: Console
 
-    def show(self, now: Statistics) -> None:
+    def show(self, now: Look) -> None:
         click.echo(_now())
         print_table(_picture(now, self.console))
         click.echo()
@@ -171,7 +188,7 @@ class _InPlace:
     live: Live
     last: RenderableType = ""
 
-    def show(self, now: Statistics) -> None:
+    def show(self, now: Look) -> None:
         self.last = _picture(now, self.console)
         self._draw(Text(f"{_now()}   Ctrl-C ends", "dim"))
 
@@ -216,7 +233,7 @@ def _watch(lookout: _Lookout, interval_seconds: float, *, as_json: bool) -> None
 # The picture
 
 
-def _picture(now: Statistics, console: Console) -> RenderableType:
+def _picture(now: Look, console: Console) -> RenderableType:
     """The topics, the delayed jobs, and what needs a look; on a terminal it fits the screen."""
     remarks = [*_remarks(now)]
     room = console.height - _FIXED_LINES - len(remarks) if console.is_terminal else _NO_EDGE
@@ -226,7 +243,7 @@ def _picture(now: Statistics, console: Console) -> RenderableType:
     return Group(*topics, "", *delayed, *([""] if remarks else []), *remarks)
 
 
-def _topics(now: Statistics, most: int) -> Iterator[RenderableType]:
+def _topics(now: Look, most: int) -> Iterator[RenderableType]:
     if not now.topics:
         known = now.missing or now.unlisted is None
         yield Text("no topics" if known else "topics are not known")
@@ -237,7 +254,7 @@ def _topics(now: Statistics, most: int) -> Iterator[RenderableType]:
         yield Text(f"… and {counted(rest, 'more topic')}: name those to look at", "dim")
 
 
-def _delayed(now: Statistics, most: int, console: Console) -> Iterator[RenderableType]:
+def _delayed(now: Look, most: int, console: Console) -> Iterator[RenderableType]:
     yield Text.assemble((counted(now.delayed_jobs, "delayed job"), "bold"), " of all topics")
     shown = _largest(now.delayed, most)
     if not shown:
@@ -267,12 +284,14 @@ def _bar(count: HoldCount, widest: int, width: int) -> Text:
     return Text.assemble(start, (bar, "cyan"), f" {count.jobs:,}")
 
 
-def _remarks(now: Statistics) -> Iterator[Text]:
+def _remarks(now: Look) -> Iterator[Text]:
     if now.unrouted:
         jobs = counted(now.unrouted, "job")
         yield _line(f"{jobs} could not be routed: see `rabbitdelay unrouted list`", "bold yellow")
     if now.missing:
         yield _line(f"no such topic: {', '.join(now.missing)}", "bold red")
+    if now.unread:
+        yield _line(remark(now.unread), "yellow")
     if now.unlisted:
         lost = "only named topics are counted, and not what is reserved of them"
         yield _line(f"{lost}: {now.unlisted}", "yellow")
@@ -285,11 +304,11 @@ def _line(text: str, style: str) -> Text:
 # For scripts
 
 
-def _as_json(now: Statistics, topology: Topology) -> dict[str, Any]:
+def _as_json(now: Look, topology: Topology) -> dict[str, Any]:
     return {
         "time": _now(),
         "namespace": topology.namespace,
-        "topics": [asdict(count) for count in now.topics],
+        "topics": [topic_as_json(count, now.unread) for count in now.topics],
         "missing_topics": list(now.missing),
         "delayed_jobs": now.delayed_jobs,
         "hold_queues": [_hold_as_json(count, topology) for count in now.delayed],

@@ -1,36 +1,38 @@
 """`rabbitdelay topics`: how many jobs of each topic are where."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import click
 
 from rabbitdelay.cli.display import print_json, print_table, topics_table
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option, read_topic
+from rabbitdelay.cli.pauses import read_pauses, topic_as_json
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.overview import Listing, TopicCounts, count_topic, read_listing
 
 
-@click.command()
+@click.command(short_help="Count the jobs of each topic.")
 @click.argument("names", metavar="[TOPIC]...", type=read_topic, nargs=-1)
 @json_option
 @pass_settings
 def topics(settings: Settings, names: tuple[str, ...], *, as_json: bool) -> None:
-    """List the topics: their jobs that are ready, reserved and buried, and their consumers.
+    """List the topics: their jobs that are ready, reserved and buried, and which are paused.
 
     Without the management API only TOPICs that are named are counted, and how many of their jobs
     are reserved is not known. Exits with 3 when a named TOPIC is not there.
     """
     listing = _listing(settings, names)
     counts = _count(settings, names or listing.topics, listing)
-    found = [count for count in counts.values() if count is not None]
+    pauses = read_pauses(settings)
+    found = [pauses.mark(count) for count in counts.values() if count is not None]
     if as_json:
-        print_json([asdict(count) for count in found])
+        print_json([topic_as_json(count, pauses.unknown) for count in found])
     else:
         _print(found, settings.namespace)
+    pauses.tell()
     if missing := [topic for topic, count in counts.items() if count is None]:
         click.echo(f"no such topic: {', '.join(missing)}", err=True)
         answer_no()

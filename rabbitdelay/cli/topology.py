@@ -23,12 +23,13 @@ from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.sync.administration import Administrator
 
 
-@click.group()
+@click.group(short_help="Show, make, export and verify exchanges and queues.")
 def topology() -> None:
     """Show, make, export and verify the exchanges and queues of the namespace.
 
-    Every namespace has its levels, `unrouted` and `settling`. Hold queues and topics are made by
-    the first put that needs them, or ahead of it with --all, --delay and --topic.
+    Every namespace has its levels, `unrouted`, `settling` and the log of deletes. Hold queues and
+    topics are made by the first put that needs them, or ahead of it with --all, --delay and
+    --topic.
     """
 
 
@@ -64,6 +65,8 @@ def _show_others(plan: Topology) -> None:
     rows.add_row("buried", plan.buried_exchange, plan.buried_queue("<topic>"))
     rows.add_row("unrouted", plan.unrouted, plan.unrouted)
     rows.add_row("settling", plan.settling, plan.settling)
+    rows.add_row("deletes", plan.tombstones, plan.tombstones)
+    rows.add_row("snapshots", plan.snapshots, plan.snapshots)
     click.echo()
     print_table(rows)
 
@@ -175,7 +178,7 @@ def verify(settings: Settings, *, selection: Selection, as_json: bool) -> None:
 
 def _compare(settings: Settings, selection: Selection) -> list[Finding]:
     plan, vhost = settings.topology, settings.addresses[0].vhost
-    found = settings.management().definitions(plan.prefix)
+    found = settings.management().definitions(f"{plan.namespace}.")
     hops, topics = verification.existing(plan, (queue["name"] for queue in found["queues"]))
     everything = selection | Selection(tuple(hops), tuple(topics))
     return verification.compare(definitions(everything.declarations(plan), vhost=vhost), found)

@@ -97,6 +97,8 @@ def status_line(stats: WorkerStats, ready: str) -> Text:
         no_wrap=True,
         overflow="ellipsis",
     )
+    if counts.deleted:
+        line.append("  deleted ", "dim").append(f"{counts.deleted:,}")
     for count, name in ((counts.buried, "buried"), (stats.lost_threads, "lost threads")):
         if count:
             line.append(f"  {name} {count:,}", "yellow")
@@ -107,6 +109,7 @@ def summary(stats: WorkerStats) -> str:
     """What it did, in a line."""
     counts = stats.counts
     return (
-        f"{counts.finished:,} finished, {counts.released:,} given back, {counts.buried:,} buried; "
+        f"{counts.finished:,} finished, {counts.released:,} given back, {counts.buried:,} buried, "
+        f"{counts.deleted:,} deleted; "
         f"late p50 {counts.lateness_p50_ms:,.0f} ms, p99 {counts.lateness_p99_ms:,.0f} ms"
     )

@@ -19,11 +19,19 @@ the queue finds it.
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
+from rabbitdelay import duration
 from rabbitdelay.core import replies
-from rabbitdelay.core.topology import Binding, Declaration, Exchange, Part, Queue, Topology
+from rabbitdelay.core.topology import (
+    RETENTION_MARGIN_MS,
+    Binding,
+    Declaration,
+    Exchange,
+    Part,
+    Queue,
+    Topology,
+)
 from rabbitdelay.errors import TopologyConflict, TopologyMissing
 
-_MAX_AGE = "x-max-age"
 SETTLE_SECONDS = 3.0
 """How old a queue must be before a confirm from it counts."""
 
@@ -80,19 +88,19 @@ def _make(
 
 
 def _declare(declaration: Declaration) -> Generator[Command, int | None, None]:
-    """Make it; a stream that keeps more than is asked for will do."""
+    """Make it. A log that was made for another max_delay is not to be mixed with this one."""
     try:
         yield Declare(declaration)
     except TopologyConflict as error:
-        wanted = declaration.arguments.get(_MAX_AGE) if isinstance(declaration, Queue) else None
-        if not isinstance(wanted, str):
+        kept_seconds = replies.retention_seconds(str(error))
+        if kept_seconds is None:
             raise
-        kept = replies.retention_seconds(str(error))
-        if kept is None or kept < int(wanted.removesuffix("s")):
-            raise TopologyConflict(
-                f"{error}. The log of deletes of this namespace was made for a shorter max_delay, "
-                "and that cannot change: use that max_delay, or another namespace"
-            ) from None
+        max_delay = duration.describe(int(kept_seconds * 1000) - RETENTION_MARGIN_MS)
+        raise TopologyConflict(
+            f"this namespace was made with max_delay {max_delay}, for which its log of deletes is "
+            "kept, and that cannot change: all its clients and workers must be given the same, or "
+            "another namespace"
+        ) from None
 
 
 def _look(

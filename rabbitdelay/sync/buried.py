@@ -1,13 +1,20 @@
 """The buried queue of a topic: looking into it, kicking its jobs, and dropping them."""
 
+from collections.abc import Callable
+
 from pika import BlockingConnection
 
 from rabbitdelay.core import buried, copies
 from rabbitdelay.core.buried import Buried
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.setup import SETTLE_SECONDS
+from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology import Topology
+from rabbitdelay.models import Job
 from rabbitdelay.sync.parked import Chooser, Copy, OnTried, ParkedQueue, SentOn
+
+DeathOf = Callable[[Job, Message], Death | None]
+"""Why a job is dead, or None when it lives; a Follower has one."""
 
 
 class BuriedQueue(ParkedQueue[Buried]):
@@ -22,6 +29,8 @@ class BuriedQueue(ParkedQueue[Buried]):
     ) -> None:
         super().__init__(connection, topology, topology.buried_queue(topic), settle_seconds)
         self._topic = topic
+        self.death_of: DeathOf | None = None
+        """Who knows which jobs are deleted: what is dead is dropped where it is come across."""
 
     def kick(
         self,
@@ -40,6 +49,11 @@ class BuriedQueue(ParkedQueue[Buried]):
     def _read(self, exchange: str, routing_key: str, message: Message) -> Buried:
         del exchange, routing_key  # whatever way it came, it is of this topic
         return Buried(self._topic, message)
+
+    def _is_dead(self, found: Buried) -> bool:
+        if self.death_of is None or (job := found.job) is None:
+            return False  # what is no job cannot have been deleted
+        return self.death_of(job, found.message) is not None
 
     def _copy(self, found: Buried, now_ms: int) -> Copy:
         kicked = copies.kicked(found.message, now_ms=now_ms)

@@ -6,7 +6,8 @@ Three rules this file owns:
    settled. A kill in between leaves it twice, and never not at all.
 2. One pass takes no more messages than the queue had when it began: what it gives back, and what
    comes back after it was sent on, waits for the next one.
-3. What was taken and not acked is given back: looking changes nothing.
+3. What was taken and not acked is given back: looking changes nothing. Only what is dead, because
+   it was deleted, is removed by whoever comes across it.
 """
 
 import time
@@ -54,6 +55,8 @@ class SentOn:
     sent: int
     stayed: int
     """How many have no way on, or were refused by the broker."""
+    dropped_dead: int = 0
+    """How many were removed, because they are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,8 @@ class ParkedQueue(ABC, Generic[Found]):
         self._safe_at = 0.0
         self._sent: list[int] = []
         self._held = 0
+        self.dropped_dead = 0
+        """How many were removed in passing, because they are deleted."""
 
     # What each kind of queue says for itself
 
@@ -104,6 +109,10 @@ class ParkedQueue(ABC, Generic[Found]):
     @abstractmethod
     def _copy(self, found: Found, now_ms: int) -> Copy | None:
         """What it is sent on as; None when it has no way on."""
+
+    def _is_dead(self, _found: Found) -> bool:
+        """Whether it is deleted, and must neither be shown nor sent on."""
+        return False
 
     @abstractmethod
     def _why_missing(self) -> str:
@@ -157,7 +166,7 @@ class ParkedQueue(ABC, Generic[Found]):
         self._connection.sleep(max(0.0, self._safe_at - time.monotonic()))
         self._ack_settled()
         self._give_back()
-        return SentOn(sent=results[True], stayed=results[False])
+        return SentOn(results[True], results[False], self.dropped_dead)
 
     # Taking and giving back
 
@@ -169,9 +178,16 @@ class ParkedQueue(ABC, Generic[Found]):
             batch = self._receive(asked)
             left = left - asked if len(batch) == asked else 0
             for taken in batch:
-                if chosen != limit and choice.takes(taken.found):
+                if chosen != limit and choice.takes(taken.found) and not self._drops_dead(taken):
                     chosen += 1
                     yield taken
+
+    def _drops_dead(self, taken: _Taken[Found]) -> bool:
+        if not self._is_dead(taken.found):
+            return False
+        self._ack(taken.tag)
+        self.dropped_dead += 1
+        return True
 
     def _receive(self, count: int) -> list[_Taken[Found]]:
         """Have the broker send so many: to ask for each took ten times as long, and more.

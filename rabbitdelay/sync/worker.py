@@ -63,7 +63,7 @@ class Worker:
     """Runs a handler for each job of its topics.
 
     Args:
-        url, namespace, declare, queue_type, settle_seconds: As for Client.
+        url, namespace, declare, queue_type, settle_seconds, max_delay: As for Client.
         concurrency: How many handlers at once, of all topics together.
         prefetch: How many jobs of a topic are held at once, running or not. Default: as many as
             may run. More is faster for small jobs; with less, none waits here for its turn while
@@ -87,6 +87,7 @@ class Worker:
         queue_type: QueueType = "quorum",
         connect_timeout: float = 10.0,
         settle_seconds: float = SETTLE_SECONDS,
+        max_delay: float | timedelta | None = None,
     ) -> None:
         if pool not in ("thread", "process"):
             raise InvalidConfiguration(f"pool must be 'thread' or 'process', not {pool!r}")
@@ -110,6 +111,7 @@ class Worker:
             queue_type=queue_type,
             connect_timeout=connect_timeout,
             settle_seconds=settle_seconds,
+            max_delay=max_delay,
         )
         self._running = threading.Lock()
         self._has_run = False

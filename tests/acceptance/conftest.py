@@ -43,6 +43,7 @@ def program() -> list[str]:
 @pytest.fixture
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the developer has set or started does not reach the command line."""
-    for name in ("URL", "NAMESPACE", "QUEUE_TYPE", "MANAGEMENT_URL", "SETTLE_SECONDS"):
+    names = ("URL", "NAMESPACE", "QUEUE_TYPE", "MANAGEMENT_URL", "SETTLE_SECONDS", "MAX_DELAY")
+    for name in names:
         monkeypatch.delenv(f"RABBITDELAY_{name}", raising=False)
     monkeypatch.setenv("RABBITDELAY_BROKER_DIR", "/nonexistent")

@@ -115,11 +115,39 @@ def test_kick_makes_ready_again(rabbitdelay: CommandLine, bury: Bury, ready: Rec
     bury("a", "b", "c")
     assert rabbitdelay("buried", "kick", "mail", "--id", "b").stdout == "1 job kicked\n"
     one = rabbitdelay("buried", "kick", "mail", "--all", "--limit", "1", "--json")
-    assert json.loads(one.stdout) == {"kicked": 1, "stayed": 0}
+    assert json.loads(one.stdout) == {"kicked": 1, "stayed": 0, "dropped_deleted": 0}
     assert rabbitdelay("buried", "kick", "mail", "--all").stdout == "1 job kicked\n"
     ready.wait_for("a", "b", "c")
     assert {message.headers["rd-attempt"] for message in ready.messages} == {1}
     assert _total(rabbitdelay) == 0
+
+
+def test_deleted_jobs_are_neither_shown_nor_kicked(
+    rabbitdelay: CommandLine, bury: Bury, ready: Receiver
+) -> None:
+    bury("a", "b", "c", "d")
+    rabbitdelay("delete", "a", "c")
+    shown = rabbitdelay("buried", "show", "mail", "a")
+    assert (shown.exit_code, shown.stdout) == (3, "")
+    told = ["1 deleted job dropped", "no job a is buried in topic mail"]
+    assert shown.stderr.splitlines() == told
+    listed = rabbitdelay("buried", "list", "mail")
+    assert [line.split()[0] for line in listed.stdout.splitlines()[1:3]] == ["b", "d"]
+    assert listed.stdout.endswith("\n2 of 2 buried jobs\n")
+    assert listed.stderr == "1 deleted job dropped\n"
+    rabbitdelay("delete", "b")
+    kicked = rabbitdelay("buried", "kick", "mail", "--all", "--json")
+    assert json.loads(kicked.stdout) == {"kicked": 1, "stayed": 0, "dropped_deleted": 1}
+    ready.wait_for("d")
+    assert _total(rabbitdelay) == 0
+
+
+def test_a_kick_of_nothing_but_deleted_jobs_is_3(rabbitdelay: CommandLine, bury: Bury) -> None:
+    bury("a")
+    rabbitdelay("delete", "a")
+    kicked = rabbitdelay("buried", "kick", "mail", "--all")
+    assert (kicked.exit_code, kicked.stdout) == (3, "0 jobs kicked\n")
+    assert kicked.stderr == "1 deleted job dropped\n"
 
 
 def test_an_interrupted_kick_loses_nothing(

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
 
 from rabbitdelay import Client, address
@@ -355,6 +356,41 @@ def test_nobody_answers(program: list[str]) -> None:
     assert "nobody answers" in done.stderr
 
 
+# Deletes
+
+
+def test_deleted_jobs_are_not_run(client: Client, run: Callable[..., Any]) -> None:
+    jobs = [client.put("t", {"order": number}) for number in range(4)]
+    client.delete_many(jobs[:3])
+    done = run("consume", "t", "--print", "--until-empty")
+    assert [json.loads(line)["body"] for line in done.stdout.splitlines()] == [{"order": 3}]
+
+
+def test_it_says_when_nothing_is_handed_out(
+    client: Client, program: list[str], options: list[str], tmp_path: Path, broker_url: str
+) -> None:
+    """The log of deletes is gone, and comes back."""
+    arguments = ("consume", "t", "--print")
+    with started(program, options, tmp_path, *arguments) as process:
+        errors, output = process.stderr, process.stdout
+        assert errors is not None
+        assert output is not None
+        client.put("t", 1)
+        assert json.loads(output.readline())["body"] == 1
+        with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+            connection.channel().queue_delete(client.topology.tombstones)
+        told = map(json.loads, errors)
+        why = "no job is handed out until the log of deletes is read: "
+        cut_off = next(line for line in told if line["event"].startswith(why))
+        assert cut_off["level"] == "warning"
+        assert client.topology.tombstones in cut_off["event"]
+        next(line for line in told if line["event"].startswith("the log of deletes is read"))
+        client.put("t", 2)
+        assert json.loads(output.readline())["body"] == 2
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
 # On a terminal
 
 
@@ -373,12 +409,13 @@ def test_a_line_shows_what_goes_on(
         stderr=theirs,
     ) as process:
         os.close(theirs)
+        client.delete(client.put("t", {"order": 0}, delay=0.5))
         client.put("t", {"order": 1})
         shown = b""
-        while b"late p50" not in shown or b"no such order" not in shown:
+        while any(text not in shown for text in (b"late p50", b"no such order", b"deleted")):
             shown += os.read(ours, 4096)
         process.send_signal(signal.SIGINT)
-        while b"0 finished, 0 given back, 1 buried" not in shown:
+        while b"0 finished, 0 given back, 1 buried, 1 deleted" not in shown:
             shown += os.read(ours, 4096)
         assert process.wait(20) == 0
     os.close(ours)

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from rabbitdelay.cli.stats import _picture
+from rabbitdelay.cli.stats import Look, _picture
 from rabbitdelay.core import ladder
-from rabbitdelay.sync.overview import HoldCount, Statistics, TopicCounts
+from rabbitdelay.sync.overview import HoldCount, TopicCounts
 from tests.acceptance.conftest import CommandLine
 from tests.support.waiting import wait_until
 
@@ -175,12 +175,13 @@ def test_the_picture_fits_a_small_terminal(
     counts = sorted(holds, key=lambda hop: hop.hold_ms)
     delayed = tuple(HoldCount(hop, 10**6 + number) for number, hop in enumerate(counts))
     names = [f"topic-{'x' * 150}-{number}" for number in range(topics)]
-    now = Statistics(
-        tuple(TopicCounts(name, 1, 1, 1, 1) for name in names),
+    now = Look(
+        tuple(TopicCounts(name, 1, 1, 1, 1, paused=True) for name in names),
         ("gone",) if unlisted else (),
         delayed,
         7 if unlisted else 0,
         unlisted,
+        unread=unlisted,
     )
     console = Console(width=80, height=24, force_terminal=True, _environ={})
     lines = console.render_lines(_picture(now, console), pad=False)

@@ -43,7 +43,7 @@ def test_show_needs_no_broker() -> None:
 def test_show_json() -> None:
     shown = json.loads(CliRunner().invoke(root, ["topology", "show", "--json"]).stdout)
     assert [level["name"] for level in shown["levels"]] == list(LEVELS)
-    assert len(shown["queues"]) == HOLD_QUEUES + 2
+    assert len(shown["queues"]) == HOLD_QUEUES + 5
 
 
 def test_apply_makes_what_is_missing_once(rabbitdelay: CommandLine) -> None:

@@ -13,6 +13,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay import Client, address
+from rabbitdelay.cli.deletes import Deletes
 from rabbitdelay.core.buried import Buried, Choice
 from rabbitdelay.core.setup import setup
 from rabbitdelay.core.topology import DELIVERY_LIMIT
@@ -318,6 +319,72 @@ def test_dropping_removes_what_is_chosen_and_no_more(queue: BuriedQueue, bury: B
     assert queue.drop(Choice("b")) == 1
     assert queue.drop(Choice(), limit=1) == 1
     assert queue.count() == 1
+
+
+# Deleted jobs
+
+
+def test_what_is_deleted_is_dropped_where_it_is_come_across(
+    client: Client, queue: BuriedQueue, bury: Bury
+) -> None:
+    """It is neither counted nor limited by how many are asked for."""
+    bury("dead", "a", "dead", "b")
+    client.delete("dead")
+    queue.death_of = client.follower().death_of
+    assert [one.id for one in queue.look(Choice(), limit=1)] == ["a"]
+    assert (queue.dropped_dead, queue.count()) == (1, 3)
+    assert ids(queue) == {"a", "b"}
+    assert (queue.dropped_dead, queue.count()) == (2, 2)
+
+
+def test_only_those_that_are_chosen_are_dropped(
+    client: Client, queue: BuriedQueue, bury: Bury
+) -> None:
+    bury("a", "b")
+    client.delete_many(["a", "b"])
+    queue.death_of = client.follower().death_of
+    assert ids(queue, Choice("b")) == set()
+    assert (queue.dropped_dead, queue.count()) == (1, 1)
+
+
+def test_a_kick_sends_on_only_what_lives(
+    client: Client, queue: BuriedQueue, bury: Bury, receive: ReceiverFactory
+) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    bury("a", headers={"rd-put": now_ms - 1_000, "rd-due": now_ms})
+    client.delete("a")
+    bury("a", headers={"rd-put": now_ms + 10_000, "rd-due": now_ms + 10_000, "rd-token": "new"})
+    bury("b")
+    queue.death_of = client.follower().death_of
+    kicked = queue.kick(Choice())
+    assert (kicked.sent, kicked.stayed, kicked.dropped_dead) == (2, 0, 1)
+    assert queue.count() == 0
+    ready = receive("mail")
+    ready.wait_for("a", "b")
+    assert [one.headers.get("rd-token") for one in ready.messages if one.id == "a"] == ["new"]
+
+
+def test_what_is_no_job_is_never_dropped(client: Client, queue: BuriedQueue, bury: Bury) -> None:
+    bury("a", headers={"rd-version": 99})
+    client.delete("a")
+    queue.death_of = client.follower().death_of
+    assert ids(queue) == {"a"}
+    assert queue.dropped_dead == 0
+
+
+def test_a_delete_that_consumers_have_forgotten_is_found_in_the_log(
+    client: Client, queue: BuriedQueue, bury: Bury, channel: BlockingChannel
+) -> None:
+    """A buried job waits for longer than its tombstone is kept in memory."""
+    old_ms = time.time_ns() // 1_000_000 - 9 * 86_400_000
+    follower = client.follower()
+    wait_until(lambda: follower.following.tombstones.floor_ms > old_ms, what="it was swept")
+    record = {"delete": ["a"], "time": old_ms + 1, "due": old_ms}
+    channel.basic_publish(client.topology.tombstones, "", json.dumps(record).encode())
+    bury("a", "b", headers={"rd-put": old_ms, "rd-due": old_ms})
+    queue.death_of = Deletes(client).death_of
+    assert ids(queue) == {"b"}
+    assert queue.dropped_dead == 1
 
 
 def test_a_topic_that_is_not_there(broker_url: str, client: Client) -> None:

@@ -1,0 +1,79 @@
+"""`rabbitdelay delete`: jobs by their ids, or as they were printed when they were put."""
+
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+import click
+
+from rabbitdelay.cli.display import ReadingProgress, counted, patience, print_json, reading
+from rabbitdelay.cli.files import size_of
+from rabbitdelay.cli.parameters import json_option, read_id
+from rabbitdelay.cli.printed_jobs import read_jobs
+from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.errors import DeleteManyFailed
+from rabbitdelay.models import Job
+
+_AGAIN = "of a few more nobody knows; deleting twice is no error: do it again"
+
+
+@click.command(short_help="Delete jobs, by id or as they were put.")
+@click.argument("ids", metavar="[ID]...", type=read_id, nargs=-1)
+@click.option(
+    "--from",
+    "file",
+    metavar="FILE",
+    type=click.File("rb"),
+    help="Delete those in a file, or in stdin with -: an id a line, or jobs as put --json printed "
+    "them.",
+)
+@json_option
+@pass_settings
+def delete(
+    settings: Settings, ids: tuple[str, ...], file: BinaryIO | None, *, as_json: bool
+) -> None:
+    """Delete jobs by their IDs, and return when that is durable. No consumer needs to run.
+
+    Whatever was put under an ID until now will not be handed out, delayed jobs and retries
+    included; what is put later lives. A job as put --json printed it is deleted alone, whatever
+    the clocks say. It is no error when there is no such job, so nobody counts what is hit.
+
+    \b
+    rabbitdelay delete orderclose-42
+    rabbitdelay put mail hello --delay 1h --json > job.json
+    rabbitdelay delete --from job.json
+    """  # noqa: D301 - click needs the character itself, to keep lines as they are
+    if bool(ids) == (file is not None):
+        raise click.UsageError("say which: IDs, or --from")
+    deleted = _delete_ids(settings, ids) if file is None else _delete_file(settings, file)
+    print_json({"deleted": deleted}) if as_json else click.echo(f"{deleted:,} deleted")
+
+
+def _delete_ids(settings: Settings, ids: tuple[str, ...]) -> int:
+    with patience("waiting for the broker's confirm"), settings.client() as client:
+        try:
+            return client.delete_many(ids)
+        except KeyboardInterrupt:
+            text = f"{counted(len(ids), 'job')} may be deleted or not"
+            raise KeyboardInterrupt(text) from None
+        except DeleteManyFailed as failure:
+            raise _explained(failure) from failure.__cause__
+
+
+def _delete_file(settings: Settings, file: BinaryIO) -> int:
+    with reading(size_of(file), "deleted") as progress, settings.client() as client:
+        try:
+            return client.delete_many(_targets(file, progress), on_deleted=progress.reached)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"{progress.count:,} deleted; {_AGAIN}") from None
+        except DeleteManyFailed as failure:
+            raise _explained(failure) from failure.__cause__
+
+
+def _targets(lines: Iterable[bytes], progress: ReadingProgress) -> Iterator[str | Job]:
+    for _, read in read_jobs(lines, progress.read):
+        yield read if isinstance(read, str) else read.target()
+
+
+def _explained(failure: DeleteManyFailed) -> DeleteManyFailed:
+    text = f"{failure.__cause__}; {failure.deleted:,} deleted; {_AGAIN}"
+    return DeleteManyFailed(text, deleted=failure.deleted)

@@ -1,0 +1,53 @@
+"""`rabbitdelay purge`: every job of a topic, deleted."""
+
+import click
+
+from rabbitdelay.cli.display import agree, counted, patience, print_json
+from rabbitdelay.cli.exits import answer_no
+from rabbitdelay.cli.parameters import json_option, read_topic
+from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.sync.administration import Administrator
+from rabbitdelay.sync.overview import Listing, TopicCounts, count_topic
+
+
+@click.command(short_help="Delete every job of a topic.")
+@click.argument("topic", type=read_topic)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@pass_settings
+def purge(settings: Settings, topic: str, *, yes: bool, as_json: bool) -> None:
+    """Delete every job that was put in TOPIC until now: delayed, ready and buried.
+
+    What is ready or buried is gone at once. What is delayed is dropped when it is due, and what
+    is reserved is not tried again. Exits with 3 when nobody agreed, or there is no such topic.
+    """
+    counts = _count(settings, topic)
+    if counts is None:
+        click.echo(f"no such topic: {topic}", err=True)
+        answer_no()
+    if not (yes or agree(_question(counts), "purge")):
+        click.echo("nothing was purged", err=True)
+        answer_no()
+    with patience("waiting for the broker's confirm"), settings.client() as client:
+        try:
+            gone = client.purge(topic)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"topic {topic} may be purged or not") from None
+    if as_json:
+        print_json({"topic": topic, "gone": gone})
+    else:
+        later = "what is delayed will be dropped when it is due"
+        click.echo(
+            f"{counted(gone, 'job')} of {topic} {'is' if gone == 1 else 'are'} gone; {later}"
+        )
+
+
+def _count(settings: Settings, topic: str) -> TopicCounts | None:
+    with settings.connection() as connection:
+        administrator = Administrator(connection)
+        return count_topic(administrator, settings.topology, topic, Listing())
+
+
+def _question(counts: TopicCounts) -> str:
+    ready, buried = counts.ready or 0, counts.buried or 0
+    return f"Purge {counts.topic}: {ready:,} ready, {buried:,} buried, all delayed, for good?"

@@ -1,0 +1,75 @@
+"""`rabbitdelay reschedule`: jobs, as they were printed, are due at another time."""
+
+from datetime import datetime, timedelta
+from typing import BinaryIO
+
+import click
+
+from rabbitdelay import duration
+from rabbitdelay.cli.display import SETTLING, counted, moment, patience, print_json, printable
+from rabbitdelay.cli.parameters import at_option, delay_option, json_option
+from rabbitdelay.cli.printed_jobs import PrintedJob, job_as_json, read_jobs
+from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.errors import InvalidJob
+from rabbitdelay.models import Job
+from rabbitdelay.sync.client import Client
+
+
+@click.command(short_help="Let jobs be due at another time.")
+@click.argument("file", type=click.File("rb"))
+@delay_option
+@at_option
+@json_option
+@pass_settings
+def reschedule(
+    settings: Settings,
+    file: BinaryIO,
+    delay: timedelta | None,
+    at: datetime | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Let the jobs in FILE, or in stdin with -, be due at another time.
+
+    FILE has jobs as put --json printed them; this prints the new ones, which can be rescheduled
+    again. Each is put again with the same id, and the one that was is deleted: should that be
+    interrupted in between, both live. One that is finished already comes again.
+
+    \b
+    rabbitdelay put mail hello --delay 1h --json > job.json
+    rabbitdelay reschedule job.json --delay 2h
+    """  # noqa: D301 - click needs the character itself, to keep lines as they are
+    if (delay is None) == (at is None):
+        raise click.UsageError("say when: --delay, or --at")
+    done = 0
+    with patience(f"waiting for the broker's confirm: {SETTLING}"), settings.client() as client:
+        for number, read in read_jobs(file):
+            try:
+                job = _reschedule(client, _job(read), delay or timedelta(), at)
+            except InvalidJob as error:
+                done_text = f"{counted(done, 'job')} before it rescheduled"
+                raise InvalidJob(f"line {number}: {error}; {done_text}") from None
+            done += 1
+            print_json(job_as_json(job)) if as_json else click.echo(_told(job))
+
+
+def _job(read: str | PrintedJob) -> Job:
+    if isinstance(read, str):
+        raise InvalidJob(
+            "not a job as `rabbitdelay put --json` printed it: with its id alone, put it again "
+            "with --id and --replace"
+        )
+    return read.job()
+
+
+def _reschedule(client: Client, job: Job, delay: timedelta, at: datetime | None) -> Job:
+    try:
+        return client.reschedule(job, delay=delay, at=at)
+    except KeyboardInterrupt:
+        text = f"job {printable(job.id)} may be due at the old time, the new one, or both"
+        raise KeyboardInterrupt(text) from None
+
+
+def _told(job: Job) -> str:
+    delay = duration.describe(job.due_ms - job.put_ms)
+    return f"{printable(job.id)} of {job.topic} is due {moment(job.due_ms)} (in {delay})"
