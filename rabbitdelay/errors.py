@@ -152,6 +152,9 @@ class DeleteManyFailed(RabbitDelayError):
         super().__init__(message)
         self.deleted = deleted
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), deleted=self.deleted), self.args
+
 
 class LeaseLost(RabbitDelayError):
     """The job is no longer held here: it was settled, its ttr or its connection has ended.

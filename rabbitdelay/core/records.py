@@ -189,7 +189,7 @@ def _decode(fields: dict[str, Any]) -> Record:  # noqa: PLR0911 - one for each k
         case {"resume": topic}:
             return Resume(_text(topic))
         case {"horizon": delay}:
-            return Horizon(_integer(delay))
+            return Horizon(_moment(delay))
         case {"fence": nonce}:
             return Fence(_text(nonce))
         case {"snapshot": time}:

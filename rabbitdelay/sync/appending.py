@@ -34,6 +34,11 @@ class Appender:
     def __init__(self, outlet: Outlet) -> None:
         self._outlet = outlet
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the broker takes nothing, because of an alarm."""
+        return self._outlet.blocked is not None
+
     def append(self, part: Part, body: bytes) -> Future[None]:
         """Append a record; it is safe when the future is done."""
         future: Future[None] = Future()

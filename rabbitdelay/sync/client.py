@@ -18,12 +18,14 @@ from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType, Topology
 from rabbitdelay.errors import CutOff, InvalidJob, OutcomeUnknown, RabbitDelayError
 from rabbitdelay.models import Job, JobSpec
+from rabbitdelay.sync import management
 from rabbitdelay.sync.batch import Batch, OnConfirmed
 from rabbitdelay.sync.consumer import Consumer
 from rabbitdelay.sync.deleting import Deleter, OnDeleted
 from rabbitdelay.sync.emptying import empty
 from rabbitdelay.sync.following import Follower, TombstoneStats
 from rabbitdelay.sync.links import Links
+from rabbitdelay.sync.management import Management
 from rabbitdelay.sync.overview import TopicCounts, list_topics
 from rabbitdelay.sync.popping import MAX_AT_ONCE
 from rabbitdelay.sync.reserved import ReservedJob, reserved_job
@@ -275,7 +277,7 @@ class Client:
             backoff_max=None if job.backoff_max_ms is None else job.backoff_max_ms / 1000,
             reply_to=job.reply_to,
         )
-        return self._replace(spec, job.token, timeout)
+        return self._replace(spec, job, timeout)
 
     def delete(self, job: str | Job, *, timeout: float | None = None) -> None:
         """Delete a job, by its id or as put returned it, and return when that is durable.
@@ -328,14 +330,18 @@ class Client:
         self._refuse_on_io_thread()
         self._deleter.append(Resume(intake.check_topic(topic)), timeout)
 
-    def topics(self, *names: str) -> list[TopicCounts]:
+    def topics(self, *names: str, management_url: str | None = None) -> list[TopicCounts]:
         """Count the jobs of these topics, or of all, and say which topics are paused.
 
-        Without names it asks the broker's management API which topics there are.
+        Without names it asks the broker's management API which topics there are: at
+        `management_url`, or where it usually is on the broker's host.
         """
-        paused = self.tombstones().paused
+        paused = self.follower().paused()
         chosen = [intake.check_topic(name) for name in names]
-        return list_topics(self._addresses, self._topology, chosen, paused)
+        api = Management(
+            management.locate(management_url, self._addresses), self._addresses[0].vhost
+        )
+        return list_topics(self._addresses, self._topology, api, chosen, paused)
 
     def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end, and say what is known by it."""
@@ -423,9 +429,7 @@ class Client:
 
     # The way of a put
 
-    def _put_one(
-        self, spec: JobSpec, timeout: float | None, *, replaces: bool = False
-    ) -> Future[Job]:
+    def _put_one(self, spec: JobSpec, timeout: float | None, after_ms: int = 0) -> Future[Job]:
         future: Future[Job] = Future()
         future.set_running_or_notify_cancel()
 
@@ -435,7 +439,7 @@ class Client:
             else:
                 future.set_exception(error)
 
-        self._send(spec, timeout, resolved, replaces=replaces)
+        self._send(spec, timeout, resolved, after_ms=after_ms)
         return future
 
     def _send(
@@ -444,8 +448,7 @@ class Client:
         timeout: float | None,
         resolved: Callable[[Pending, Exception | None], None],
         position: int = 0,
-        *,
-        replaces: bool = False,
+        after_ms: int = 0,
     ) -> None:
         publisher = self._links.publisher()
         now = time.monotonic()
@@ -456,9 +459,9 @@ class Client:
                 "put was never sent: too many puts are waiting for the broker", sent=False
             )
         try:
-            job = self._make_job(spec)
-            if spec.id is not None and not replaces:
-                self._deleter.make_way(spec, job)
+            job = self._make_job(spec, after_ms)
+            if spec.id is not None:
+                self._deleter.make_way(job)
             asked_ms, now = job.due_ms - job.put_ms, time.monotonic()
             pending = Pending(
                 job, envelope.encode(job), asked_ms, now, deadline, resolved, position
@@ -468,18 +471,22 @@ class Client:
             self._links.window.leave_unsent()
             raise
 
-    def _replace(self, spec: JobSpec, token: str | None, timeout: float | None) -> Job:
+    def _replace(self, spec: JobSpec, old: Job | None, timeout: float | None) -> Job:
         self._refuse_on_io_thread()
         if spec.id is None:
             raise InvalidJob("replace needs the id of the job to replace")
-        job = self._put_one(spec, timeout, replaces=True).result()
-        self._deleter.keep(job, token, timeout)
+        after_ms = self._now_ms()
+        self._deleter.let_pass(after_ms)
+        if old is not None:
+            after_ms = max(after_ms, old.put_ms)
+        job = self._put_one(spec, timeout, after_ms).result()
+        self._deleter.keep(job, old, timeout)
         return job
 
-    def _make_job(self, spec: JobSpec) -> Job:
+    def _make_job(self, spec: JobSpec, after_ms: int = 0) -> Job:
         return intake.make_job(
             spec,
-            now_ms=self._now_ms(),
+            now_ms=max(self._now_ms(), after_ms + 1),
             random_hex=secrets.token_hex(intake.RANDOM_HEX_DIGITS // 2),
             bounds=self._bounds,
         )
@@ -509,8 +516,8 @@ class Client:
     def _refuse_on_io_thread(self) -> None:
         if self._links.is_on_publishers_thread:
             raise RabbitDelayError(
-                "put waits for the broker and would wait for ever on the client's own I/O thread: "
-                "use put_nowait in callbacks"
+                "this waits for the broker, and would wait for ever on the client's own I/O "
+                "thread: use put_nowait in callbacks"
             )
 
     @staticmethod

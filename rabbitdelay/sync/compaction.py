@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from rabbitdelay.core import frames, records
 from rabbitdelay.core.deliveries import Delivery
 from rabbitdelay.core.lease import Lease
-from rabbitdelay.core.records import Taken
+from rabbitdelay.core.records import Fence, Taken
 from rabbitdelay.core.snapshots import Writing
-from rabbitdelay.errors import RabbitDelayError
+from rabbitdelay.errors import CutOff, RabbitDelayError
 from rabbitdelay.sync.appending import TIMEOUT_SECONDS
 from rabbitdelay.sync.connection import logger
 from rabbitdelay.sync.consumer import Consumer
@@ -108,7 +108,7 @@ class Compactor:
             count = self._write_pieces()
             seconds = time.monotonic() - began
             logger.info("a snapshot of %d tombstones is written, in %.1f s", count, seconds)
-        except RabbitDelayError as error:
+        except (RabbitDelayError, TimeoutError) as error:
             logger.warning("a snapshot of the tombstones could not be written: %s", error)
         finally:
             self._consumer.call(lambda: self._written(delivery))
@@ -116,10 +116,12 @@ class Compactor:
     def _write_pieces(self) -> int:
         follower, append = self._follower, self._follower.appender.append
         now_ms = time.time_ns() // 1_000_000
+        self._renew_anchor()
         with follower.lock:
             following = follower.following
             anchor = following.anchor
-            assert anchor is not None
+            if anchor is None:
+                raise CutOff("the log was deleted meanwhile")
             writing = Writing(following.tombstones, anchor, secrets.token_hex(8), now_ms)
         on_their_way: deque[Future[None]] = deque()
         while True:
@@ -134,9 +136,25 @@ class Compactor:
             future.result(2 * TIMEOUT_SECONDS)
         with follower.lock:
             trailer = writing.trailer()
+            again = following.tombstones.records(for_another_log=False)
         append(self._snapshots, trailer).result(2 * TIMEOUT_SECONDS)
-        append(self._log, records.encode(Taken(now_ms))).result(2 * TIMEOUT_SECONDS)
+        # What is said once and holds for good must not go with the segment that it is in.
+        for record in (Taken(now_ms), *again):
+            append(self._log, records.encode(record)).result(2 * TIMEOUT_SECONDS)
+        following.since_snapshot = 0  # the note says so too, and may come after the next request
         return following.tombstones.count
+
+    def _renew_anchor(self) -> None:
+        """Write a fence, and wait until one is read: what is before it nobody reads again."""
+        follower = self._follower
+        before = follower.following.anchor
+        fence = records.encode(Fence(secrets.token_hex(8)))
+        follower.appender.append(self._log, fence).result(2 * TIMEOUT_SECONDS)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while follower.following.anchor == before:
+            if time.monotonic() > deadline:
+                raise CutOff("what is written to the log does not come back")
+            time.sleep(0.01)
 
     def _written(self, delivery: Delivery) -> None:
         self._is_writing = False

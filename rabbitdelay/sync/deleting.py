@@ -11,16 +11,18 @@ from concurrent.futures import Future
 
 from rabbitdelay.core import identity, intake, ladder, records
 from rabbitdelay.core.outbox import Pending
-from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Purge, Record
-from rabbitdelay.core.tombstones import GRACE_MS, HORIZON_MS
+from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Purge, Record, known_until
+from rabbitdelay.core.tombstones import HORIZON_MS, LONG_MS
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import DeleteManyFailed, InvalidJob, OutcomeUnknown, RabbitDelayError
-from rabbitdelay.models import Job, JobSpec
-from rabbitdelay.sync.appending import pending_record
+from rabbitdelay.models import Job
+from rabbitdelay.sync.appending import Appender, pending_record
 from rabbitdelay.sync.links import Links
 
 IDS_A_RECORD = 1_000
 RECORDS_AT_ONCE = 16
+LONGEST_TICK_SECONDS = 0.2
+"""How long a clock may take to tell another millisecond; one that was set back takes longer."""
 OnDeleted = Callable[[int], None]
 
 
@@ -42,7 +44,7 @@ class Deleter:
         """Delete one job."""
         record = self._record((self._target(target),))
         self.append(record, timeout)
-        self._pass(record.time_ms)
+        self.let_pass(record.time_ms)
 
     def delete_many(
         self,
@@ -51,6 +53,8 @@ class Deleter:
         on_deleted: OnDeleted | None = None,
     ) -> int:
         """Delete many jobs, many in a record; return how many."""
+        if isinstance(targets, (str, Job)):
+            raise InvalidJob("delete_many takes several ids or jobs: use delete for one")
         deleted, time_ms = 0, 0
         on_their_way: deque[tuple[int, Future[None]]] = deque()
 
@@ -73,45 +77,50 @@ class Deleter:
         except RabbitDelayError as error:
             text = f"delete_many stopped, with {deleted:,} deleted for sure: {error}"
             raise DeleteManyFailed(text, deleted=deleted) from error
-        self._pass(time_ms)
+        self.let_pass(time_ms)
         return deleted
 
-    def keep(self, job: Job, instead_of: str | None, timeout: float | None) -> None:
+    def keep(self, job: Job, instead_of: Job | None, timeout: float | None) -> None:
         """Let only this one of its id live."""
-        tokens = (instead_of,) if instead_of else ()
-        self.append(Keep(job.id, job.token, job.put_ms, job.due_ms, tokens), timeout)
+        tokens: tuple[str, ...] = ()
+        due_ms = job.due_ms
+        if instead_of is not None and instead_of.token:
+            tokens, due_ms = (instead_of.token,), max(due_ms, instead_of.due_ms)
+        record = Keep(job.id, job.token, job.put_ms, due_ms, tokens)
+        self.append(record, timeout)
 
     def purge(self, topic: str, timeout: float | None) -> None:
         """Delete everything in a topic."""
         record = Purge(topic, self._now_ms())
         self.append(record, timeout)
-        self._pass(record.time_ms)
+        self.let_pass(record.time_ms)
 
     def append(self, record: Record, timeout: float | None) -> None:
         """Write a record, and wait until the broker has it."""
         self._send(record, timeout).result()
 
-    def make_way(self, spec: JobSpec, job: Job) -> None:
-        """See to it that a job about to be put can be deleted for as long as it is delayed."""
-        if spec.id is None or self._is_bounded:
+    def make_way(self, job: Job) -> None:
+        """See to it that a job about to be put under an id can be deleted until it is due."""
+        if self._is_bounded:
             return
         generated_due_ms = identity.due_ms(job.id)
         if generated_due_ms is None:
             self._raise_horizon(job.due_ms - job.put_ms)
-        elif job.due_ms > generated_due_ms + GRACE_MS // 2:
-            raise InvalidJob(
-                f"id {job.id} was generated for a job that is due earlier: a delete of it would "
-                "not last. Leave the id out, choose one, or use replace"
-            )
+        elif job.due_ms > generated_due_ms + LONG_MS:
+            self._write_first(known_until(job.id, job.due_ms))
 
     def _raise_horizon(self, delay_ms: int) -> None:
         """Tell consumers that deletes of chosen ids must be kept for longer, once."""
-        if delay_ms <= self._horizon_ms:
-            return
-        written = self._send(Horizon(delay_ms), None)
+        if delay_ms > self._horizon_ms:
+            self._write_first(Horizon(delay_ms))
+            self._horizon_ms = delay_ms
+
+    def _write_first(self, record: Record) -> None:
+        """Write what must be known before a job is put; in a callback, only ahead of it."""
+        # Without room in the window: the put that waits for this has a place in it already.
+        written = Appender(self._links.publisher()).append(self._log, records.encode(record))
         if not self._links.is_on_publishers_thread:
             written.result()
-        self._horizon_ms = delay_ms
 
     # Pieces
 
@@ -157,7 +166,8 @@ class Deleter:
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
 
-    def _pass(self, time_ms: int) -> None:
+    def let_pass(self, time_ms: int) -> None:
         """Let the moment of a delete pass: what is put after it under the same id must live."""
-        if self._now_ms() <= time_ms:
+        deadline = time.monotonic() + LONGEST_TICK_SECONDS
+        while self._now_ms() <= time_ms and time.monotonic() < deadline:
             time.sleep(0.001)

@@ -8,6 +8,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -16,7 +17,7 @@ from rabbitdelay.core.deliveries import Delivery
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.following import Following, Read
 from rabbitdelay.core.lease import Lease
-from rabbitdelay.core.records import Fence, RecordTooNew
+from rabbitdelay.core.records import Fence, RecordTooNew, known_until
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.core.snapshots import Reading
 from rabbitdelay.core.tombstones import GRACE_MS, Death, Tombstones
@@ -37,6 +38,9 @@ PATIENCE_SECONDS = 5.0
 """How long its own fence may take to come back."""
 SWEEP_SECONDS = 1.0
 SWEPT_AT_ONCE = 1 / 60
+QUIET_SECONDS = 2.0
+TELL_SECONDS = 5.0
+"""How long it says nothing while it reads, and how often it says something then."""
 OVERDUE_SECONDS = 600.0
 """How long nothing is forgotten after a job came that was due before what is known."""
 
@@ -77,6 +81,7 @@ class Follower:
         *,
         clock: Callable[[], float] = time.time,
         grace_ms: int = GRACE_MS,
+        is_wanted: bool = True,
     ) -> None:
         self.consumer = consumer
         self.appender = appender
@@ -102,10 +107,16 @@ class Follower:
             arguments=lambda: {OFFSET: self.following.begin()},
         )
         self._compactor = Compactor(self, consumer)
+        self._reader: SnapshotReader | None = None
+        self._is_wanted = is_wanted
         self._must_write_all = False
+        self._cut_off_at = 0.0
+        self._told_at = 0.0
         self._unacked: tuple[int, int] | None = None
         self._fence: str | None = None
         self._overdue: tuple[float, int] | None = None
+        """When a job came last that was due before what is kept, and what is kept because of it."""
+        self._passed_over = 0
         self._is_sweeping = False
         self._is_fencing = False
 
@@ -124,10 +135,32 @@ class Follower:
             if not following.is_current or known.is_paused(job.topic):
                 return Verdict.WAIT
             if known.is_sure_of(job.due_ms):
+                if self._overdue is not None and job.due_ms < self._now_ms() - self._grace_ms:
+                    self._overdue = (time.monotonic(), self._overdue[1])
                 return Verdict.DEAD if self._kills(lease) is not None else Verdict.LIVES
             following.cut_off()
         self.consumer.call(lambda: self._recall(job.due_ms))
         return Verdict.WAIT
+
+    def is_sure_of(self, job: Job) -> bool:
+        """Whether all that may have killed a job is known here; else the log is read for it."""
+        with self.lock:
+            following = self.following
+            if not following.is_current or following.tombstones.is_sure_of(job.due_ms):
+                return following.is_current
+            following.cut_off()
+        self.consumer.call(lambda: self._recall(job.due_ms))
+        return False
+
+    def begin(self) -> None:
+        """Read the log from now on: not everybody who consumes hands out jobs."""
+        self.consumer.call(self._begin)
+
+    def _begin(self) -> None:
+        if not self._is_wanted:
+            self._is_wanted = True
+            if self.consumer.first.made and self.consumer.first.error is None:
+                self.connected()
 
     def death(self, lease: Lease) -> Death | None:
         """Why a job is dead; None when it lives, as far as is known."""
@@ -138,6 +171,15 @@ class Follower:
         """Whether no job of a topic is handed out."""
         with self.lock:
             return self.following.tombstones.is_paused(topic)
+
+    def paused(self) -> set[str]:
+        """The topics of which no job is handed out."""
+        with self.lock:
+            return self.following.tombstones.paused
+
+    def keep_known(self, job: Job, due_ms: int) -> Future[None]:
+        """Let the id of a job be known until a copy of it is due, so that it can be deleted."""
+        return self.appender.append(self._log, records.encode(known_until(job.id, due_ms)))
 
     def stats(self) -> TombstoneStats:
         """Count what is known. It looks at all of it: half a second with a million."""
@@ -174,30 +216,45 @@ class Follower:
         return self._kills_job(lease.job, lease.message)
 
     def _kills_job(self, job: Job, message: Message) -> Death | None:
-        put_ms = job.put_ms if envelope.tells_when_put(message) else 0
+        put_ms = job.put_ms if envelope.tells_when_put(message) else None
         return self.following.tombstones.kills(job.topic, job.id, job.token, put_ms)
 
     # The connection comes and goes
 
     def connected(self) -> None:
         """Read the log, and the newest snapshot at the same time: it may be faster."""
+        if not self._is_wanted:
+            return
+        self._cut_off_at = time.monotonic()
         self._sweep_later()
         self._compactor.connected()
         self._subscription.begin()
         if not self.caught_up.is_set():
-            SnapshotReader(self.consumer, self._grace_ms, self._snapshot_read).start()
+            self._reader = SnapshotReader(
+                self.consumer, self._grace_ms, self._snapshot_found, self._snapshot_read
+            )
+            self._reader.start()
+
+    def _snapshot_found(self) -> None:
+        """Let the log wait: what is in the snapshot need not be read from it."""
+        if not self.caught_up.is_set():
+            self._fence = None
+            self._subscription.stop()
 
     def _snapshot_read(self, reading: Reading | None) -> None:
-        if reading is None or self.caught_up.is_set():
+        if self.caught_up.is_set():
             return
-        with self.lock:
-            self.following = Following(reading.tombstones, reading.trailer.anchor)
-            self.following.snapshot_ms = reading.trailer.time_ms
-        self._fence = None
-        self._subscription.begin_again()
+        if reading is not None:
+            with self.lock:
+                self.following = Following(reading.tombstones, reading.trailer.anchor)
+                self.following.snapshot_ms = reading.trailer.time_ms
+        self._subscription.begin()
 
     def disconnected(self, _error: ConnectionFailed, _lost: Sequence[Lease]) -> None:
         """Nothing is known of what comes now."""
+        if self._reader is not None:
+            self._reader.abandon()
+            self._reader = None
         self._subscription.connection_lost()
         self._compactor.disconnected()
         self._cut_off()
@@ -264,7 +321,14 @@ class Follower:
         elif read is Read.ASTRAY:
             self._begin_anew()
         elif read is Read.PASSED_OVER:
-            logger.warning("passed over what is no record, at %s of %s", position, self._log.queue)
+            self._warn_of_garbage(position)
+
+    def _warn_of_garbage(self, position: int) -> None:
+        """Warn of the first, the second, the fourth …: somebody may write nothing else."""
+        self._passed_over += 1
+        if self._passed_over.bit_count() == 1:
+            text = "passed over what is no record, at %s of %s (%d so far)"
+            logger.warning(text, position, self._log.queue.name, self._passed_over)
 
     def _caught_up(self) -> None:
         self._fence = None
@@ -317,10 +381,20 @@ class Follower:
         """Write what is known into a new log: it was in the old one, and is true."""
         known = self.following.tombstones
         with self.lock:
-            written = [records.encode(record) for record in known.records()]
+            written = [records.encode(record) for record in known.records(for_another_log=True)]
             written += snapshots.pieces_of(known) if known.stones.count else ()
         for body in written:
-            self.appender.append(self._log, body)
+            self.appender.append(self._log, body).add_done_callback(self._wrote)
+
+    def _wrote(self, done: Future[None]) -> None:
+        """Begin again when a piece was not written: others know it only from there."""
+        if done.exception() is not None:
+            self.consumer.call(self._write_again)
+
+    def _write_again(self) -> None:
+        if not self._must_write_all and not self.consumer.has_ended:
+            self._must_write_all = True
+            self._subscription.begin_again()
 
     def _tell(self) -> None:
         for watcher in self._watchers:
@@ -350,15 +424,35 @@ class Follower:
         """Its fence has not come back: it is behind, or cut off, or lost in another log."""
         if self._fence != nonce:
             return
-        self._no_longer_current(CutOff("what is written to it does not come back"))
         count = self.following.read_count
-        if count != read_count:  # it still reads
+        if self.appender.is_blocked:
+            self._miss_while_blocked(nonce, quiet=count == read_count)
+            return
+        is_reading = count != read_count
+        if self.is_current or not is_reading:
+            self._no_longer_current(CutOff("what is written to it does not come back in time"))
+        if is_reading:
             self.consumer.call_later(PATIENCE_SECONDS, lambda: self._miss(nonce, count))
         elif self.following.is_matching:
             self._begin_anew()
         else:
             self._fence = None
             self._subscription.begin_again()
+
+    def _miss_while_blocked(self, nonce: str, *, quiet: bool) -> None:
+        """An alarm lets nobody write: no fence, and no delete either.
+
+        When nothing has come for a while, that is all there is. Else nobody could ever start to
+        consume what the alarm is about.
+        """
+        if quiet and not self.is_current and not self.following.is_matching:
+            with self.lock:
+                self.following.is_current = True
+            self._caught_up()
+        if self._fence is None:
+            self._fence = nonce
+        count = self.following.read_count
+        self.consumer.call_later(PATIENCE_SECONDS, lambda: self._miss(nonce, count))
 
     # Forgetting, and finding again
 
@@ -369,7 +463,7 @@ class Follower:
 
     def _sweep(self) -> None:
         self._is_sweeping = False
-        before_ms = int(self._clock() * 1000) - self._grace_ms
+        before_ms = self._now_ms() - self._grace_ms
         if self._overdue is not None:
             seen_at, due_ms = self._overdue
             before_ms = min(before_ms, due_ms)
@@ -378,7 +472,20 @@ class Follower:
         with self.lock:
             self.following.tombstones.expire_some(before_ms, SWEPT_AT_ONCE)
         self._compactor.look()
+        self._tell_progress()
         self._sweep_later()
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _tell_progress(self) -> None:
+        """Say why nothing is handed out, when that takes long."""
+        now = time.monotonic()
+        if self.is_current:
+            self._cut_off_at = now
+        elif now - self._cut_off_at > QUIET_SECONDS and now - self._told_at > TELL_SECONDS:
+            self._told_at = now
+            logger.warning("no job is handed out yet: %s", self.state)
 
     def _recall(self, due_ms: int) -> None:
         """A job has waited for longer than tombstones are kept here: read the whole log again."""

@@ -28,6 +28,8 @@ class Front:
 
     def wait_until_read(self, timeout: float) -> Follower:
         """Wait until the log of deletes was read to its end for the first time."""
+        if not self.follower.caught_up.is_set():
+            self.follower.begin()
         if not self.follower.caught_up.wait(timeout):
             raise CutOff(self.follower.state)
         return self.follower

@@ -20,7 +20,7 @@ from rabbitdelay.core.life import Event
 from rabbitdelay.core.outbox import Pending, Target
 from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp, RetryPolicy
 from rabbitdelay.core.tally import Tally
-from rabbitdelay.core.tombstones import Death
+from rabbitdelay.core.tombstones import LONG_MS, Death
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import LeaseLost, NotAJob
 from rabbitdelay.models import Job
@@ -38,6 +38,10 @@ take at most 2 KiB."""
 
 class Outlet(Protocol):
     """Publishes what is given back, without ever waiting for room."""
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker takes nothing; None when it does."""
 
     def submit_copy(self, pending: Pending) -> None:
         """Send it; its `resolve` will be called on another thread."""
@@ -79,6 +83,8 @@ class Holding:
         self._copy_timeout = copy_timeout
         self.death: Callable[[Lease], Death | None] = lambda _: None
         """Why a job is dead, as far as the log of deletes is known here."""
+        self.keep_known: Callable[[Job, int], Future[None]] | None = None
+        """Lets an id be known until a copy of its job is due."""
         self._on_end: dict[Lease, list[OnEnd]] = {}
 
     # What the holder of a job may call, from any thread
@@ -295,11 +301,22 @@ class Holding:
             target = self._grave(job)
             pending = Pending(job, message, 0, now, deadline, resolve, target=target)
             self._tell_asker(job, fate.reason, why)
-        if len(table.encode(message.headers)) <= MAX_HEADERS_BYTES:
-            self._outlet.submit_copy(pending)
-        else:
+        if len(table.encode(message.headers)) > MAX_HEADERS_BYTES:
             resolve(pending, NotAJob("its headers leave no room for ours"))
+        elif isinstance(fate, Again) and fate.delay_ms > LONG_MS and self.keep_known is not None:
+            known = self.keep_known(job, now_ms + fate.delay_ms)
+            known.add_done_callback(partial(self._submit_known, pending))
+        else:
+            self._outlet.submit_copy(pending)
         return fate
+
+    def _submit_known(self, pending: Pending, known: Future[None]) -> None:
+        """Send a copy that waits for long, when a delete of it would not be forgotten before."""
+        error = known.exception()
+        if isinstance(error, Exception):
+            pending.resolve(pending, error)
+        else:
+            self._outlet.submit_copy(pending)
 
     def _drop_leaving(self, lease: Lease, death: Death, future: Future[Fate]) -> Fate:
         """It was deleted while it was held: nothing is given back."""

@@ -81,10 +81,12 @@ class Links:
         routes = self._new_routes()
         return Consumer(self._addresses, self._topology, routes, self.publisher(), policy)
 
-    def new_follower(self, consumer: Consumer) -> Follower:
+    def new_follower(self, consumer: Consumer, *, is_wanted: bool = True) -> Follower:
         """Return who tells a consumer which jobs were deleted."""
-        follower = Follower(consumer, Appender(self.publisher()), clock=self._clock)
+        appender = Appender(self.publisher())
+        follower = Follower(consumer, appender, clock=self._clock, is_wanted=is_wanted)
         consumer.holding.death = follower.death
+        consumer.holding.keep_known = follower.keep_known
         return follower
 
     def rescue(self) -> None:
@@ -126,7 +128,7 @@ class Links:
             if self._front is None:
                 retry = self._retry
                 consumer = self.new_consumer(lambda _: retry)
-                front = Front(consumer, self.new_follower(consumer))
+                front = Front(consumer, self.new_follower(consumer, is_wanted=False))
                 try:
                     front.start(self._connect_timeout)
                 except BaseException:

@@ -16,7 +16,6 @@ from rabbitdelay.core.ladder import Hop
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.core.verification import existing
 from rabbitdelay.errors import ManagementUnreachable
-from rabbitdelay.sync import management
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.management import Management
@@ -123,12 +122,15 @@ def count_topic(
 
 
 def list_topics(
-    addresses: Sequence[Address], topology: Topology, names: Sequence[str], paused: Container[str]
+    addresses: Sequence[Address],
+    topology: Topology,
+    api: Management,
+    names: Sequence[str],
+    paused: Container[str],
 ) -> list[TopicCounts]:
     """Count the jobs of these topics, or of all that the management API lists."""
     listing = Listing()
     try:
-        api = Management(management.locate(None, addresses), addresses[0].vhost)
         listing = read_listing(topology, api.queues(topology.prefix))
     except ManagementUnreachable as error:
         if not names:

@@ -84,6 +84,7 @@ class Popper:
 
     def _go(self, request: Pop) -> None:
         """Make sure that the topics are there, and take a slot."""
+        request.is_suspended = False
         if self.consumer.first.error is not None:
             self._when_disconnected(request, self.consumer.first.error)
             return
@@ -105,17 +106,19 @@ class Popper:
 
     def _wait_for_change(self, request: Pop) -> None:
         request.is_suspended = True
-        if not self.has_time(request):
+        if request.leases or not self.has_time(request):
             self.end(request)
 
     def _may_have_changed(self) -> None:
         """The log of deletes was read to its end, or cut off; or a topic was paused or resumed."""
         for request in list(self._pops):
-            if request.leaves_out and request.slot is not None:
+            if request.slot is not None and (request.leaves_out or self._is_paused(request)):
                 self.suspend(request)
-            if request.is_suspended:
-                request.is_suspended = False
+            elif request.is_suspended:
                 self._go(request)
+
+    def _is_paused(self, request: Pop) -> bool:
+        return any(map(self._follower.is_paused, request.topics))
 
     def _take_slot(self, request: Pop, error: Exception | None) -> None:
         if request.is_over:
@@ -162,11 +165,9 @@ class Popper:
     def suspend(self, request: Pop) -> None:
         """Nothing can be handed out now: wait until that has changed."""
         slot, request.slot = request.slot, None
-        request.is_suspended = True
         if slot is not None:
             slot.leave()
-        if not self.has_time(request):
-            self.end(request)
+        self._go(request)
 
     def got(self, request: Pop, lease: Lease) -> None:
         """A job has come for it."""

@@ -110,6 +110,11 @@ class Publisher:
         self._connector.abandon()
 
     @property
+    def blocked(self) -> str | None:
+        """Why the broker takes nothing; None when it does."""
+        return self._blocked
+
+    @property
     def on_own_thread(self) -> bool:
         """Whether the caller is on the I/O thread, where nobody may wait."""
         return self._connector.is_current_thread()
@@ -268,6 +273,9 @@ class Publisher:
         if self._setting_up is not pending:
             return  # the connection was lost meanwhile
         self._setting_up = None
+        if isinstance(result, Exception) and replies.is_passing(str(result)):
+            self._pause()  # the broker has just started: try again, until its deadline
+            return
         if isinstance(result, Exception):
             self._fail(pending, result)
         else:

@@ -146,7 +146,7 @@ class ReservedJob(Job):
             self._holder.release(self._lease, None, Failure.of(error)).result()
 
 
-_SETTLED_BY_HOLDER = (Event.FINISH, Event.RELEASE, Event.BURY)
+_SETTLED_BY_HOLDER = (Event.FINISH, Event.RELEASE, Event.BURY, Event.DELETE)
 _fields = attrgetter(*(name for name in Job.__slots__))
 
 

@@ -38,7 +38,7 @@ Hook = Callable[..., Any]
 
 RESPONSE_MARGIN_SECONDS = 0.2
 """What is left of the ttr to settle a job whose response is slow."""
-_SETTLED_BY_HANDLER = (Event.FINISH, Event.RELEASE, Event.BURY)
+_SETTLED_BY_HANDLER = (Event.FINISH, Event.RELEASE, Event.BURY, Event.DELETE)
 
 
 @dataclass(slots=True)

@@ -79,6 +79,8 @@ class Slot:
         self._channel: Channel | None = None
         self._prefetch = 0
         self._request: Pop | None = None
+        self._served: Sequence[str] = ()
+        """The topics of the pop that are not paused."""
         self._untried: deque[str] = deque()
         self._found: list[str] = []
         """Those that had a job: they may have more."""
@@ -107,6 +109,7 @@ class Slot:
             return
         self._request = request
         request.slot = self
+        self._served = topics
         self._untried = deque(topics)
         self._found = []
         self._get_next()
@@ -147,7 +150,7 @@ class Slot:
         elif request.leases:
             self._popper.end(request)
         elif self._popper.waits(request):
-            self._consume(request.topics)
+            self._consume(self._served)
 
     def _got(self, delivery: Delivery) -> None:
         topic, request = self._getting, self._request

@@ -20,14 +20,16 @@ PREFETCH = 20
 PATIENCE_SECONDS = 5.0
 """How long a message that must be there may take."""
 OFFSET = "x-stream-offset"
+Found = Callable[[], None]
 Done = Callable[[Reading | None], None]
 
 
 class SnapshotReader:
     """Reads one snapshot, and tells; on the I/O thread."""
 
-    def __init__(self, consumer: Consumer, grace_ms: int, done: Done) -> None:
+    def __init__(self, consumer: Consumer, grace_ms: int, found: Found, done: Done) -> None:
         self._consumer = consumer
+        self._found = found
         self._grace_ms = grace_ms
         self._done: Done | None = done
         self._part = consumer.topology.log_snapshots()
@@ -38,8 +40,12 @@ class SnapshotReader:
         self._progress = 0
 
     def start(self) -> None:
-        """Begin; `done` gets what was read, or None."""
+        """Begin; `found` is told when there is one, and `done` gets what was read, or None."""
         self._consumer.make((self._part,), self._made)
+
+    def abandon(self) -> None:
+        """Its connection is gone: read nothing more, and tell nothing."""
+        self._done = self._channel = None
 
     def _made(self, error: Exception | None) -> None:
         if error is None:
@@ -94,6 +100,7 @@ class SnapshotReader:
 
     def _read_pieces(self, position: int, trailer: Trailer) -> None:
         logger.info("reading a snapshot of %d tombstones", trailer.count)
+        self._found()
         old, self._channel = self._channel, None
         self._consumer.lose_channel(old)
         if old is not None and old.is_open:

@@ -73,8 +73,13 @@ class Subscription:
         """Consume from anew, on another channel."""
         if self._is_opening and self._channel is None:
             return
-        self._drop_channel()
+        self.stop()
         self.begin()
+
+    def stop(self) -> None:
+        """Let go of the channel and all that came on it, until `begin`."""
+        if self._channel is not None:
+            self._drop_channel()
 
     def go_on(self) -> None:
         """Consume, also after `end`, on the same channel if there is one."""

@@ -38,7 +38,7 @@ KINDS: dict[type[Record], st.SearchStrategy[Record]] = {
     Purge: st.builds(Purge, TEXT, MOMENT),
     Pause: st.builds(Pause, TEXT, st.none() | NUMBER),
     Resume: st.builds(Resume, TEXT),
-    Horizon: st.builds(Horizon, NUMBER),
+    Horizon: st.builds(Horizon, MOMENT),
     Fence: st.builds(Fence, TEXT),
     Taken: st.builds(Taken, MOMENT),
 }

@@ -1,0 +1,443 @@
+"""Deletes: what is deleted never runs, comes back from nowhere, and leaves nothing behind."""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pytest
+
+from rabbitdelay import (
+    Bury,
+    Client,
+    InvalidJob,
+    Job,
+    JobSpec,
+    LeaseLost,
+    NoResponse,
+    ReservedJob,
+    Retry,
+    RetryPolicy,
+    Worker,
+    address,
+)
+from rabbitdelay.core.buried import Choice
+from rabbitdelay.errors import DeleteManyFailed
+from rabbitdelay.sync.blocking import connected
+from rabbitdelay.sync.buried import BuriedQueue
+from tests.integration.conftest import ClientFactory, WorkerFactory
+from tests.support import deleting
+from tests.support.deleting import left_over, noting, pops, take
+from tests.support.waiting import wait_until
+from tests.support.working import popper_of, publish, working
+
+PROPAGATION_SECONDS = 1.0
+"""It is a few milliseconds; a machine that is busy with other tests may take longer."""
+
+
+# What is deleted, and how it is named
+
+
+def test_a_delayed_job_never_runs(
+    client: Client, make_worker: WorkerFactory, broker_url: str
+) -> None:
+    """By a chosen id, by a generated one, as put returned it, and many of them at once."""
+    client.put("t", delay=0.4, id="chosen")
+    generated, whole = (client.put("t", delay=0.4) for _ in range(2))
+    many = [client.put("t", delay=0.4) for _ in range(4)]
+    client.put("t", delay=0.5, id="lives")
+    worker, so_far = make_worker(), list[int]()
+    seen = noting(worker)
+    client.delete("chosen")
+    client.delete(generated.id)
+    client.delete(whole)
+    mixed: Iterator[str | Job] = (many[n].id if n % 2 else many[n] for n in range(4))
+    assert client.delete_many(mixed, on_deleted=so_far.append) == 4
+    assert so_far == [4]
+    assert client.delete_many([]) == 0
+    assert client.delete_many(iter(()), on_deleted=so_far.append) == 0
+    with working(worker):
+        wait_until(lambda: worker.stats().counts.deleted == 7 and seen)
+        assert worker._dispatcher is not None
+        wait_until(lambda: len(worker._dispatcher.holding.leases) == 0)  # type: ignore[union-attr]
+    assert (seen, worker.stats().counts.finished) == (["lives"], 1)
+    assert left_over(broker_url, client.topology) == {}
+
+
+def test_it_is_never_popped(client: Client, broker_url: str) -> None:
+    """Neither one by one, nor several at once, nor by a pop that waits for it."""
+    jobs = [client.put("t", id=f"dead-{n}") for n in range(6)]
+    client.put("t", id="lives")
+    client.delete_many(jobs[:3])
+    client.delete_many(job.id for job in jobs[3:])
+    (job,) = client.pop("t", max=20, wait=10)
+    assert job.id == "lives"
+    job.finish()
+    client.delete(client.put("t", delay=0.2))
+    client.put("t", delay=0.3, id="later")
+    assert pops(client, wait=1) == ["later"]
+    counts = popper_of(client).consumer.holding.tally.snapshot(time.monotonic())
+    assert (counts.deleted, counts.finished) == (7, 2)
+    assert len(popper_of(client).consumer.holding.leases) == 0
+    assert left_over(broker_url, client.topology) == {}
+
+
+def test_a_pop_of_deleted_jobs_only_comes_back_with_none(client: Client) -> None:
+    """In its time: it does not wait for ever, nor end early."""
+    client.delete_many([client.put("t") for _ in range(20)])
+    assert client.pop("t") is None
+    client.delete_many([client.put("t", delay=0.1) for _ in range(3)])
+    began = time.monotonic()
+    assert client.pop("t", wait=0.5) is None
+    assert 0.5 <= time.monotonic() - began < 5
+
+
+def test_records_of_many_are_packed_and_told_of(client: Client) -> None:
+    so_far = list[int]()
+    assert client.delete_many((f"x{n}" for n in range(2_500)), on_deleted=so_far.append) == 2_500
+    assert so_far == [1_000, 2_000, 2_500]
+    wait_until(lambda: client.tombstones().count == 2_500)
+
+
+@pytest.mark.parametrize("wrong", ["", "x" * 201, "a\ud800", 17, None, b"bytes", ["list"]])
+def test_what_is_no_id_is_refused(client: Client, wrong: Any) -> None:  # noqa: ANN401 - anything
+    with pytest.raises(InvalidJob, match="id"):
+        client.delete(wrong)
+    with pytest.raises(DeleteManyFailed, match="id") as caught:
+        client.delete_many(["fine", wrong])
+    assert caught.value.deleted == 0
+
+
+def test_ids_of_any_letters(client: Client) -> None:
+    ids = ["ö" * 100, "a b\n", '"quoted\\"', "x" * 200, "\u2028", "😀"]
+    client.put_many(JobSpec("t", id=name) for name in ids)
+    client.delete_many(ids)
+    assert pops(client) == []
+    assert client.tombstones().count == len(ids)
+
+
+# Where the job is at that moment
+
+
+def test_while_it_is_ready_and_nobody_consumes(
+    client: Client, make_worker: WorkerFactory, broker_url: str
+) -> None:
+    """Whoever starts later reads the log first."""
+    client.put_many(JobSpec("t", id=f"dead-{n}") for n in range(50))
+    client.put("t", id="lives")
+    client.delete_many(f"dead-{n}" for n in range(50))
+    worker = make_worker()
+    seen = noting(worker)
+    worker.run(until_empty=True)
+    assert (seen, worker.stats().counts.deleted) == (["lives"], 50)
+    assert left_over(broker_url, client.topology) == {}
+
+
+def test_while_a_busy_worker_has_prefetched_it(client: Client, make_worker: WorkerFactory) -> None:
+    """The check is made when it is handed out."""
+    worker, seen, go_on = make_worker(concurrency=1, prefetch=10), [], threading.Event()
+
+    @worker.handler("t")
+    def work(job: Job) -> None:
+        seen.append(job.id)
+        go_on.wait(10)
+
+    jobs = [client.put("t", id=name) for name in ("first", "by id", "whole", "last")]
+    with working(worker):
+        wait_until(lambda: len(worker._dispatcher.holding.leases) == 4)  # type: ignore[union-attr]
+        client.delete("by id")
+        client.delete(jobs[2])
+        client.delete("first")
+        wait_until(lambda: is_known(worker, "first"))
+        go_on.set()
+        wait_until(lambda: worker.stats().counts.finished == 2)
+        assert worker.stats().counts.deleted == 2
+    assert seen == ["first", "last"]
+
+
+def is_known(worker: Worker, id: str) -> bool:
+    """Whether a worker knows that a job which it holds is deleted."""
+    assert worker._dispatcher is not None
+    holding = worker._dispatcher.holding
+    leases = [lease for lease in holding.leases.held() if lease.job.id == id]
+    return any(holding.is_deleted(lease) for lease in leases)
+
+
+@pytest.mark.parametrize("kind", ["thread", "async", "process"])
+@pytest.mark.parametrize("by", ["id", "job"])
+def test_while_its_handler_is_at_work(
+    client: Client, make_worker: WorkerFactory, kind: str, by: str, broker_url: str
+) -> None:
+    """`job.deleted` turns true in it; its finish, and its response, are as usual."""
+    worker = make_worker(pool="process" if kind == "process" else "thread", concurrency=1)
+    is_async = kind == "async"
+    handler = deleting.return_when_deleted_async if is_async else deleting.return_when_deleted
+    worker.handler("t")(handler)
+    job = client.put("t", reply=True)
+    with working(worker):
+        wait_until(lambda: worker.stats().running == 1)
+        client.delete(job if by == "job" else job.id)
+        deleted = time.monotonic()
+        response = client.response(job, wait=20)
+        assert response is not None
+        assert response.body - deleted < PROPAGATION_SECONDS
+        wait_until(lambda: worker.stats().counts.finished == 1)
+        assert worker.stats().counts.deleted == 0
+    assert left_over(broker_url, client.topology) == {}
+
+
+def test_while_it_is_popped(client: Client, make_client: ClientFactory, broker_url: str) -> None:
+    """Somebody else's delete is seen too; one that was never deleted is not."""
+    other = make_client()
+    client.put("t", id="lives")
+    put = client.put("t", id="dies")
+    dies, lives = take(client, 2)
+    assert not lives.deleted
+    assert not dies.deleted
+    other.delete(put)
+    deleted = time.monotonic()
+    assert deleting.return_when_deleted(dies) - deleted < PROPAGATION_SECONDS
+    assert not lives.deleted
+    dies.touch()
+    dies.finish()
+    assert dies.deleted
+    lives.finish()
+    assert left_over(broker_url, client.topology) == {}
+
+
+def test_while_it_waits_for_its_retry(
+    client: Client, make_worker: WorkerFactory, broker_url: str
+) -> None:
+    worker, seen = make_worker(), list[tuple[str, int]]()
+
+    @worker.handler("t", backoff=0.5, backoff_max=0.5, max_attempts=5)
+    def fail(job: Job) -> None:
+        seen.append((job.id, job.attempt))
+        raise ValueError
+
+    by_id, whole = client.put("t", id="by id"), client.put("t", id="whole")
+    with working(worker):
+        wait_until(lambda: worker.stats().counts.released == 2)
+        client.delete(by_id.id)
+        client.delete(whole)
+        wait_until(lambda: worker.stats().counts.deleted == 2)
+    assert sorted(seen) == [("by id", 1), ("whole", 1)]
+    assert left_over(broker_url, client.topology) == {}
+
+
+def test_while_it_is_buried_and_then_kicked(client: Client, broker_url: str) -> None:
+    put = client.put("t", id="whole")
+    client.put("t", id="by id")
+    client.put("t", id="lives")
+    for job in take(client, 3):
+        job.bury("for a test")
+    client.delete(put)
+    client.delete("by id")
+    with connected(address.parse_all(broker_url)) as connection:
+        graves = BuriedQueue(connection, client.topology, "t", settle_seconds=0)
+        assert graves.kick(Choice()).sent == 3
+    assert pops(client, wait=1) == ["lives"]
+    assert left_over(broker_url, client.topology) == {}
+
+
+# What becomes of one that was deleted while it was held
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+ENDS: dict[str, Callable[[ReservedJob], object]] = {
+    "fails": lambda _: _raise(ValueError("failed")),
+    "retries": lambda _: _raise(Retry("later", delay=0)),
+    "gives up": lambda _: _raise(Bury("never")),
+    "is too late": lambda job: time.sleep(job.time_left + 0.2),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_is_given_back(
+    client: Client, make_worker: WorkerFactory, end: str, broker_url: str
+) -> None:
+    """Whatever its handler does; who waits for its response is told that it was deleted."""
+    worker, seen = make_worker(), list[int]()
+
+    @worker.handler("t", ttr=1, backoff=0, max_attempts=3)
+    def work(job: ReservedJob) -> None:
+        seen.append(job.attempt)
+        deleting.return_when_deleted(job)
+        ENDS[end](job)
+
+    job = client.put("t", reply=True)
+    with working(worker):
+        wait_until(lambda: seen)
+        client.delete(job)
+        with pytest.raises(NoResponse, match="deleted"):
+            client.response(job, wait=10)
+        wait_until(lambda: worker.stats().counts.deleted == 1)
+        wait_until(lambda: worker.stats().running == 0 and not worker.stats().lost_threads)
+        counts = worker.stats().counts
+    assert (counts.released, counts.buried, counts.finished) == (0, 0, 0)
+    assert seen == [1]
+    assert left_over(broker_url, client.topology) == {}
+
+
+@pytest.mark.parametrize("end", ["release", "bury"])
+def test_a_handler_may_settle_it_itself(
+    client: Client, make_worker: WorkerFactory, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, seen = make_worker(), list[int]()
+
+    @worker.handler("t", backoff=0, max_attempts=3)
+    def work(job: ReservedJob) -> None:
+        seen.append(job.attempt)
+        deleting.return_when_deleted(job)
+        job.release(0) if end == "release" else job.bury("never")
+
+    job = client.put("t", reply=True)
+    with working(worker):
+        wait_until(lambda: seen)
+        client.delete(job)
+        wait_until(lambda: worker.stats().counts.deleted == 1 and not worker.stats().running)
+        with pytest.raises(NoResponse, match="deleted"):
+            client.response(job, wait=10)
+    assert seen == [1]
+    assert not [one for one in caplog.messages if "too late" in one]
+
+
+def test_a_block_may_settle_it_itself(client: Client) -> None:
+    client.put("t", id="dies")
+    (job,) = take(client, 1)
+    client.delete("dies")
+    deleting.return_when_deleted(job)
+    with job:
+        job.release(0)
+    assert client.pop("t", wait=0.2) is None
+
+
+def test_a_popped_one_is_settled_as_usual_and_gone(
+    make_client: ClientFactory, broker_url: str
+) -> None:
+    client = make_client(retry=RetryPolicy(max_attempts=3, backoff=0))
+    client.put_many(JobSpec("t", id=str(n), ttr=1) for n in range(4))
+    released, buried, raised, late = take(client, 4)
+    client.delete_many(job.id for job in (released, buried, raised, late))
+    assert deleting.return_when_deleted(late)
+    released.release(0)
+    buried.bury("never")
+    with pytest.raises(ValueError, match="in the block"), raised:
+        raise ValueError("in the block")
+    with pytest.raises(LeaseLost):
+        released.finish()
+    wait_until(lambda: late.time_left == 0)
+    assert client.pop("t", wait=0.3) is None
+    assert left_over(broker_url, client.topology) == {}
+
+
+def test_who_waits_for_the_response_of_one_not_handed_out_is_told(client: Client) -> None:
+    job = client.put("t", delay=0.2, reply=True)
+    client.delete(job)
+    assert client.pop("t", wait=0.6) is None
+    with pytest.raises(NoResponse, match="deleted"):
+        client.response(job, wait=10)
+
+
+# Deleting what is not there, and using the id again
+
+
+def test_what_is_finished_unknown_or_deleted_is_no_error(client: Client) -> None:
+    job = client.put("t", id="once")
+    assert pops(client, wait=0.3) == ["once"]
+    for _ in range(2):
+        client.delete(job)
+        client.delete("once")
+        client.delete("never put")
+        assert client.delete_many([job, "once", "once", "never put"]) == 4
+    client.put("t", id="never put")
+    assert pops(client) == ["never put"]
+
+
+def test_its_id_may_be_used_again_at_once(client: Client) -> None:
+    for n in range(200):
+        client.delete("same")
+        client.put("t", n, id="same")
+    client.delete_many(["same"])
+    client.put("t", 200, id="same")
+    client.purge("u")
+    client.put("u", id="in a purged topic")
+    assert pops(client) == ["same"]
+    assert pops(client, "u") == ["in a purged topic"]
+
+
+def test_each_of_200_lives_when_it_was_put_after_the_delete(client: Client) -> None:
+    """By the very clock tick: a delete returns when its moment has passed."""
+    jobs = []
+    for n in range(200):
+        client.delete(f"id-{n}")
+        jobs.append(client.put_nowait("t", id=f"id-{n}"))
+    for job in jobs:
+        job.result(20)
+    assert sorted(pops(client)) == sorted(f"id-{n}" for n in range(200))
+
+
+def test_a_new_job_of_the_id_is_retried(client: Client, make_worker: WorkerFactory) -> None:
+    worker, seen = make_worker(), list[tuple[object, int]]()
+
+    @worker.handler("t", backoff=0.05, max_attempts=3)
+    def fail_twice(body: object, job: Job) -> None:
+        seen.append((body, job.attempt))
+        if job.attempt < 3:
+            raise ValueError
+
+    client.put("t", "old", delay=0.3, id="same")
+    client.delete("same")
+    client.put("t", "new", delay=0.3, id="same")
+    with working(worker):
+        wait_until(lambda: worker.stats().counts.finished == 1)
+        wait_until(lambda: worker.stats().counts.deleted == 1)
+    assert seen == [("new", 1), ("new", 2), ("new", 3)]
+
+
+def test_of_two_with_one_id_the_one_given_is_deleted(client: Client) -> None:
+    first, second = client.put("t", 1, id="same"), client.put("t", 2, id="same")
+    client.delete(second)
+    job = client.pop("t", wait=5)
+    assert job is not None
+    assert (job.body, job.token) == (1, first.token)
+    job.finish()
+    assert client.pop("t") is None
+
+
+# Other languages
+
+
+def test_a_message_that_does_not_say_when_it_was_put(client: Client, broker_url: str) -> None:
+    """It is killed by a delete of its message_id, whenever that was."""
+    client.put("t", id="first")
+    client.delete("plain")
+    queue = client.topology.ready_queue("t")
+    plain = [(b"1", pika.BasicProperties(message_id=name)) for name in ("plain", "lives")]
+    publish(broker_url, queue, *plain, (b"2", None))
+    found = pops(client)
+    assert found[:2] == ["first", "lives"]
+    assert len(found) == 3
+    assert left_over(broker_url, client.topology) == {}
+
+
+def test_a_record_that_anybody_wrote(client: Client, broker_url: str) -> None:
+    jobs = [client.put("t", id=name) for name in ("by id", "by token", "kept", "kept", "lives")]
+    client.put("u")
+    now_ms = int(time.time() * 1000)
+    token, due_ms = jobs[1].token, jobs[1].due_ms
+    records: list[dict[str, Any]] = [
+        {"delete": ["by id"], "time": now_ms},
+        {"delete": [["by token", token, due_ms]], "time": now_ms},
+        {"keep": ["kept", jobs[3].token], "time": jobs[3].put_ms, "due": jobs[3].due_ms},
+        {"purge": "u", "time": now_ms, "somebody": "else"},
+    ]
+    deleting.append(broker_url, client.topology, *records)
+    assert pops(client, "t", "u") == ["kept", "lives"]
+    deleting.append(broker_url, client.topology, {"pause": "t", "id": secrets.token_hex(4)})
+    wait_until(lambda: client.tombstones().paused == ("t",))

@@ -1,0 +1,218 @@
+"""The log of deletes: it outlives the broker, and what others write into it stops nobody."""
+
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rabbitdelay import Client, Job, JobSpec, OutcomeUnknown, TopologyMissing
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.core.records import RecordTooNew
+from rabbitdelay.errors import DeleteManyFailed
+from tests.integration.conftest import ClientFactory, WorkerFactory
+from tests.support import deleting
+from tests.support.deleting import left_over, noting, pops, take
+from tests.support.waiting import wait_until
+from tests.support.working import cut_pops, cut_worker, working
+
+# What lasts
+
+
+def test_what_returned_outlives_the_broker(breakable_broker: PrivateBroker, namespace: str) -> None:
+    """With no consumer alive; what was asked for in the outage holds too, or says so."""
+    broker, jobs = breakable_broker, dict[str, Job]()
+    names = ("by id", "whole", "purged", "during", "lives", "paused")
+    topics = {"purged": "u", "paused": "p"}
+    with Client(broker.url, namespace=namespace, timeout=60) as client:
+        specs = (JobSpec(topics.get(name, "t"), id=name, delay=4) for name in names)
+        client.put_many(specs, on_confirmed=lambda job: jobs.update({job.id: job}))
+        client.delete("by id")
+        client.delete(jobs["whole"])
+        client.purge("u")
+        client.pause("p")
+        broker.nodes[0].kill()
+        with ThreadPoolExecutor(1) as pool:
+            during = pool.submit(client.delete, "during")
+            with pytest.raises(OutcomeUnknown):
+                client.delete("unknown", timeout=0.3)
+            with pytest.raises(DeleteManyFailed, match="0 deleted for sure"):
+                client.delete_many(["unknown"], timeout=0.3)
+            broker.start()
+            during.result(60)
+    with Client(broker.url, namespace=namespace) as another:
+        (job,) = take(another, 1, "t", "u", "p")
+        assert job.id == "lives"
+        job.finish()
+        assert another.pop(["t", "u", "p"], wait=0.5) is None
+        assert another.tombstones().paused == ("p",)
+        another.resume("p")
+        assert [job.id for job in take(another, 1, "p")] == ["paused"]
+        assert left_over(broker.url, another.topology, "t", "u") == {}
+
+
+def test_what_was_deleted_while_it_was_cut_off_is_known_before_it_goes_on(
+    client: Client, make_client: ClientFactory, make_worker: WorkerFactory
+) -> None:
+    worker = make_worker()
+    seen = noting(worker)
+    other = make_client()
+    client.put("u", id="first")
+    assert pops(client, "u") == ["first"]
+    with working(worker):
+        for n in range(5):
+            client.put("t", id=f"dead {n}", delay=3)
+            client.put("u", id=f"dead {n}", delay=3)
+            cut_worker(worker)
+            cut_pops(client)
+            other.delete(f"dead {n}")
+        client.put("t", id="lives", delay=4)
+        client.put("u", id="lives", delay=4)
+        wait_until(lambda: "lives" in seen, seconds=30)
+        assert pops(client, "u", wait=0.6) == ["lives"]
+    assert seen == ["lives"]
+
+
+def test_a_log_that_is_missing_is_made_again(
+    client: Client, make_client: ClientFactory, broker_url: str
+) -> None:
+    """By the delete that finds it missing."""
+    client.delete("before")
+    deleting.delete_log(broker_url, client.topology)
+    job = client.put("t", id="by id")
+    client.delete_many([client.put("t"), "by id"])
+    client.put("t", id="lives")
+    assert pops(make_client(), wait=0.3) == ["lives"]
+    assert job.id == "by id"
+
+
+def test_a_client_that_may_not_declare(client: Client, make_client: ClientFactory) -> None:
+    locked_down = make_client(declare=False)
+    with pytest.raises(TopologyMissing, match="tombstones"):
+        locked_down.delete("x")
+    client.put_many(JobSpec("t", id=f"dead {n}") for n in range(3))
+    client.put("t", id="lives")
+    locked_down = make_client(declare=False)
+    locked_down.delete("dead 0")
+    locked_down.delete_many(["dead 1", "dead 2"])
+    assert pops(locked_down, wait=0.3) == ["lives"]
+    assert locked_down.tombstones().count == 3
+    locked_down.replace("t", "replaced", id="lives")
+    locked_down.pause("t")
+    wait_until(lambda: locked_down.tombstones().paused == ("t",))
+    assert locked_down.pop("t") is None
+    locked_down.purge("t")
+    locked_down.resume("t")
+    assert locked_down.pop("t", wait=0.3) is None
+
+
+# What others write
+
+GARBAGE: list[bytes | dict[str, Any]] = [
+    b"",
+    b"\xff\xfe",
+    b"null",
+    b"[]",
+    b"[" * 100_000,
+    b"{}",
+    {"delete": "lives", "time": 1},
+    {"delete": ["lives"]},
+    {"delete": ["lives"], "time": "now"},
+    {"delete": ["lives"], "time": 1e15},
+    {"delete": [["lives", "token"]], "time": 1},
+    {"delete": [None], "time": 1},
+    {"keep": ["lives"], "time": 1, "due": 1},
+    {"purge": ["t"], "time": 1},
+    {"pause": 17},
+    {"version": "two", "purge": "t", "time": 10**15},
+    {"surge": "t"},
+]
+ODD: list[bytes | dict[str, Any]] = [
+    {"delete": ["far"], "time": 10**30},
+    {"delete": ["far"], "time": 1, "due": 10**30},
+    {"delete": ["long ago"], "time": -(10**30)},
+    {"delete": [["far", "x" * 1_000, 10**30]], "time": 10**30},
+    {"delete": ["", "x" * 100_000], "time": 1},
+    {"delete": [], "time": 1},
+    {"keep": ["kept", ""], "time": 10**30, "due": -1},
+    {"purge": "x" * 10_000, "time": -1},
+    {"horizon": 10**30},
+    {"horizon": -1},
+    {"resume": ""},
+    {"fence": ""},
+    {"snapshot": 10**30},
+    b'{"delete":["\\u0000"],"time":1,"time":2}',
+]
+
+
+def test_what_is_no_record_is_passed_over(
+    client: Client,
+    make_worker: WorkerFactory,
+    broker_url: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With a warning, and nothing stops; nor by a record of an odd time or name."""
+    caplog.set_level(logging.WARNING)
+    client.put("t", id="lives")
+    deleting.append(broker_url, client.topology, *GARBAGE)
+    worker = make_worker()
+    seen = noting(worker)
+    with working(worker):
+        wait_until(lambda: seen == ["lives"])
+        warnings = [one for one in caplog.messages if "no record" in one]
+        assert f"at 0 of {client.topology.log().queue.name}" in warnings[0]
+        deleting.append(broker_url, client.topology, *ODD)
+        client.delete(client.put("t", id="dead", delay=0.2))
+        client.put("t", id="lives too", delay=0.3)
+        wait_until(lambda: "lives too" in seen)
+        wait_until(lambda: worker.stats().counts.deleted == 1)
+    assert seen == ["lives", "lives too"]
+    assert client.tombstones().paused == ()
+
+
+def test_a_record_of_a_higher_version_stops_who_reads_it(
+    client: Client, make_client: ClientFactory, make_worker: WorkerFactory, broker_url: str
+) -> None:
+    """It must not guess. Who writes goes on."""
+    worker, later = make_worker(), make_worker()
+    noting(worker)
+    noting(later)
+    client.put("t", id="runs")
+    assert pops(client, "u") == []
+
+    def read_it() -> None:
+        with working(worker):
+            wait_until(lambda: worker.stats().counts.finished == 1)
+            deleting.append(broker_url, client.topology, {"version": 2, "sweep": "t"})
+            client.put("t", id="stays", delay=0.2)
+            wait_until(worker._dispatcher.is_done.is_set)  # type: ignore[union-attr]
+
+    with pytest.raises(RecordTooNew, match=r"version 2 .* upgrade"):
+        read_it()
+    for one in (client, make_client()):
+        with pytest.raises(RecordTooNew, match="upgrade"):
+            one.pop("t", wait=5)
+        with pytest.raises(RecordTooNew, match="upgrade"):
+            one.tombstones()
+        one.delete("fine")
+    with pytest.raises(RecordTooNew, match="upgrade"):
+        later.run(until_empty=True)
+    wait_until(lambda: list(left_over(broker_url, client.topology).values()) == [1])
+
+
+# How soon it is known
+
+
+def test_how_soon_a_delete_is_known(client: Client, make_client: ClientFactory) -> None:
+    other, seconds = make_client(), list[float]()
+    for n in range(50):
+        other.put("t", id=str(n))
+        (job,) = take(client, 1)
+        other.delete(str(n))
+        returned = time.monotonic()
+        seconds.append(deleting.return_when_deleted(job) - returned)
+        job.finish()
+    median = sorted(seconds)[25]
+    print(f"job.deleted after {median * 1000:.1f} ms p50, {max(seconds) * 1000:.1f} ms at most")  # noqa: T201
+    assert median < 0.1

@@ -1,0 +1,291 @@
+"""Pause, resume and purge: whole topics, for every consumer, now and later."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pika
+import pytest
+
+from rabbitdelay import Client, InvalidJob, Job, JobSpec, ReservedJob
+from rabbitdelay.core.topology import DELIVERY_LIMIT
+from tests.integration.conftest import ClientFactory, WorkerFactory
+from tests.support import deleting
+from tests.support.deleting import left_over, noting, pops, take
+from tests.support.waiting import wait_until
+from tests.support.working import popper_of, publish, working
+
+# Pause
+
+
+def test_nothing_is_handed_out_while_it_is_paused(
+    client: Client, make_client: ClientFactory, make_worker: WorkerFactory
+) -> None:
+    """Neither what is prefetched nor what comes; what runs goes on; then in order of arrival."""
+    worker, seen, go_on = make_worker(concurrency=1, prefetch=5), [], threading.Event()
+
+    @worker.handler("t")
+    def work(job: Job) -> None:
+        seen.append(job.id)
+        go_on.wait(10)
+
+    other = make_client()
+    client.put_many(JobSpec("t", id=str(n)) for n in range(5))
+    with working(worker):
+        wait_until(lambda: len(worker._dispatcher.holding.leases) == 5)  # type: ignore[union-attr]
+        client.pause("t")
+        wait_until(lambda: len(worker._dispatcher.holding.leases) == 1)  # type: ignore[union-attr]
+        client.put("t", id="5")
+        client.put("t", delay=0.1, id="6")
+        assert other.pop("t", wait=0.3) is None
+        go_on.set()
+        wait_until(lambda: worker.stats().counts.finished == 1)
+        assert client.pop("t", max=5, wait=0.3) == []
+        assert seen == ["0"]
+        client.resume("t")
+        wait_until(lambda: worker.stats().counts.finished == 7)
+    assert seen == [str(n) for n in range(7)]
+
+
+def test_a_worker_that_starts_waits(client: Client, make_worker: WorkerFactory) -> None:
+    """Its other topics are served."""
+    client.pause("t")
+    client.put("t", id="waits")
+    client.put("u", id="runs")
+    worker = make_worker()
+    seen = noting(worker, "t", "u")
+    with working(worker):
+        wait_until(lambda: seen)
+        client.put("u", delay=0.3, id="too")
+        wait_until(lambda: len(seen) == 2)
+        assert seen == ["runs", "too"]
+        client.resume("t")
+        wait_until(lambda: len(seen) == 3)
+    assert seen == ["runs", "too", "waits"]
+
+
+def test_a_pop_that_waits_goes_on_when_it_is_resumed(
+    client: Client, make_client: ClientFactory
+) -> None:
+    """Also one that was waiting already when the topic was paused."""
+    other = make_client()
+    other.put("t", id="first")
+    (first,) = take(client, 1)
+    with ThreadPoolExecutor(1) as pool:
+        popped = pool.submit(take, client, 1)
+        wait_until(lambda: popper_of(client)._pops)
+        other.pause("t")
+        wait_until(lambda: client.tombstones().paused)
+        other.put("t", id="waits")
+        with pytest.raises(TimeoutError):
+            popped.result(0.3)
+        other.resume("t")
+        (job,) = popped.result(10)
+    assert (job.id, first.id) == ("waits", "first")
+    assert job.redeliveries <= 1
+    job.finish()
+    first.finish()
+
+
+@pytest.mark.parametrize(
+    "has_job",
+    [
+        pytest.param(False, id="empty"),
+        pytest.param(
+            True,
+            id="with a job",
+        ),
+    ],
+)
+def test_a_pop_of_several_topics_serves_those_that_are_not(
+    client: Client, make_client: ClientFactory, *, has_job: bool
+) -> None:
+    other = make_client()
+    client.pause("paused")
+    if has_job:
+        other.put("paused", id="waits")
+    other.put("open", id="at once")
+    job = client.pop(["paused", "open"], wait=10)
+    assert job is not None
+    job.finish()
+    other.put("open", delay=0.3, id="later")
+    began = time.monotonic()
+    assert pops(client, "paused", "open", wait=1.5) == ["later"]
+    assert time.monotonic() - began < 4
+    client.resume("paused")
+    assert pops(client, "paused", "open", wait=0.3) == (["waits"] if has_job else [])
+
+
+def test_a_pop_that_waits_goes_on_with_the_topics_that_are_not_paused(
+    client: Client, make_client: ClientFactory
+) -> None:
+    other = make_client()
+    assert client.pop(["paused", "open"]) is None
+    with ThreadPoolExecutor(1) as pool:
+        popped = pool.submit(client.pop, ["paused", "open"], wait=3)
+        wait_until(lambda: popper_of(client)._pops)
+        other.pause("paused")
+        wait_until(lambda: client.tombstones().paused)
+        other.put("paused", id="waits")
+        other.put("open", delay=0.3, id="comes")
+        job = popped.result(10)
+    assert job is not None
+    assert job.id == "comes"
+    job.finish()
+
+
+def test_a_worker_until_empty_ends(client: Client, make_worker: WorkerFactory) -> None:
+    """What is paused counts as empty."""
+    client.put("t", id="waits")
+    client.put("u", id="runs")
+    client.pause("t")
+    worker = make_worker()
+    seen = noting(worker, "t", "u")
+    worker.run(until_empty=True)
+    assert seen == ["runs"]
+    client.resume("t")
+    worker.run(until_empty=True)
+    assert seen == ["runs", "waits"]
+
+
+def test_pausing_buries_nothing(
+    client: Client, make_worker: WorkerFactory, broker_url: str
+) -> None:
+    """What is prefetched goes back each time; the broker's count stays far from its limit."""
+    worker, seen, go_on = make_worker(concurrency=1, prefetch=3), [], threading.Event()
+
+    @worker.handler("t", ttr=60)
+    def work(job: ReservedJob) -> None:
+        seen.append((job.id, job.redeliveries))
+        go_on.wait(20)
+
+    client.put_many(JobSpec("t", id=name) for name in ("runs", "waits", "waits too"))
+    with working(worker):
+        holding = worker._dispatcher.holding  # type: ignore[union-attr]
+        for _ in range(5):
+            wait_until(lambda: len(holding.leases) == 3)
+            client.pause("t")
+            wait_until(lambda: len(holding.leases) == 1)
+            client.resume("t")
+        go_on.set()
+        wait_until(lambda: worker.stats().counts.finished == 3)
+    assert {name for name, _ in seen} == {"runs", "waits", "waits too"}
+    assert all(redeliveries <= 5 < DELIVERY_LIMIT for _, redeliveries in seen)
+    assert left_over(broker_url, client.topology) == {}
+
+
+def test_pausing_and_resuming_twice_is_no_error(client: Client) -> None:
+    client.resume("never.paused")
+    for _ in range(2):
+        client.pause("t")
+    client.put("t", id="waits")
+    assert client.pop("t") is None
+    for _ in range(2):
+        client.resume("t")
+    assert pops(client, wait=1) == ["waits"]
+    for act in (client.pause, client.resume, client.purge):
+        with pytest.raises(InvalidJob, match="topic"):
+            act("not a topic!")
+        with pytest.raises(InvalidJob, match="topic"):
+            act(None)  # type: ignore[arg-type]
+
+
+# Purge
+
+
+def test_everything_in_a_topic_is_purged(
+    client: Client, make_worker: WorkerFactory, broker_url: str
+) -> None:
+    """Delayed, ready and buried; what is put afterwards lives, and other topics are untouched."""
+    client.put("t", id="buried")
+    client.put("u", id="buried elsewhere")
+    for job in take(client, 2, "t", "u"):
+        job.bury("for a test")
+    for topic in ("t", "u"):
+        client.put_many(JobSpec(topic, id=f"ready {n}") for n in range(3))
+        client.put_many(JobSpec(topic, delay=0.5, id=f"delayed {n}") for n in range(2))
+    assert client.purge("t") == 4
+    client.put("t", id="lives")
+    client.put("t", delay=0.6, id="lives too")
+    worker = make_worker()
+    seen = noting(worker)
+    with working(worker):
+        wait_until(lambda: worker.stats().counts.deleted == 2)
+        wait_until(lambda: len(seen) == 2)
+    assert seen == ["lives", "lives too"]
+    assert left_over(broker_url, client.topology) == {}
+    assert sorted(pops(client, "u", wait=0.3)) == [
+        "delayed 0",
+        "delayed 1",
+        "ready 0",
+        "ready 1",
+        "ready 2",
+    ]
+    assert list(left_over(broker_url, client.topology, "u").values()) == [1]
+
+
+def test_what_is_held_is_purged_too(client: Client, broker_url: str) -> None:
+    client.put_many(JobSpec("t", id=str(n)) for n in range(2))
+    client.put("u", id="elsewhere")
+    released, finished, elsewhere = take(client, 3, "t", "u")
+    assert client.purge("t") == 0
+    deleting.return_when_deleted(released)
+    assert finished.deleted
+    assert not elsewhere.deleted
+    released.release(0)
+    finished.finish()
+    assert client.pop("t", wait=0.2) is None
+    assert left_over(broker_url, client.topology) == {}
+
+
+def test_a_topic_that_nobody_knows_is_no_error(client: Client) -> None:
+    assert client.purge("nobody.put.here") == 0
+    client.put("nobody.put.here", id="lives")
+    assert pops(client, "nobody.put.here") == ["lives"]
+
+
+def test_puts_right_after_a_purge_live(client: Client) -> None:
+    for n in range(20):
+        client.put("t", id=f"dead {n}")
+        client.purge("t")
+        client.put("t", delay=0.05, id=f"lives {n}")
+        (job,) = take(client, 1)
+        assert job.id == f"lives {n}"
+        job.finish()
+
+
+def test_plain_messages_published_after_a_purge_live(client: Client, broker_url: str) -> None:
+    """Nobody knows when they were put: a purge is not for them."""
+    client.put("t")
+    client.purge("t")
+    assert client.pop("t") is None
+    properties = pika.BasicProperties(message_id="plain")
+    publish(broker_url, client.topology.ready_queue("t"), (b"1", properties))
+    assert pops(client, wait=1) == ["plain"]
+
+
+# What can be seen of it
+
+
+def test_topics_and_tombstones_tell(client: Client) -> None:
+    before_ms = int(time.time() * 1000)
+    for topic in ("t", "u"):
+        client.put(topic)
+    first = client.tombstones()
+    assert (first.count, first.oldest_ms, first.snapshot_ms, first.paused) == (0, None, None, ())
+    client.pause("t")
+    client.delete_many(["a", "b", client.put("u", delay=60)])
+    client.purge("gone")
+    wait_until(lambda: client.tombstones().count == 4)
+    after = client.tombstones()
+    assert after.paused == ("t",)
+    assert after.memory_bytes > 0
+    assert after.oldest_ms is not None
+    assert before_ms <= after.oldest_ms <= time.time() * 1000
+    assert after.records > first.records
+    assert [(one.topic, one.ready, one.paused) for one in client.topics("t", "u")] == [
+        ("t", 1, True),
+        ("u", 1, False),
+    ]
+    client.resume("t")
+    wait_until(lambda: not any(one.paused for one in client.topics("t", "u")))

@@ -1,0 +1,105 @@
+"""What tests of deletes share: handlers that look at `job.deleted`, and what is left behind."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+import pika
+from pika.adapters.blocking_connection import BlockingChannel
+
+from rabbitdelay import Client, ReservedJob, Worker
+from rabbitdelay.core.topology import Topology
+
+PATIENCE_SECONDS = 10.0
+
+
+def return_when_deleted(job: ReservedJob) -> float:
+    """Return the time at which its job was seen to be deleted: one clock for all processes."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not job.deleted:
+        assert time.monotonic() < deadline, "job.deleted does not turn true"
+        time.sleep(0.0005)
+    return time.monotonic()
+
+
+async def return_when_deleted_async(job: ReservedJob) -> float:
+    """The same, in a coroutine."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not job.deleted:
+        assert time.monotonic() < deadline, "job.deleted does not turn true"
+        await asyncio.sleep(0.0005)
+    return time.monotonic()
+
+
+def noting(worker: Worker, *topics: str, **options: Any) -> list[str]:  # noqa: ANN401 - passed on
+    """Let a worker note the ids of the jobs that it runs, in the order in which they come."""
+    seen: list[str] = []
+
+    def note(job: ReservedJob) -> None:
+        seen.append(job.id)
+
+    for topic in topics or ("t",):
+        worker.handler(topic, **options)(note)
+    return seen
+
+
+def left_over(url: str, topology: Topology, *topics: str) -> dict[str, int]:
+    """What is in the ready and buried queues of topics, and in `unrouted`, if anything is."""
+    names = [topology.unrouted]
+    for topic in topics or ("t",):
+        names += [topology.ready_queue(topic), topology.buried_queue(topic)]
+    counts = {name: _on_channel(url, partial(_count, name)) for name in names}
+    return {name: count for name, count in counts.items() if count}
+
+
+def append(url: str, topology: Topology, *records: bytes | dict[str, Any]) -> None:
+    """Write into the log of deletes, as any AMQP client can."""
+    bodies = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in records]
+    _on_channel(url, lambda channel: _append(channel, topology.log().queue.name, bodies))
+
+
+def delete_log(url: str, topology: Topology) -> None:
+    """Delete the stream of deletes, as nobody should."""
+    _on_channel(url, lambda channel: channel.queue_delete(topology.log().queue.name))
+
+
+def pops(client: Client, *topics: str, wait: float = 0) -> list[str]:
+    """The ids of what can be popped, which is finished."""
+    ids: list[str] = []
+    while (job := client.pop(topics or ("t",), wait=wait)) is not None:
+        job.finish()
+        ids.append(job.id)
+    return ids
+
+
+def take(client: Client, count: int, *topics: str) -> list[ReservedJob]:
+    """Pop so many jobs, in the order of their ids; they may come in several goes."""
+    jobs: list[ReservedJob] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(jobs) < count:
+        assert time.monotonic() < deadline, f"only {jobs} came"
+        jobs += client.pop(topics or ("t",), max=count - len(jobs), wait=1)
+    return sorted(jobs, key=attrgetter("id"))
+
+
+def _append(channel: BlockingChannel, exchange: str, bodies: list[bytes]) -> None:
+    channel.confirm_delivery()
+    for body in bodies:
+        channel.basic_publish(exchange, "", body, mandatory=True)
+
+
+def _count(queue: str, channel: BlockingChannel) -> int:
+    try:
+        answer: Any = channel.queue_declare(queue, passive=True).method
+    except pika.exceptions.ChannelClosedByBroker:
+        return 0
+    return int(answer.message_count)
+
+
+def _on_channel(url: str, act: Callable[[BlockingChannel], Any]) -> Any:  # noqa: ANN401 - passed on
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        return act(connection.channel())
