@@ -1,0 +1,87 @@
+"""A cluster of three: deletes hold when the node of their log goes, and the worker's own too."""
+
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+
+from rabbitdelay import Client, Job, JobSpec, Worker
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.broker.node import Node
+from tests.conftest import PrivateBrokerFactory
+from tests.support.management import Management
+from tests.support.waiting import wait_until
+from tests.support.working import working
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+DELAY_SECONDS = 6
+"""Long enough for all the deletes of a step, while a node dies."""
+
+
+def test_the_node_of_the_log_is_stopped_and_then_the_workers_own(
+    start_private_broker: PrivateBrokerFactory, namespace: str
+) -> None:
+    """What is deleted before, between and after does not run; everything else does."""
+    broker = start_private_broker(nodes=3)
+    with Client(broker.url, namespace=namespace) as client:
+        client.put("t", id="first", delay=DELAY_SECONDS)  # its queues are settled now
+        client.delete("nobody")
+    leading = leader_of_log(broker, namespace)
+    others = [node for node in broker.nodes if node.name != leading.name]
+    addresses = ",".join(node.url for node in [*others, leading])
+    # Whoever deletes keeps its connection here: what is tested is the log, and who reads it.
+    with Client(others[1].url, namespace=namespace, timeout=60) as client:
+        worker = Worker(addresses, namespace=namespace, concurrency=10)
+        seen: set[str] = set()
+
+        @worker.handler("t", backoff=0)
+        def work(job: Job) -> None:
+            seen.add(job.id)
+
+        with working(worker):
+            wait_until(lambda: "first" in seen, seconds=60)
+            steps: list[Callable[[], None]] = [
+                lambda: None,
+                leading.kill,
+                leading.start,
+                others[0].kill,
+            ]
+            for number, step in enumerate(steps):
+                delete_half(client, f"{number}-before", step)
+                delete_half(client, f"{number}-after", lambda: None)
+                wait_for_rest(seen, number)
+            others[0].start()
+            wait_until(lambda: worker.stats().running == 0, seconds=30)
+    dead = {name for name in seen if name.endswith("-dead")}
+    assert not dead
+
+
+def delete_half(client: Client, name: str, step: Callable[[], None]) -> None:
+    """Put jobs, delete half of them, and let something happen before they are due."""
+    kinds = ("dead", "alive")
+    client.put_many(
+        JobSpec("t", id=f"{name}-{n}-{kind}", delay=DELAY_SECONDS)
+        for n in range(100)
+        for kind in kinds
+    )
+    for n in range(50):
+        client.delete(f"{name}-{n}-dead")
+    client.delete_many(f"{name}-{n}-dead" for n in range(50, 100))
+    step()
+
+
+def wait_for_rest(seen: set[str], number: int) -> None:
+    """Wait until all that were not deleted have run."""
+    wanted = {f"{number}-{when}-{n}-alive" for when in ("before", "after") for n in range(100)}
+    wait_until(lambda: wanted <= seen.copy(), seconds=90, what=f"step {number}")
+
+
+def leader_of_log(broker: PrivateBroker, namespace: str) -> Node:
+    """The node on which the log is written."""
+    management = Management(broker.nodes[0].management_url)
+    nodes = {node.name: node for node in broker.nodes}
+    path = f"queues/{quote('/', safe='')}/{namespace}.tombstones"
+    # RabbitMQ 3.10 calls the node of a stream's leader its `node`, as for any queue.
+    wait_until(lambda: management.get(path).get("node") in nodes)
+    return nodes[management.get(path)["node"]]

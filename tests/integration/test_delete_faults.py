@@ -1,0 +1,387 @@
+"""Deletes hold: through workers that die, a broker that dies or stands still, and a log that goes.
+
+Every test has jobs that must run beside those that must not.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rabbitdelay import Client, Job, JobSpec, Worker
+from rabbitdelay.broker import PrivateBroker, processes
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.errors import OutcomeUnknown
+from rabbitdelay.sync import compaction, following
+from rabbitdelay.sync.following import Follower
+from tests.integration.conftest import ClientFactory, WorkerFactory
+from tests.support import streams
+from tests.support.deleting_processes import DELETER, WORKER, Books, put_over, times
+from tests.support.waiting import wait_until
+from tests.support.working import Process, working
+
+SAYS_CUT_OFF = "no job is handed out until the log of deletes is read"
+SAYS_READ = "the log of deletes is read"
+
+
+class Seen:
+    """A handler that notes which jobs it ran, and when."""
+
+    def __init__(self, worker: Worker, *, seconds: float = 0.0) -> None:
+        self.times: dict[str, float] = {}
+        self._seconds = seconds
+        worker.handler("t", backoff=0)(self._run)
+
+    def _run(self, job: Job) -> None:
+        self.times[job.id] = time.monotonic()
+        time.sleep(self._seconds)
+
+    @property
+    def ids(self) -> set[str]:
+        return set(self.times.copy())
+
+    def wait_for(self, ids: set[str], *, seconds: float = 60.0) -> None:
+        """Wait until these have run."""
+        what = f"{len(ids)} jobs run"
+        wait_until(lambda: ids <= self.ids, seconds=seconds, what=what)
+
+
+def follower_of(worker: Worker) -> Follower:
+    """What a worker that runs knows of deletes."""
+    assert worker._dispatcher is not None
+    return worker._dispatcher._follower
+
+
+def wait_for_deleted(worker: Worker, count: int) -> None:
+    """Wait until a worker has dropped so many."""
+    wait_until(
+        lambda: worker.stats().counts.deleted == count, seconds=60, what=f"{count} are dropped"
+    )
+
+
+# Many jobs, many deletes, workers that come and go
+
+
+@pytest.mark.parametrize(
+    ("count", "lead", "span"),
+    [
+        pytest.param(4_000, 6.0, 7.0, id="4,000 jobs"),
+        pytest.param(20_000, 12.0, 20.0, id="20,000 jobs", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.timeout(240)
+def test_half_of_the_jobs_are_deleted_while_workers_are_restarted(
+    client: Client,
+    broker_url: str,
+    namespace: str,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    tmp_path: Path,
+    count: int,
+    lead: float,
+    span: float,
+) -> None:
+    """None of the deleted runs, but for those that had just been handed out; all others run."""
+    first_due = time.time() + lead
+    arguments = (broker_url, namespace)
+    one, two = Process(WORKER, *arguments), Process(WORKER, *arguments)
+    is_put = tmp_path / "is put"
+    plan = (str(count), str(first_due), str(span), str(is_put))
+    shares = [Process(DELETER, *arguments, str(n), *plan) for n in range(4)]
+    workers = [one, two]
+    try:
+        put_over(client, count, first_due, span)
+        is_put.touch()
+        wait_until(lambda: time.time() > first_due + span / 3, seconds=lead + span)
+        one.signal(signal.SIGKILL)
+        workers.append(Process(WORKER, *arguments))
+        wait_until(lambda: time.time() > first_due + 2 * span / 3, seconds=span)
+        two.signal(signal.SIGTERM)
+        workers.append(Process(WORKER, *arguments))
+        for deleter in shares:
+            deleter.wait_for("done", seconds=90)
+        deleted = times(shares, "deleted")
+        others = {f"job-{n}" for n in range(count)} - deleted.keys()
+        wait_until(lambda: others <= times(workers, "ran").keys(), seconds=90)
+        wait_until(lambda: client.topics("t")[0].ready == 0, seconds=60)
+        books = Books(deleted, times(workers, "ran"))
+    finally:
+        for process in (*workers, *shares):
+            process.__exit__(None, None, None)
+    with capsys.disabled():
+        print(f"\n{count} jobs over {span:.0f} s: {books}", end=" ")  # noqa: T201 - asked for
+    assert not books.wrong
+    assert len(deleted) > count / 8
+    assert len(books.too_late | books.just_missed) < len(deleted) / 4
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_that_starts_reads_all_of_a_long_log_first(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """The jobs are ready before it starts, and their deletes are at the end of the log."""
+    dead = [f"dead-{n}" for n in range(300)]
+    alive = {f"alive-{n}" for n in range(30)}
+    client.put_many(JobSpec("t", id=name) for name in sorted([*dead, *alive], key=hash))
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(client.delete, (f"single-{n}" for n in range(3_000))))
+    client.delete_many(f"packed-{n}" for n in range(97_000))
+    client.delete_many(dead)
+    worker = make_worker()
+    seen = Seen(worker)
+    with working(worker):
+        seen.wait_for(alive)
+        wait_for_deleted(worker, 300)
+        assert follower_of(worker).stats().count == 100_300
+    assert seen.ids == alive
+
+
+# The broker dies, or stands still
+
+
+@pytest.mark.timeout(180)
+def test_deletes_go_on_while_the_broker_is_killed(
+    breakable_broker: PrivateBroker, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A delete that returned holds, before and after; of one that did not, nothing is known."""
+    broker = breakable_broker
+    first_due = time.time() + 9
+    worker = Worker(broker.url, namespace=namespace, concurrency=10)
+    seen = Seen(worker)
+    with Client(broker.url, namespace=namespace, timeout=60) as client:
+        client.put("t", id="before-all")  # the queues are settled now
+        with working(worker):
+            seen.wait_for({"before-all"})
+            put_over(client, 2_000, first_due, 8.0)
+            with deleting(client, [f"job-{n}" for n in range(0, 2_000, 2)]) as deletes:
+                wait_until(lambda: len(deletes.returned) > 200, seconds=30)
+                broker.nodes[0].kill()
+                broker.start()
+                wait_until(deletes.is_done, seconds=90)
+            others = {f"job-{n}" for n in range(1, 2_000, 2)}
+            seen.wait_for(others)
+            wait_until(lambda: client.topics("t")[0].ready == 0, seconds=60)
+            wait_until(lambda: worker.stats().running == 0)
+    books = Books(deletes.returned, seen.times)
+    with capsys.disabled():
+        print(f"\n{books}; {len(deletes.unknown)} unknown", end=" ")  # noqa: T201 - asked for
+    assert not books.wrong
+    assert len(deletes.returned) > 900
+
+
+class Deletes:
+    """A thread that deletes one job after the other, and notes when each delete returned."""
+
+    def __init__(self, client: Client, ids: list[str]) -> None:
+        self.returned: dict[str, float] = {}
+        self.unknown: list[str] = []
+        self._client = client
+        self._ids = ids
+        self.thread = threading.Thread(target=self._delete)
+
+    def is_done(self) -> bool:
+        """Whether all were tried."""
+        return len(self.returned) + len(self.unknown) == len(self._ids)
+
+    def _delete(self) -> None:
+        for name in self._ids:
+            try:
+                self._client.delete(name)
+                self.returned[name] = time.monotonic()
+            except OutcomeUnknown:
+                self.unknown.append(name)
+
+
+@contextmanager
+def deleting(client: Client, ids: list[str]) -> Iterator[Deletes]:
+    """Delete these, in order, beside what the block does."""
+    deletes = Deletes(client, ids)
+    deletes.thread.start()
+    try:
+        yield deletes
+    finally:
+        deletes.thread.join(120)
+
+
+@pytest.mark.timeout(180)
+def test_a_broker_that_stands_still(
+    breakable_broker: PrivateBroker,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What a worker has prefetched it does not hand out while it cannot know what is deleted."""
+    monkeypatch.setattr(following, "FENCE_SECONDS", 0.3)
+    monkeypatch.setattr(following, "PATIENCE_SECONDS", 0.5)
+    worker = Worker(breakable_broker.url, namespace=namespace, concurrency=1, prefetch=100)
+    seen = Seen(worker, seconds=0.05)
+    with Client(breakable_broker.url, namespace=namespace, timeout=60) as client:
+        client.put_many(JobSpec("t", id=str(n)) for n in range(100))
+        client.delete("99")
+        with working(worker):
+            wait_until(lambda: len(seen.ids) > 3, seconds=30)
+            with standing_still(breakable_broker):
+                wait_until(lambda: SAYS_CUT_OFF in caplog.text, seconds=30)
+                wait_until(lambda: worker.stats().running == 0)
+                handed_out = seen.ids
+                assert len(handed_out) < 90
+                time.sleep(1.0)  # it must not go on, which nothing tells but time
+                assert seen.ids == handed_out
+                assert not follower_of(worker).is_current
+                assert "does not come back" in follower_of(worker).state
+            seen.wait_for({str(n) for n in range(99)})
+            wait_for_deleted(worker, 1)
+            assert SAYS_READ in caplog.text
+    assert "99" not in seen.ids
+
+
+@contextmanager
+def standing_still(broker: PrivateBroker) -> Iterator[None]:
+    """The broker's processes do nothing inside the block, and are still there."""
+    pids = [pid for node in broker.nodes for pid in processes.marked(str(node.directory))]
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+# What deletes need is deleted
+
+
+def test_the_log_is_deleted_while_a_worker_runs(
+    client: Client,
+    broker_url: str,
+    namespace: str,
+    make_worker: WorkerFactory,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It takes no job until it has written back what it knows; the next worker finds it there."""
+    first, second = make_worker(), make_worker()
+    seen, seen_later = Seen(first), Seen(second)
+    soon = [client.put("t", delay=4) for _ in range(50)]
+    client.put_many(JobSpec("t", id=f"later-{n}", delay=12) for n in range(50))
+    client.delete_many([*soon, *(f"later-{n}" for n in range(50))])
+    client.pause("paused")
+    with working(first):
+        follower = follower_of(first)
+        wait_until(lambda: follower.is_current and follower.stats().count == 100)
+        current_at: list[float] = []
+        follower.watch(lambda: current_at.append(time.monotonic()) if follower.is_current else None)
+        streams.delete_queue(broker_url, f"{namespace}.tombstones")
+        wait_until(lambda: not follower.is_current)
+        client.put("t", id="meanwhile")
+        seen.wait_for({"meanwhile"})
+        assert seen.times["meanwhile"] > current_at[0]
+        wait_for_deleted(first, 50)
+    assert SAYS_CUT_OFF in caplog.text
+    assert seen.ids == {"meanwhile"}
+    with working(second):
+        client.put("t", id="at last", delay=13)
+        wait_for_deleted(second, 50)
+        seen_later.wait_for({"at last"})
+        assert follower_of(second).stats().paused == ("paused",)
+    assert seen_later.ids == {"at last"}
+
+
+def test_deletes_while_the_log_is_deleted_again_and_again(
+    client: Client, broker_url: str, namespace: str, make_worker: WorkerFactory
+) -> None:
+    """With a worker that runs, every delete that returned holds."""
+    worker = make_worker()
+    seen = Seen(worker)
+    client.put_many(JobSpec("t", id=f"job-{n}", delay=12) for n in range(1_000))
+    with working(worker):
+        wait_until(lambda: follower_of(worker).is_current)
+        for begin in (0, 100, 200):
+            for n in range(begin, begin + 50):
+                client.delete(f"job-{n}")
+            wait_until(lambda: knows(worker, f"job-{n}"))  # noqa: B023 - called at once
+            streams.delete_queue(broker_url, f"{namespace}.tombstones")
+            for n in range(begin + 50, begin + 100):
+                client.delete(f"job-{n}")
+        seen.wait_for({f"job-{n}" for n in range(300, 1_000)})
+        wait_for_deleted(worker, 300)
+    assert not seen.ids & {f"job-{n}" for n in range(300)}
+
+
+def knows(worker: Worker, id: str) -> bool:
+    """Whether a worker knows that a job was deleted."""
+    follower = follower_of(worker)
+    with follower.lock:
+        return follower.following.tombstones.kills("t", id, "", 1) is not None
+
+
+def test_snapshots_and_their_queue_are_deleted_while_a_worker_runs(
+    client: Client,
+    broker_url: str,
+    namespace: str,
+    make_worker: WorkerFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing stops, and snapshots are taken on."""
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
+    monkeypatch.setattr(compaction, "ASK_AGAIN_SECONDS", 1.0)
+    topology = Topology(namespace)
+    worker = make_worker()
+    seen = Seen(worker)
+    with working(worker):
+        wait_until(lambda: follower_of(worker).is_current)
+        client.delete_many(f"first-{n}" for n in range(600))
+        wait_until(lambda: follower_of(worker).stats().snapshot_ms is not None, seconds=30)
+        for name in (topology.snapshots, topology.compaction):
+            streams.delete_queue(broker_url, name)
+        taken_ms = follower_of(worker).stats().snapshot_ms or 0
+        client.put("t", id="goes on")
+        seen.wait_for({"goes on"})
+        client.delete_many(f"second-{n}" for n in range(1_300))
+        wait_until(lambda: (follower_of(worker).stats().snapshot_ms or 0) > taken_ms, seconds=60)
+        assert len(streams.trailers(broker_url, topology.snapshots)) == 1
+        assert follower_of(worker).is_current
+
+
+# A job that waited for longer than tombstones are remembered
+
+
+def test_a_job_that_is_overdue_is_looked_up_in_the_whole_log(
+    client: Client,
+    make_client: ClientFactory,
+    make_worker: WorkerFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Consumers have forgotten its tombstone, and the snapshot does not have it."""
+    forget_soon(monkeypatch)
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 1_000_000)
+    dead, alive = client.put("t", delay=0.1), client.put("t", delay=0.1)
+    client.delete(dead.id)
+    other = make_client()
+    assert other.follower().is_current
+    wait_until(lambda: other.tombstones().count == 0, seconds=30, what="it forgets")
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 1)
+    wait_until(lambda: other.tombstones().snapshot_ms is not None, seconds=30)
+    worker = make_worker()
+    seen = Seen(worker)
+    with working(worker):
+        seen.wait_for({alive.id})
+        wait_for_deleted(worker, 1)
+    assert seen.ids == {alive.id}
+    assert "due before what is known of deletes" in caplog.text
+
+
+def forget_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let consumers forget a tombstone half a second after its job is due."""
+    defaults = Follower.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "grace_ms", 500)
+    monkeypatch.setattr(following, "SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(following, "SWEPT_AT_ONCE", 1.0)

@@ -1,0 +1,380 @@
+"""Snapshots of the tombstones: one consumer writes them, and none trusts what is broken.
+
+Old ones go away, like old segments of the log.
+"""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+
+import pytest
+
+from rabbitdelay import Client
+from rabbitdelay.core import snapshots, topology
+from rabbitdelay.core.records import Delete, Fence, encode
+from rabbitdelay.core.snapshots import Anchor, Trailer, Writing, is_piece, read_trailer
+from rabbitdelay.core.tombstones import Tombstones
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.sync import compaction, following, snapshot_reader
+from tests.integration.conftest import ClientFactory
+from tests.support import streams
+from tests.support.deleting_processes import COMPACTOR
+from tests.support.waiting import wait_until
+from tests.support.working import Process
+
+NOT_TRUSTED = "no snapshot of the tombstones to be trusted"
+IN_THE_LOG = 300
+"""So many records that a snapshot is read before them, one record at a time."""
+
+
+@pytest.fixture
+def names(namespace: str) -> Topology:
+    return Topology(namespace)
+
+
+@pytest.fixture
+def _slow_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever starts is faster with a snapshot, however short the log is."""
+    monkeypatch.setattr(following, "PREFETCH", 1)
+    monkeypatch.setattr(following, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(snapshot_reader, "PATIENCE_SECONDS", 1.0)
+
+
+def delete_singly(client: Client, ids: list[str]) -> None:
+    """Delete each with a record of its own."""
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(client.delete, ids))
+
+
+def knows(client: Client, id: str) -> bool:
+    """Whether a client's consumer knows that a job was deleted."""
+    follower = client.follower()
+    with follower.lock:
+        return follower.following.tombstones.kills("t", id, "", 1) is not None
+
+
+def snapshot_ms(client: Client) -> int:
+    """When the last snapshot was taken that a client knows of."""
+    return client.tombstones().snapshot_ms or 0
+
+
+# Taking them
+
+
+@pytest.mark.usefixtures("_slow_log")
+def test_one_of_three_takes_a_snapshot_and_the_next_one_starts_with_it(
+    make_client: ClientFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
+    consumers = [make_client() for _ in range(3)]
+    for client in consumers:
+        client.follower()
+    delete_singly(consumers[0], [f"single-{n}" for n in range(400)])
+    consumers[0].delete_many(f"packed-{n}" for n in range(1_000))
+    consumers[0].pause("paused")
+    wait_until(lambda: all(map(snapshot_ms, consumers)), seconds=60)
+    wait_until(lambda: is_over(consumers[0]), seconds=30)
+    consumers[0].delete("behind")
+    starting = make_client()
+    assert knows(starting, "behind")
+    assert knows(starting, "single-0")
+    assert knows(starting, "packed-999")
+    assert not knows(starting, "nobody")
+    stats = starting.tombstones()
+    assert stats.count == 1_401
+    assert stats.paused == ("paused",)
+    assert stats.records < 20, "only what is behind the snapshot was read"
+
+
+def is_over(client: Client) -> bool:
+    """Whether the snapshot that there is has nearly everything: no other is due."""
+    follower = client.follower()
+    return follower.following.since_snapshot < compaction.SNAPSHOT_EVERY
+
+
+def test_exactly_one_writes_what_three_ask_for(
+    make_client: ClientFactory,
+    broker_url: str,
+    names: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
+    consumers = [make_client() for _ in range(3)]
+    for client in consumers:
+        client.follower()
+    consumers[0].delete_many(f"packed-{n}" for n in range(900))
+    wait_until(lambda: all(map(snapshot_ms, consumers)), seconds=60)
+    time.sleep(2 * following.SWEEP_SECONDS)  # another would be asked for by then
+    (trailer,) = streams.trailers(broker_url, names.snapshots)
+    assert read_trailer(trailer).count == 900
+
+
+def test_when_the_chosen_one_is_killed_another_goes_on(
+    make_client: ClientFactory,
+    broker_url: str,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
+    monkeypatch.setattr(compaction, "ASK_AGAIN_SECONDS", 1.0)
+    arguments = (broker_url, namespace, "500")
+    with Process(COMPACTOR, *arguments) as chosen, Process(COMPACTOR, *arguments) as stopped:
+        chosen.wait_for("ready", seconds=60)
+        stopped.wait_for("ready", seconds=60)
+        client = make_client()
+        client.follower()
+        client.delete_many(f"first-{n}" for n in range(600))
+        wait_until(lambda: snapshot_ms(client) > 0, seconds=60)
+        first_ms = snapshot_ms(client)
+        for process in (chosen, stopped):
+            process.signal(signal.SIGKILL)
+            process.wait()
+    client.delete_many(f"second-{n}" for n in range(1_300))
+    wait_until(lambda: snapshot_ms(client) > first_ms, seconds=60)
+    newest = read_trailer(streams.trailers(broker_url, Topology(namespace).snapshots)[-1])
+    assert newest.count == 1_900
+    assert newest.time_ms > first_ms
+
+
+@pytest.mark.usefixtures("_slow_log")
+def test_a_snapshot_of_several_segments(
+    make_client: ClientFactory,
+    broker_url: str,
+    names: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stream uses up a position whenever it begins a segment: the first piece is farther away."""
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 3_000)
+    monkeypatch.setattr(snapshots, "PIECE_BYTES", 4_000)
+    for module in (snapshots, topology):
+        monkeypatch.setattr(module, "LOG_SEGMENT_BYTES", 12_000)
+    client = make_client()
+    client.follower()
+    delete_singly(client, [f"single-{n}" for n in range(IN_THE_LOG)])
+    client.delete_many(f"packed-{n}" for n in range(3_000))
+    wait_until(lambda: snapshot_ms(client) > 0, seconds=60)
+    positions = [position for position, _ in streams.read_stream(broker_url, names.snapshots)]
+    assert len(positions) > 25
+    assert positions[-1] - positions[0] > len(positions), "there are gaps"
+    starting = make_client()
+    assert knows(starting, "packed-2999")
+    assert starting.tombstones().count == 3_000 + IN_THE_LOG
+    assert starting.tombstones().records < 20
+
+
+# Reading them
+
+
+class Snapshot:
+    """A snapshot made by hand, which says of one more job than the log that it is dead."""
+
+    def __init__(self, anchor: Anchor) -> None:
+        known = Tombstones()
+        known.add(Delete(tuple(f"log-{n}" for n in range(IN_THE_LOG)), now_ms()))
+        known.add(Delete(("trap",), now_ms()))
+        writing = Writing(known, anchor, "0123456789abcdef", now_ms())
+        self.pieces: list[bytes] = []
+        while (piece := writing.next_piece()) is not None:
+            self.pieces.append(piece)
+        self.trailer = writing.trailer()
+
+    def with_trailer(self, **changes: object) -> list[bytes]:
+        """The same with another trailer, which is whole by itself."""
+        changed: Trailer = replace(read_trailer(self.trailer), **changes)  # type: ignore[arg-type]
+        fields = asdict(changed)
+        body = {"trailer": fields, "checksum": snapshots._checksum(fields)}
+        return [*self.pieces, json.dumps(body).encode()]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def damaged(body: bytes) -> bytes:
+    """The same, with one byte in the middle changed."""
+    middle = len(body) // 2
+    return body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
+
+
+BROKEN: dict[str, Callable[[Snapshot], list[bytes]]] = {
+    "a damaged piece": lambda it: [damaged(it.pieces[0]), *it.pieces[1:], it.trailer],
+    "a missing piece": lambda it: [*it.pieces[1:], it.trailer],
+    "the last piece is missing": lambda it: [*it.pieces[:-1], it.trailer],
+    "pieces in disorder": lambda it: [*reversed(it.pieces), it.trailer],
+    "no pieces": lambda it: [it.trailer],
+    "a damaged trailer": lambda it: [*it.pieces, damaged(it.trailer)],
+    "another digest": lambda it: it.with_trailer(digest="00" * 16),
+    "another version": lambda it: it.with_trailer(version=99),
+    "garbage at the end": lambda it: [*it.pieces, it.trailer, b"garbage"],
+    "nothing but garbage": lambda _: [b"\x00", b"{}", b"[]"],
+}
+
+
+@pytest.fixture
+def written(
+    client: Client, broker_url: str, names: Topology, monkeypatch: pytest.MonkeyPatch
+) -> Snapshot:
+    """A log without a snapshot, and one that fits."""
+    monkeypatch.setattr(snapshots, "PIECE_BYTES", 4_000)
+    delete_singly(client, ["log-0"])  # the stream is there now
+    ids = [f"log-{n}" for n in range(1, IN_THE_LOG)]
+    streams.append_records(broker_url, names.tombstones, [Delete((one,), now_ms()) for one in ids])
+    streams.append_records(broker_url, names.tombstones, [Fence("anchor")])
+    position, body = streams.read_stream(broker_url, names.tombstones)[-1]
+    assert body == encode(Fence("anchor"))
+    snapshot = Snapshot(Anchor.of(position, body))
+    assert len(snapshot.pieces) > 2
+    return snapshot
+
+
+@pytest.fixture
+def starting(make_client: ClientFactory, client: Client) -> Client:
+    """A client that has not read anything."""
+    client.follower()  # by now all streams are there
+    return make_client()
+
+
+@pytest.mark.usefixtures("_slow_log")
+def test_a_snapshot_made_by_hand_is_trusted(
+    written: Snapshot, starting: Client, broker_url: str, names: Topology
+) -> None:
+    """Else the tests of broken ones would show nothing."""
+    streams.append(broker_url, names.snapshots, [*written.pieces, written.trailer])
+    assert knows(starting, "trap")
+    assert knows(starting, "log-299")
+    assert starting.tombstones().records < 10
+
+
+@pytest.mark.usefixtures("_slow_log")
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_snapshot_is_not_trusted(
+    written: Snapshot,
+    starting: Client,
+    broker_url: str,
+    names: Topology,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    how: str,
+) -> None:
+    """It falls back to the log, says so, and knows everything."""
+    streams.append(broker_url, names.snapshots, BROKEN[how](written))
+    assert starting.tombstones().count == IN_THE_LOG
+    assert starting.tombstones().records > IN_THE_LOG
+    assert not knows(starting, "trap")
+    wait_until(lambda: NOT_TRUSTED in caplog.text, seconds=30, what="it says so")
+
+
+@pytest.mark.usefixtures("_slow_log")
+def test_a_snapshot_that_is_being_written_is_none(
+    written: Snapshot, starting: Client, broker_url: str, names: Topology
+) -> None:
+    """Pieces without a trailer: whoever wrote them has died, or goes on."""
+    streams.append(broker_url, names.snapshots, written.pieces)
+    assert starting.tombstones().count == IN_THE_LOG
+    assert starting.tombstones().records > IN_THE_LOG
+    assert not knows(starting, "trap")
+
+
+@pytest.mark.usefixtures("_slow_log")
+@pytest.mark.parametrize("position", [0, 7, 1_000_000])
+def test_a_snapshot_of_another_log(
+    written: Snapshot, starting: Client, broker_url: str, names: Topology, position: int
+) -> None:
+    """Somebody deleted the stream: what it says is true, where the log goes on it cannot say."""
+    other = written.with_trailer(position=position, fingerprint="00" * 8)
+    streams.append(broker_url, names.snapshots, other)
+    streams.append_records(broker_url, names.tombstones, [Delete(("behind",), now_ms())])
+    wait_until(lambda: starting.follower().is_current, seconds=60)
+    for name in ("log-0", "log-299", "behind"):
+        assert knows(starting, name)
+    assert starting.tombstones().records >= IN_THE_LOG, "the log was read from its beginning"
+
+
+@pytest.mark.usefixtures("_slow_log")
+def test_a_log_that_was_deleted_when_nobody_ran(
+    make_client: ClientFactory,
+    broker_url: str,
+    names: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the snapshot has is known to who starts then, and is written into the new log."""
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
+    first = make_client()
+    first.follower()
+    first.delete_many(f"old-{n}" for n in range(600))
+    wait_until(lambda: snapshot_ms(first) > 0, seconds=60)
+    first.close()
+    streams.delete_queue(broker_url, names.tombstones)
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 1_000_000)
+    writer = make_client()
+    delete_singly(writer, [f"new-{n}" for n in range(IN_THE_LOG)])
+    second = make_client()
+    second.follower()
+    wait_until(lambda: second.follower().is_current, seconds=60)
+    assert second.tombstones().count == 600 + IN_THE_LOG
+    streams.delete_queue(broker_url, names.snapshots)
+    third = make_client()
+    assert third.tombstones().count == 600 + IN_THE_LOG
+
+
+# Going away
+
+
+def test_old_segments_of_the_log_go_away(
+    make_client: ClientFactory,
+    broker_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Write, roll, wait, write: the first position rises."""
+    monkeypatch.setattr(topology, "LOG_SEGMENT_BYTES", 20_000)
+    monkeypatch.setattr(topology, "RETENTION_MARGIN_MS", 1_000)
+    client = make_client(max_delay=1)
+    log = client.topology.tombstones
+    delete_singly(client, [f"first-{n}" for n in range(1_000)])
+    first = streams.read_stream(broker_url, log)
+    assert first[0][0] == 0
+    began = time.monotonic()
+    batch = 0
+    while (there := streams.read_stream(broker_url, log))[0][0] == 0:
+        assert time.monotonic() < began + 60, "nothing goes away"
+        batch += 1
+        delete_singly(client, [f"later-{batch}-{n}" for n in range(300)])
+    with capsys.disabled():
+        counts = f"{len(first)} records, {300 * batch} later {len(there)}"
+        print(f"\n{counts}, from {there[0][0]} on", end=" ")  # noqa: T201 - asked for
+    assert len(there) < len(first) + 300 * batch
+    assert f"later-{batch}-299".encode() in b"".join(body for _, body in there)
+
+
+def test_old_snapshots_go_away(
+    make_client: ClientFactory,
+    broker_url: str,
+    names: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The newest stays, and whoever starts uses it."""
+    monkeypatch.setattr(topology, "LOG_SEGMENT_BYTES", 20_000)
+    monkeypatch.setattr(snapshots, "LOG_SEGMENT_BYTES", 20_000)
+    monkeypatch.setattr(topology, "SNAPSHOT_AGE_MS", 1_000)
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 400)
+    monkeypatch.setattr(compaction, "ASK_AGAIN_SECONDS", 0.5)
+    client = make_client()
+    client.follower()
+    deadline = time.monotonic() + 90
+    while not (there := streams.read_stream(broker_url, names.snapshots)) or there[0][0] == 0:
+        assert time.monotonic() < deadline, "nothing goes away"
+        take_snapshot(client)
+    newest = read_trailer(there[-1][1])
+    assert sum(is_piece(body) for _, body in there) >= newest.pieces
+    assert make_client().tombstones().count == client.tombstones().count
+
+
+def take_snapshot(client: Client) -> None:
+    """Delete what makes a snapshot due, again if need be, and wait for it."""
+    before_ms = snapshot_ms(client)
+    client.delete_many(f"packed-{n}" for n in range(500))
+    wait_until(lambda: snapshot_ms(client) > before_ms, seconds=60)

@@ -1,0 +1,117 @@
+"""Processes that put, delete and run the same jobs, and the books that are kept of them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rabbitdelay import Client, JobSpec
+from tests.support.working import Process
+
+PROPAGATION_SECONDS = 0.5
+"""What a delete may take to be known to a worker: a few ms, and more when two cores do it all."""
+
+# Prints when it is ready, and what it runs with the time.
+WORKER = """
+import logging, os, sys, time
+from rabbitdelay import Worker
+logging.getLogger("pika").setLevel(logging.CRITICAL)
+url, namespace = sys.argv[1:]
+worker = Worker(url, namespace=namespace, concurrency=20, settle_seconds=0)
+@worker.handler("t", ttr=60, backoff=0)
+def work(job):
+    os.write(1, f"ran {job.id} {time.time():.6f}\\n".encode())
+worker.run()
+"""
+
+# Deletes its share of every second job, each at a random moment before it is due.
+DELETER = """
+import os, random, sys, time
+from rabbitdelay import Client
+url, namespace, share, count, first_due, span, is_put = sys.argv[1:]
+share, count, first_due, span = int(share), int(count), float(first_due), float(span)
+with Client(url, namespace=namespace, settle_seconds=0, timeout=30) as client:
+    client.delete(f"warm-up-{share}")
+    while not os.path.exists(is_put):
+        time.sleep(0.01)
+    began, chosen = time.time(), random.Random(share)
+    dues = {n: first_due + span * n / count for n in range(2 * share, count, 8)}
+    moments = sorted((chosen.uniform(began, due), n) for n, due in dues.items() if due > began)
+    for moment, n in moments:
+        time.sleep(max(0.0, moment - time.time()))
+        client.delete(f"job-{n}")
+        os.write(1, f"deleted job-{n} {time.time():.6f}\\n".encode())
+os.write(1, b"done\\n")
+"""
+
+# A consumer that takes snapshots soon, until it is killed.
+COMPACTOR = """
+import sys, time
+from rabbitdelay import Client
+from rabbitdelay.sync import compaction
+compaction.SNAPSHOT_EVERY = int(sys.argv[3])
+client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+client.follower()
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def put_over(client: Client, count: int, first_due: float, span: float) -> None:
+    """Put so many jobs that are due one after the other."""
+    client.put_many(
+        JobSpec("t", id=f"job-{n}", at=datetime.fromtimestamp(first_due + span * n / count, UTC))
+        for n in range(count)
+    )
+
+
+def times(processes: Iterable[Process], word: str) -> dict[str, float]:
+    """When each job was run, or deleted: the last time it was."""
+    found: dict[str, float] = {}
+    for process in processes:
+        for line in list(process.lines):
+            first, *others = line.split()
+            if first == word and len(others) == 2:  # who is killed may not end its line
+                found[others[0]] = max(float(others[1]), found.get(others[0], 0.0))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What was deleted, what ran, and what should not have."""
+
+    deleted: dict[str, float]
+    """When each delete returned."""
+    ran: dict[str, float]
+    """When each job ran for the last time."""
+
+    @property
+    def too_late(self) -> set[str]:
+        """Those that ran before their delete had returned."""
+        return {name for name, at in self._both() if at <= 0}
+
+    @property
+    def just_missed(self) -> set[str]:
+        """Those that were handed out within the propagation time of their delete."""
+        return {name for name, at in self._both() if 0 < at <= PROPAGATION_SECONDS}
+
+    @property
+    def wrong(self) -> dict[str, float]:
+        """Those that ran though they were deleted, with the seconds in between."""
+        return {name: at for name, at in self._both() if at > PROPAGATION_SECONDS}
+
+    @property
+    def slowest_ms(self) -> float:
+        """The longest that a delete was not known to a worker that ran its job."""
+        return max((at * 1000 for _, at in self._both() if at > 0), default=0.0)
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.deleted)} deleted, {len(self.ran)} ran; {len(self.too_late)} deletes came "
+            f"too late, {len(self.just_missed)} within the propagation time "
+            f"(at most {self.slowest_ms:.1f} ms), {len(self.wrong)} ran that must not"
+        )
+
+    def _both(self) -> list[tuple[str, float]]:
+        return [
+            (name, self.ran[name] - at) for name, at in self.deleted.items() if name in self.ran
+        ]

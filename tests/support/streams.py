@@ -1,0 +1,62 @@
+"""Streams as a plain AMQP client sees them: what is in one, written to it, and how it goes away."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pika
+from pika.adapters.blocking_connection import BlockingChannel
+
+from rabbitdelay.core import records
+from rabbitdelay.core.records import Record
+from rabbitdelay.core.snapshots import is_piece
+from tests.support.working import publish
+
+_QUIET_SECONDS = 0.7
+Found = list[tuple[int, bytes]]
+
+
+def read_stream(url: str, stream: str, *, quiet_seconds: float = _QUIET_SECONDS) -> Found:
+    """Everything in a stream with its position, read until nothing more comes."""
+    found: Found = []
+    heard_at = time.monotonic()
+
+    def take(
+        channel: BlockingChannel,
+        method: Any,  # noqa: ANN401 - pika has no types for it
+        properties: pika.BasicProperties,
+        body: bytes,
+    ) -> None:
+        nonlocal heard_at
+        heard_at = time.monotonic()
+        found.append(((properties.headers or {})["x-stream-offset"], body))
+        channel.basic_ack(method.delivery_tag)
+
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=500)
+        channel.basic_consume(stream, take, arguments={"x-stream-offset": "first"})
+        while time.monotonic() - heard_at < quiet_seconds:
+            connection.process_data_events(0.05)
+    return found
+
+
+def trailers(url: str, stream: str) -> list[bytes]:
+    """The trailers in a stream of snapshots."""
+    return [body for _, body in read_stream(url, stream) if not is_piece(body)]
+
+
+def append(url: str, stream: str, bodies: Sequence[bytes]) -> None:
+    """Write into a stream, as any AMQP client can, and wait until the broker has it."""
+    publish(url, stream, *((body, None) for body in bodies))
+
+
+def append_records(url: str, stream: str, written: Sequence[Record]) -> None:
+    """Write records into a log."""
+    append(url, stream, [records.encode(record) for record in written])
+
+
+def delete_queue(url: str, name: str) -> None:
+    """Delete a queue or a stream, as somebody may by mistake."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        connection.channel().queue_delete(name)
