@@ -137,10 +137,16 @@ class Consumer:
 
     # For the user, on the I/O thread
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the broker can be asked for anything now."""
+        connection = self._connector.connection
+        return connection is not None and connection.is_open
+
     def open_channel(self, opened: Callable[[Channel], None], on_inbound: OnInbound) -> None:
         """Open a channel; what comes in on it goes to `on_inbound`."""
         connection = self._connector.connection
-        if connection is None or not connection.is_open:
+        if connection is None or not self.is_connected:
             return  # whoever asked is told when there is a connection again
 
         def ready(channel: Channel) -> None:
@@ -154,7 +160,7 @@ class Consumer:
     def make(self, parts: Iterable[Part], ready: OnReady) -> None:
         """Make sure that these queues are there; a new one holds nothing that could be lost."""
         connection, wanted = self._connector.connection, tuple(parts)
-        if connection is None or not connection.is_open:
+        if connection is None or not self.is_connected:
             return
         if self._routes.are_made(wanted):
             ready(None)
