@@ -33,6 +33,7 @@ LEAST_SINGLE_RATIO = 0.9
 LEAST_WORKER_RATIO = 0.9
 MOST_START_SECONDS = 5.0
 PATIENCE_SECONDS = 120.0
+CHECKS = 100_000
 NONE, MANY = "none", "many"
 
 
@@ -56,7 +57,15 @@ class Starts:
     """How long it took to delete them all."""
     log_seconds: float
     snapshot_seconds: float
+    known: "Known"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What it costs a consumer to know them."""
+
     memory_bytes: int
+    check_microseconds: float
 
 
 def ids(count: int) -> Iterator[str]:
@@ -155,24 +164,30 @@ def fill_with_tombstones(url: str, client: Client, count: int) -> Starts:
         written_seconds,
         log_seconds,
         first_job_seconds(url, client, until=lambda: True),
-        in_another_process(url, namespace),
+        in_another_process(url, namespace, count),
     )
 
 
-def in_another_process(url: str, namespace: str) -> int:
-    """How much memory a consumer takes for what it knows."""
+def in_another_process(url: str, namespace: str, count: int) -> Known:
+    """What it costs a consumer to know them, in a process that has nothing else."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
-        return pool.apply(read_all, (url, namespace))
+        return pool.apply(read_all, (url, namespace, count))
 
 
-def read_all(url: str, namespace: str) -> int:
-    """Read the log, and return how much more memory there is in use."""
+def read_all(url: str, namespace: str, count: int) -> Known:
+    """Read the log; return how much more memory there is in use, and what a check takes."""
     with Client(url, namespace=namespace) as client:
         client.connect()
         before_bytes = resident_bytes()
-        client.tombstones()
-        return resident_bytes() - before_bytes
+        known = client.follower().following.tombstones
+        memory_bytes = resident_bytes() - before_bytes
+        # Half of them are dead, half are not known.
+        checked = [f"order-{count - CHECKS // 2 + n:024d}" for n in range(CHECKS)]
+        began = time.perf_counter()
+        for order in checked:
+            known.kills(TOPIC, order, "0123456789abcdef", 1)
+        return Known(memory_bytes, (time.perf_counter() - began) / CHECKS * 1e6)
 
 
 def run(size: Size) -> Report:
@@ -230,7 +245,8 @@ def report(
             "written_seconds": round(starts.written_seconds, 1),
             "start_from_log_seconds": round(starts.log_seconds, 1),
             "start_from_snapshot_seconds": round(starts.snapshot_seconds, 1),
-            "memory_mb": round(starts.memory_bytes / 1e6),
+            "memory_mb": round(starts.known.memory_bytes / 1e6),
+            "check_microseconds": round(starts.known.check_microseconds, 2),
             "propagation_ms": {name: spread(values) for name, values in propagation.items()},
         },
         ratios={"delete_many": many, "delete": single, "worker_with_tombstones": worker},
