@@ -144,6 +144,12 @@ class Consumer:
 
     # For the user, on the I/O thread
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the broker can be asked for anything now."""
+        link = self._connector.link
+        return link is not None and link.is_open
+
     def open_channel(self, opened: Callable[[Channel], None], on_inbound: OnInbound) -> None:
         """Open a channel; what comes in on it goes to `on_inbound`."""
         link = self._connector.link

@@ -189,7 +189,8 @@ class Holding:
         with self.lock:
             self.leases.take(lease)
             self.leases.unread(lease)
-        self._publish(lease, GiveUp(reason), None, Future())
+        # No delete is meant for it, and its id may be no text at all.
+        self._publish_copy(lease, GiveUp(reason), None, Future())
 
     def lose(self, channel: int | None = None) -> list[Lease]:
         """The connection, or one channel of it, is gone, and with it these jobs."""
@@ -282,6 +283,11 @@ class Holding:
         death = self.death(lease)
         if death is not None:
             return self._drop_leaving(lease, death, future)
+        return self._publish_copy(lease, fate, why, future)
+
+    def _publish_copy(
+        self, lease: Lease, fate: Fate, why: Failure | None, future: Future[Fate]
+    ) -> Fate:
         with self.lock:
             self._count(fate)
         now, job = time.monotonic(), lease.job

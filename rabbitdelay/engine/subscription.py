@@ -63,7 +63,12 @@ class Subscription:
         self._worked = False
 
     def begin(self) -> None:
-        """Consume, unless it does so already; what is missing is made."""
+        """Consume, unless it does so already; what is missing is made.
+
+        Without a connection nothing is begun: whoever is told of the next one begins then.
+        """
+        if not self._consumer.is_connected:
+            return
         if self._is_wanted and not self._is_opening and self._channel is None:
             self._is_opening = True
             self._consumer.make(self._parts, self._made)
