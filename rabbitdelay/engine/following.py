@@ -433,7 +433,7 @@ class Follower:
         """This user may not write to the log: it can never know that it has read all of it."""
         if self._fence != nonce:
             return
-        if self.caught_up.is_set():  # it worked before, and is tried again
+        if self.has_caught_up:  # it worked before, and is tried again
             self._no_longer_current(error)
         else:
             self._subscription.stop()
