@@ -2,6 +2,7 @@
 
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import RetryPolicy
+from rabbitdelay.engine.working import WorkerStats
 from rabbitdelay.errors import (
     BrokerBlocked,
     BrokerUnreachable,
@@ -30,10 +31,10 @@ from rabbitdelay.errors import (
     VhostRefused,
     WorkerFailed,
 )
+from rabbitdelay.handling.reserved import ReservedJob
 from rabbitdelay.models import Job, JobSpec
 from rabbitdelay.sync.client import Client
-from rabbitdelay.sync.reserved import ReservedJob
-from rabbitdelay.sync.worker import Worker, WorkerStats
+from rabbitdelay.sync.worker import Worker
 
 __all__ = [
     "BrokerBlocked",

@@ -3,7 +3,7 @@
 import json
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict
 
@@ -63,6 +63,26 @@ class JobSpec:
     """What backoff does not grow beyond; the topic's if absent."""
     reply_to: str | None = None
     """The queue that gets the handler's return value, with correlation_id = id."""
+
+
+class JobOptions(TypedDict, total=False):
+    """What put and replace take by keyword besides the id: the fields of JobSpec."""
+
+    delay: float | timedelta
+    at: datetime | None
+    ttr: float | timedelta | None
+    max_attempts: int | None
+    callback: str | None
+    content_type: str | None
+    backoff: float | timedelta | None
+    backoff_max: float | timedelta | None
+    reply_to: str | None
+
+
+class PutOptions(JobOptions, total=False):
+    """What put takes by keyword."""
+
+    id: str | None
 
 
 @dataclass(frozen=True, slots=True)

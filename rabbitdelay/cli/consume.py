@@ -23,8 +23,9 @@ from rabbitdelay.core.retry import (
     DEFAULT_BACKOFF_SECONDS,
     DEFAULT_MAX_ATTEMPTS,
 )
-from rabbitdelay.sync.reserved import ReservedJob
-from rabbitdelay.sync.worker import PoolKind, Worker
+from rabbitdelay.handling.reserved import ReservedJob
+from rabbitdelay.handling.threads import PoolKind
+from rabbitdelay.sync.worker import Worker
 
 Function = Callable[..., Any]
 

@@ -13,11 +13,11 @@ from rich.status import Status
 from rabbitdelay.cli.settings import LOOK_SECONDS, Settings
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.tombstones import Death
+from rabbitdelay.engine.following import Follower
 from rabbitdelay.errors import CutOff
 from rabbitdelay.models import Job
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.client import Client
-from rabbitdelay.sync.following import Follower
 
 QUIET_SECONDS = 2.0
 """How long it may take before it is worth a word."""

@@ -10,9 +10,9 @@ import click
 
 from rabbitdelay.cli.deletes import has_log, read_log
 from rabbitdelay.cli.settings import Settings
+from rabbitdelay.core.counts import TopicCounts
 from rabbitdelay.errors import ConnectionFailed, RabbitDelayError
 from rabbitdelay.sync.client import Client
-from rabbitdelay.sync.overview import TopicCounts
 
 MOST_SECONDS = 5.0
 """How long to wait for the log to be read: the counts are worth more than to wait for ever."""

@@ -13,7 +13,7 @@ from rabbitdelay.cli.parameters import json_option, read_duration, read_topic
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core import verdict
 from rabbitdelay.core.verdict import GiveUpNow
-from rabbitdelay.sync.reserved import ReservedJob
+from rabbitdelay.handling.reserved import ReservedJob
 
 
 @click.command(short_help="Take the next job, print it, and finish it.")

@@ -11,11 +11,12 @@ from rabbitdelay import locate
 from rabbitdelay.address import Address
 from rabbitdelay.core import intake
 from rabbitdelay.core.topology import QueueType, Topology
-from rabbitdelay.sync import management
+from rabbitdelay.engine import management
+from rabbitdelay.engine.management import Management
+from rabbitdelay.handling.threads import PoolKind
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.client import Client
-from rabbitdelay.sync.management import Management
-from rabbitdelay.sync.worker import PoolKind, Worker
+from rabbitdelay.sync.worker import Worker
 
 LOOK_SECONDS = 0.2
 """How long one look at what is read may take; then a person is told how far it is."""

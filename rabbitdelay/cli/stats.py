@@ -30,10 +30,10 @@ from rabbitdelay.cli.parameters import json_option, read_duration, read_topic
 from rabbitdelay.cli.pauses import Pauses, PauseWatch, remark, topic_as_json
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.topology import Topology
+from rabbitdelay.engine.management import Management
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected
-from rabbitdelay.sync.management import Management
 from rabbitdelay.sync.overview import HoldCount, Observer, Statistics
 
 _SHORTEST_INTERVAL = timedelta(milliseconds=100)

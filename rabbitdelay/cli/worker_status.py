@@ -11,9 +11,10 @@ from rich.text import Text
 
 from rabbitdelay.cli.settings import Settings
 from rabbitdelay.cli.worker_log import LineFormatter, logging_to
+from rabbitdelay.engine.working import WorkerStats
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync.administration import Administrator
-from rabbitdelay.sync.worker import Worker, WorkerStats
+from rabbitdelay.sync.worker import Worker
 
 INTERVAL_SECONDS = 0.5
 

@@ -41,6 +41,9 @@ class Delivery:
     message: Message
     problem: str | None = None
     """Why its properties could not be read."""
+    exchange: str = ""
+    """Where it was published to; read only when it was asked for by basic.get."""
+    routing_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class _Partial:
     missing: int = -1
     """How many bytes of the body; negative until its header has come."""
     body: list[bytes] = field(default_factory=list)
+    where: tuple[str, str] = ("", "")
 
 
 class Deliveries:
@@ -134,7 +138,10 @@ class Deliveries:
             offset = 5 + payload[4]
             consumer_tag = payload[5:offset].decode(errors=table.TEXT_ERRORS)
         tag, redelivered = _TAG.unpack_from(payload, offset)
-        self._partial[channel] = _Partial(consumer_tag, tag, redelivered)
+        partial = self._partial[channel] = _Partial(consumer_tag, tag, redelivered)
+        if method_id == _GET_OK:
+            where = _Reader(payload, offset + _TAG.size)
+            partial.where = (where.text(1) or "", where.text(1) or "")
         return None
 
     def _whole(self, channel: int, partial: _Partial) -> Delivery:
@@ -146,7 +153,13 @@ class Deliveries:
         except table.Undecodable as error:
             message, problem = _EMPTY_MESSAGE, str(error)
         return Delivery(
-            channel, partial.consumer_tag, partial.tag, partial.redelivered, message, problem
+            channel,
+            partial.consumer_tag,
+            partial.tag,
+            partial.redelivered,
+            message,
+            problem,
+            *partial.where,
         )
 
 

@@ -71,6 +71,24 @@ def make_job(spec: JobSpec, *, now_ms: int, random_hex: str, bounds: Bounds) -> 
     )
 
 
+def same_at(job: Job, *, delay: float | timedelta, at: datetime | None) -> JobSpec:
+    """Return what asks for the same job at another time."""
+    return JobSpec(
+        job.topic,
+        job.payload,
+        delay=delay,
+        at=at,
+        ttr=None if job.ttr_ms is None else job.ttr_ms / 1000,
+        id=job.id,
+        max_attempts=job.max_attempts,
+        callback=job.callback,
+        content_type=job.content_type,
+        backoff=None if job.backoff_ms is None else job.backoff_ms / 1000,
+        backoff_max=None if job.backoff_max_ms is None else job.backoff_max_ms / 1000,
+        reply_to=job.reply_to,
+    )
+
+
 def check_topic(topic: str) -> str:
     """Return the topic, or say why it cannot be one."""
     if not isinstance(topic, str) or not topic:

@@ -30,8 +30,8 @@ class Routes:
     def __init__(
         self, topology: Topology, *, may_declare: bool, settle_seconds: float = SETTLE_SECONDS
     ) -> None:
-        self._topology = topology
-        self._may_declare = may_declare
+        self.topology = topology
+        self.may_declare = may_declare
         self._settle_seconds = settle_seconds
         self._routes: dict[int, Route] = {}
         self._topics: set[str] = set()
@@ -49,7 +49,7 @@ class Routes:
 
     def parts(self, route: Route, topic: str) -> tuple[Part, ...]:
         """Return everything that a job passes through on this way."""
-        return self._topology.path(route.digits, topic)
+        return self.topology.path(route.digits, topic)
 
     def is_known(self, route: Route, topic: str) -> bool:
         """Whether everything that a job passes through is known to be there."""
@@ -70,7 +70,7 @@ class Routes:
         """
         missing = [part for part in parts if part.queue.name not in self._queues]
         with_base = not self._queues
-        return setup(self._topology, missing, with_base=with_base, may_declare=self._may_declare)
+        return setup(self.topology, missing, with_base=with_base, may_declare=self.may_declare)
 
     def learn(self, parts: Iterable[Part], *, unsettled: bool, now: float) -> None:
         """Note that these queues are there, some of them perhaps made just now."""
@@ -83,7 +83,7 @@ class Routes:
         """When the youngest queue on this way will have settled."""
         if not self._safe_at:
             return 0.0
-        return self._latest((self._topology.ready_queue(topic), *route.hold_queues))
+        return self._latest((self.topology.ready_queue(topic), *route.hold_queues))
 
     def safe_at_queue(self, name: str) -> float:
         """When this queue will have settled."""
@@ -106,10 +106,10 @@ class Routes:
 
     def _make(self, delay_ms: int) -> Route:
         digits = ladder.to_digits(delay_ms)
-        hold_queues = tuple(self._topology.hold_queue(hop) for hop in ladder.hops(digits))
+        hold_queues = tuple(self.topology.hold_queue(hop) for hop in ladder.hops(digits))
         return Route(
             digits,
-            self._topology.entrance(digits),
+            self.topology.entrance(digits),
             ladder.routing_key(digits, ""),
             hold_queues,
         )

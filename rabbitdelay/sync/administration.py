@@ -1,7 +1,6 @@
 """Administration: making, looking at and counting exchanges and queues, one after the other."""
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -11,6 +10,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from rabbitdelay.core import replies
+from rabbitdelay.core.counts import QueueCount
 from rabbitdelay.core.setup import SETTLE_SECONDS, Announce, Command, Declare, Inspect
 from rabbitdelay.core.topology import Binding, Exchange, Queue
 from rabbitdelay.errors import RabbitDelayError
@@ -18,14 +18,6 @@ from rabbitdelay.sync import driver_errors
 
 Result = TypeVar("Result")
 OnCommand = Callable[[Command], None]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueCount:
-    """How many messages wait in a queue, and how many consumers take from it."""
-
-    ready: int
-    consumers: int
 
 
 class Administrator:

@@ -1,37 +1,27 @@
 """The client: what people call."""
 
-import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Self, Unpack, overload
 
-from rabbitdelay import duration, locate
-from rabbitdelay.core import envelope, intake
-from rabbitdelay.core.outbox import Pending
-from rabbitdelay.core.records import Pause, Resume
+from rabbitdelay import locate
+from rabbitdelay.core import intake
+from rabbitdelay.core.counts import TopicCounts
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType, Topology
-from rabbitdelay.errors import CutOff, InvalidJob, OutcomeUnknown, RabbitDelayError
-from rabbitdelay.models import Job, JobSpec
-from rabbitdelay.sync import management
-from rabbitdelay.sync.batch import Batch, OnConfirmed
-from rabbitdelay.sync.consumer import Consumer
-from rabbitdelay.sync.deleting import Deleter, OnDeleted
-from rabbitdelay.sync.emptying import empty
-from rabbitdelay.sync.following import Follower, TombstoneStats
-from rabbitdelay.sync.links import Links
-from rabbitdelay.sync.management import Management
-from rabbitdelay.sync.overview import TopicCounts, list_topics
-from rabbitdelay.sync.popping import MAX_AT_ONCE
-from rabbitdelay.sync.reserved import ReservedJob, reserved_job
-
-Wait = float | timedelta | None
-"""How long to wait: seconds or a timedelta; None is without a limit."""
+from rabbitdelay.engine.batch import OnConfirmed
+from rabbitdelay.engine.deleting import OnDeleted
+from rabbitdelay.engine.following import Follower, TombstoneStats
+from rabbitdelay.engine.verbs import Duration, Verbs
+from rabbitdelay.handling.driving import drive
+from rabbitdelay.handling.reserved import ReservedJob, reserved_job
+from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions
+from rabbitdelay.sync.wire import ThreadWire
 
 
 class Client:
@@ -74,23 +64,21 @@ class Client:
         max_delay: float | timedelta | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._addresses = locate.locate(url)
-        max_delay_ms = intake.check_max_delay_ms(max_delay)
-        self._topology = Topology(namespace, queue_type, max_delay_ms)
-        self._timeout = timeout
-        self._clock = clock
-        self._bounds = intake.Bounds(max_body_bytes, max_delay_ms)
-        self._links = Links(
-            self._addresses,
-            self._topology,
+        self.verbs = Verbs(
+            ThreadWire,
+            locate.locate(url),
+            namespace=namespace,
             declare=declare,
-            settle_seconds=settle_seconds,
+            queue_type=queue_type,
+            timeout=timeout,
             connect_timeout=connect_timeout,
-            window_puts=window,
-            retry=retry or RetryPolicy(),
+            window=window,
+            max_body_bytes=max_body_bytes,
+            settle_seconds=settle_seconds,
+            retry=retry,
+            max_delay=max_delay,
             clock=clock,
         )
-        self._deleter = Deleter(self._links, self._topology, clock, timeout)
 
     def __enter__(self) -> Self:
         self.connect()
@@ -105,41 +93,31 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        addresses = ",".join(map(str, self._addresses))
-        return f"Client({addresses!r}, namespace={self._topology.namespace!r})"
+        return f"Client{self.verbs}"
 
     @property
     def topology(self) -> Topology:
         """The names this client uses on the broker."""
-        return self._topology
+        return self.verbs.topology
 
     def connect(self) -> None:
         """Connect now, and not with the first put."""
-        self._links.publisher()
+        drive(self.verbs.connect())
 
     def put(
         self,
         topic: str,
         body: Any = None,  # noqa: ANN401 - whatever is JSON-able
         *,
-        delay: float | timedelta = 0,
-        at: datetime | None = None,
-        ttr: float | timedelta | None = None,
-        id: str | None = None,
-        max_attempts: int | None = None,
-        callback: str | None = None,
-        content_type: str | None = None,
-        backoff: float | timedelta | None = None,
-        backoff_max: float | timedelta | None = None,
-        reply_to: str | None = None,
         reply: bool = False,
         timeout: float | None = None,
+        **options: Unpack[PutOptions],
     ) -> Job:
         """Put a job, and return when the broker has confirmed it.
 
-        The arguments are those of JobSpec. With `reply`, what its handler returns can be had with
-        `response`. The job is guaranteed not to be ready before its time;
-        it may be ready slightly after.
+        The options are the fields of JobSpec. With `reply`, what its handler returns can be had
+        with `response`. The job is guaranteed not to be ready before its time; it may be ready
+        slightly after.
 
         Raises:
             InvalidJob: An argument is wrong; nothing was sent.
@@ -147,61 +125,23 @@ class Client:
             TopologyError: A queue is missing, has other arguments, or may not be made.
             ConnectionFailed: There has been no connection to the broker yet.
         """
-        self._refuse_on_io_thread()
-        spec = JobSpec(
-            topic,
-            body,
-            delay=delay,
-            at=at,
-            ttr=ttr,
-            id=id,
-            max_attempts=max_attempts,
-            callback=callback,
-            content_type=content_type,
-            backoff=backoff,
-            backoff_max=backoff_max,
-            reply_to=self._reply_to(reply_to, reply=reply),
-        )
-        return self._put_one(spec, timeout).result()
+        return drive(self.verbs.put(JobSpec(topic, body, **options), timeout, reply=reply))
 
     def put_nowait(
         self,
         topic: str,
         body: Any = None,  # noqa: ANN401 - whatever is JSON-able
         *,
-        delay: float | timedelta = 0,
-        at: datetime | None = None,
-        ttr: float | timedelta | None = None,
-        id: str | None = None,
-        max_attempts: int | None = None,
-        callback: str | None = None,
-        content_type: str | None = None,
-        backoff: float | timedelta | None = None,
-        backoff_max: float | timedelta | None = None,
-        reply_to: str | None = None,
         reply: bool = False,
         timeout: float | None = None,
+        **options: Unpack[PutOptions],
     ) -> Future[Job]:
         """Put a job, and return a future that has the Job when the broker has confirmed it.
 
         It waits only while the window is full. The future's callbacks run on the I/O thread: they
         must not wait for anything.
         """
-        spec = JobSpec(
-            topic,
-            body,
-            delay=delay,
-            at=at,
-            ttr=ttr,
-            id=id,
-            max_attempts=max_attempts,
-            callback=callback,
-            content_type=content_type,
-            backoff=backoff,
-            backoff_max=backoff_max,
-            reply_to=self._reply_to(reply_to, reply=reply),
-        )
-        return self._put_one(spec, timeout)
+        return drive(self.verbs.put_nowait(JobSpec(topic, body, **options), timeout, reply=reply))
 
     def put_many(
         self,
@@ -218,17 +158,7 @@ class Client:
         Raises:
             PutManyFailed: It stopped at the first job that failed, and says which are confirmed.
         """
-        self._refuse_on_io_thread()
-        batch = Batch(on_confirmed)
-        for spec in self._guarded(specs, batch):
-            position = batch.take()
-            try:
-                self._send(spec, timeout, batch.resolved, position)
-            except RabbitDelayError as error:
-                batch.refuse(position, error)
-            if batch.failed:
-                break
-        return batch.wait()
+        return drive(self.verbs.put_many(specs, timeout, on_confirmed))
 
     def replace(
         self,
@@ -237,7 +167,7 @@ class Client:
         *,
         id: str,
         timeout: float | None = None,
-        **options: Any,  # noqa: ANN401 - those of JobSpec
+        **options: Unpack[JobOptions],
     ) -> Job:
         """Put a job, and delete what was put under its id before: only the new one lives.
 
@@ -247,7 +177,7 @@ class Client:
         Raises:
             OutcomeUnknown: The new job is put, and whether the old one lives is not known.
         """
-        return self._replace(JobSpec(topic, body, id=id, **options), None, timeout)
+        return drive(self.verbs.replace(JobSpec(topic, body, id=id, **options), timeout))
 
     def reschedule(
         self,
@@ -261,23 +191,7 @@ class Client:
 
         The new job has the same id. Whatever the clocks say, the old one is deleted.
         """
-        if not isinstance(job, Job):
-            raise InvalidJob("reschedule needs the job that put returned: use replace with an id")
-        spec = JobSpec(
-            job.topic,
-            job.payload,
-            delay=delay,
-            at=at,
-            ttr=None if job.ttr_ms is None else job.ttr_ms / 1000,
-            id=job.id,
-            max_attempts=job.max_attempts,
-            callback=job.callback,
-            content_type=job.content_type,
-            backoff=None if job.backoff_ms is None else job.backoff_ms / 1000,
-            backoff_max=None if job.backoff_max_ms is None else job.backoff_max_ms / 1000,
-            reply_to=job.reply_to,
-        )
-        return self._replace(spec, job, timeout)
+        return drive(self.verbs.reschedule(job, delay, at, timeout))
 
     def delete(self, job: str | Job, *, timeout: float | None = None) -> None:
         """Delete a job, by its id or as put returned it, and return when that is durable.
@@ -290,8 +204,7 @@ class Client:
         Raises:
             OutcomeUnknown: Not confirmed within the timeout: it may be deleted or not.
         """
-        self._refuse_on_io_thread()
-        self._deleter.delete(job, timeout)
+        drive(self.verbs.delete(job, timeout))
 
     def delete_many(
         self,
@@ -307,8 +220,7 @@ class Client:
         Raises:
             DeleteManyFailed: It stopped, and says how many are deleted for sure.
         """
-        self._refuse_on_io_thread()
-        return self._deleter.delete_many(jobs, timeout, on_deleted)
+        return drive(self.verbs.delete_many(jobs, timeout, on_deleted))
 
     def purge(self, topic: str, *, timeout: float | None = None) -> int:
         """Delete every job that was put in a topic until now: delayed, ready and buried.
@@ -316,19 +228,15 @@ class Client:
         Return how many were ready or buried, and are gone at once. What is delayed is dropped when
         it is due.
         """
-        self._refuse_on_io_thread()
-        self._deleter.purge(intake.check_topic(topic), timeout)
-        return empty(self._addresses, self._topology, topic)
+        return drive(self.verbs.purge(topic, timeout))
 
     def pause(self, topic: str, *, timeout: float | None = None) -> None:
         """Let no job of a topic be handed out, anywhere, until `resume`. What is held goes on."""
-        self._refuse_on_io_thread()
-        self._deleter.append(Pause(intake.check_topic(topic)), timeout)
+        drive(self.verbs.pause(topic, timeout))
 
     def resume(self, topic: str, *, timeout: float | None = None) -> None:
         """Let the jobs of a topic be handed out again."""
-        self._refuse_on_io_thread()
-        self._deleter.append(Resume(intake.check_topic(topic)), timeout)
+        drive(self.verbs.resume(topic, timeout))
 
     def topics(self, *names: str, management_url: str | None = None) -> list[TopicCounts]:
         """Count the jobs of these topics, or of all, and say which topics are paused.
@@ -336,12 +244,7 @@ class Client:
         Without names it asks the broker's management API which topics there are: at
         `management_url`, or where it usually is on the broker's host.
         """
-        paused = self.follower().paused()
-        chosen = [intake.check_topic(name) for name in names]
-        api = Management(
-            management.locate(management_url, self._addresses), self._addresses[0].vhost
-        )
-        return list_topics(self._addresses, self._topology, api, chosen, paused)
+        return drive(self.verbs.topics(names, management_url))
 
     def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end, and say what is known by it."""
@@ -353,23 +256,20 @@ class Client:
         Raises:
             CutOff: It cannot be read, or was not within the timeout.
         """
-        follower = self._links.front().wait_until_read(self._timeout)
-        if not follower.is_current:
-            raise follower.failure or CutOff(follower.state)
-        return follower
+        return drive(self.verbs.follower())
 
     @overload
     def pop(
-        self, topics: str | Sequence[str], *, max: None = None, wait: Wait = 0
+        self, topics: str | Sequence[str], *, max: None = None, wait: Duration = 0
     ) -> ReservedJob | None: ...
 
     @overload
     def pop(
-        self, topics: str | Sequence[str], *, max: int, wait: Wait = 0
+        self, topics: str | Sequence[str], *, max: int, wait: Duration = 0
     ) -> list[ReservedJob]: ...
 
     def pop(
-        self, topics: str | Sequence[str], *, max: int | None = None, wait: Wait = 0
+        self, topics: str | Sequence[str], *, max: int | None = None, wait: Duration = 0
     ) -> ReservedJob | list[ReservedJob] | None:
         """Take the next job of a topic, or of several, and hold it for at most its ttr.
 
@@ -381,21 +281,11 @@ class Client:
             InvalidJob: A topic is none.
             ConnectionFailed: There is no connection to the broker, and was none until the end.
         """
-        names = intake.check_topics(topics)
-        most = 1 if max is None else intake.check_count(max, "max", MAX_AT_ONCE)
-        front = self._links.front()
-        front.wait_until_read(self._timeout)
-        popper = front.popper
-        request = popper.pop(names, most, _deadline(wait))
-        try:
-            leases = popper.result(request)
-        except BaseException:
-            popper.abandon(request)
-            raise
-        jobs = [reserved_job(lease, popper.consumer.holding, self) for lease in leases]
+        consumer, leases = drive(self.verbs.pop(topics, max, wait))
+        jobs = [reserved_job(lease, consumer.holding, self) for lease in leases]
         return jobs if max is not None else jobs[0] if jobs else None
 
-    def response(self, job: Job, *, wait: Wait = 30) -> Response | None:
+    def response(self, job: Job, *, wait: Duration = 30) -> Response | None:
         """Return the response to a job that this client put with `reply`, once.
 
         It waits for at most `wait` seconds, without a limit when that is None, and returns None
@@ -405,129 +295,18 @@ class Client:
             NoResponse: There will be none: the job was buried. It tells why.
             InvalidJob: The job was not put with `reply` by this client.
         """
-        replies = self._links.front().replies
-        if job.reply_to != replies.queue:
-            raise InvalidJob(f"job {job.id} was not put with reply=True by this client")
-        return replies.wait(job, _deadline(wait))
+        return drive(self.verbs.response(job, wait))
 
-    @property
     def reply_queue(self) -> str:
-        """The queue of this client's responses, for a JobSpec's `reply_to`; it is made if need be.
+        """Return the queue of this client's responses, for a JobSpec's `reply_to`; made if need be.
 
         It goes an hour after the client. What comes in it is had with `response`.
         """
-        replies = self._links.front().replies
-        replies.start(self._timeout)
-        return replies.queue
+        return drive(self.verbs.reply_queue())
 
     def close(self, timeout: float | None = None) -> None:
         """Wait for what is on its way, at most `timeout` seconds, and close.
 
         Jobs that are still held go back to the broker.
         """
-        self._links.close(self._timeout if timeout is None else timeout)
-
-    # The way of a put
-
-    def _put_one(self, spec: JobSpec, timeout: float | None, after_ms: int = 0) -> Future[Job]:
-        future: Future[Job] = Future()
-        future.set_running_or_notify_cancel()
-
-        def resolved(pending: Pending, error: Exception | None) -> None:
-            if error is None:
-                future.set_result(pending.job)
-            else:
-                future.set_exception(error)
-
-        self._send(spec, timeout, resolved, after_ms=after_ms)
-        return future
-
-    def _send(
-        self,
-        spec: JobSpec,
-        timeout: float | None,
-        resolved: Callable[[Pending, Exception | None], None],
-        position: int = 0,
-        after_ms: int = 0,
-    ) -> None:
-        publisher = self._links.publisher()
-        now = time.monotonic()
-        deadline = now + (self._timeout if timeout is None else timeout)
-        # On the I/O thread, in a future's callback, nobody else could make room meanwhile.
-        if not self._links.window.enter(now if publisher.on_own_thread else deadline):
-            raise OutcomeUnknown(
-                "put was never sent: too many puts are waiting for the broker", sent=False
-            )
-        try:
-            job = self._make_job(spec, after_ms)
-            if spec.id is not None:
-                self._deleter.make_way(job)
-            asked_ms, now = job.due_ms - job.put_ms, time.monotonic()
-            pending = Pending(
-                job, envelope.encode(job), asked_ms, now, deadline, resolved, position
-            )
-            publisher.submit(pending)
-        except BaseException:
-            self._links.window.leave_unsent()
-            raise
-
-    def _replace(self, spec: JobSpec, old: Job | None, timeout: float | None) -> Job:
-        self._refuse_on_io_thread()
-        if spec.id is None:
-            raise InvalidJob("replace needs the id of the job to replace")
-        after_ms = self._now_ms()
-        self._deleter.let_pass(after_ms)
-        if old is not None:
-            after_ms = max(after_ms, old.put_ms)
-        job = self._put_one(spec, timeout, after_ms).result()
-        self._deleter.keep(job, old, timeout)
-        return job
-
-    def _make_job(self, spec: JobSpec, after_ms: int = 0) -> Job:
-        return intake.make_job(
-            spec,
-            now_ms=max(self._now_ms(), after_ms + 1),
-            random_hex=secrets.token_hex(intake.RANDOM_HEX_DIGITS // 2),
-            bounds=self._bounds,
-        )
-
-    def _reply_to(self, reply_to: str | None, *, reply: bool) -> str | None:
-        if not reply:
-            return reply_to
-        if reply_to is not None:
-            raise InvalidJob("give either reply or reply_to, not both")
-        return self.reply_queue
-
-    def new_consumer(self, policy: Callable[[str], RetryPolicy]) -> Consumer:
-        """Return a consumer that gives back through this client; for workers."""
-        return self._links.new_consumer(policy)
-
-    def new_follower(self, consumer: Consumer) -> Follower:
-        """Return who tells a consumer which jobs were deleted; for workers."""
-        return self._links.new_follower(consumer)
-
-    def rescue(self) -> None:
-        """Send on, in the background, jobs that the broker parked while it started."""
-        self._links.rescue()
-
-    def _now_ms(self) -> int:
-        return int(self._clock() * 1000)
-
-    def _refuse_on_io_thread(self) -> None:
-        if self._links.is_on_publishers_thread:
-            raise RabbitDelayError(
-                "this waits for the broker, and would wait for ever on the client's own I/O "
-                "thread: use put_nowait in callbacks"
-            )
-
-    @staticmethod
-    def _guarded(specs: Iterable[JobSpec], batch: Batch) -> Iterable[JobSpec]:
-        """The specs; an error of the iterable itself ends it like an error of a job."""
-        try:
-            yield from specs
-        except Exception as error:  # noqa: BLE001 - it comes from the caller's code
-            batch.refuse(batch.take(), error)
-
-
-def _deadline(wait: Wait) -> float | None:
-    return None if wait is None else time.monotonic() + duration.seconds(wait, what="wait")
+        drive(self.verbs.close(timeout))

@@ -6,19 +6,16 @@ there are and how many jobs are reserved, comes from the management API, some se
 
 import time
 from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
 
-from rabbitdelay.address import Address
 from rabbitdelay.core import ladder
+from rabbitdelay.core.counts import Listing, TopicCounts, of_topic, read_listing
 from rabbitdelay.core.ladder import Hop
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.core.verification import existing
+from rabbitdelay.engine.management import Management
 from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.sync.administration import Administrator
-from rabbitdelay.sync.blocking import connected
-from rabbitdelay.sync.management import Management
 
 LISTING_SECONDS = 2.0
 """How long a listing holds: what it counts is up to 5 s old anyway."""
@@ -26,32 +23,6 @@ UNREACHABLE_SECONDS = 30.0
 """How long a management API that did not answer is left alone: it may take 5 s not to answer."""
 MISSING_AT_ONCE = 16
 """How many hold queues that were missing are asked for again in one look."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicCounts:
-    """How many jobs of one topic are where."""
-
-    topic: str
-    ready: int | None
-    """None when its ready queue is missing."""
-    reserved: int | None
-    """None when the management API has not said."""
-    buried: int | None
-    """None when its buried queue is missing."""
-    consumers: int
-    paused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What the management API says of a namespace's queues."""
-
-    topics: tuple[str, ...] = ()
-    reserved: Mapping[str, int] = field(default_factory=dict)
-    """By queue."""
-    hops: tuple[Hop, ...] = ()
-    """Of the hold queues that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +61,6 @@ class Statistics:
         return sum(count.jobs for count in self.delayed)
 
 
-def read_listing(topology: Topology, queues: Iterable[Mapping[str, Any]]) -> Listing:
-    """Take what we need from the API's answer."""
-    counts = {queue["name"]: queue.get("messages_unacknowledged") for queue in queues}
-    hops, topics = existing(topology, counts)
-    reserved = {name: count for name, count in counts.items() if count is not None}
-    return Listing(tuple(topics), reserved, tuple(hops))
-
-
 def count_topic(
     administrator: Administrator,
     topology: Topology,
@@ -106,42 +69,9 @@ def count_topic(
     paused: Container[str] = (),
 ) -> TopicCounts | None:
     """Count the jobs of a topic, or None when there is no such topic."""
-    ready_queue = topology.ready_queue(topic)
-    ready = administrator.count(ready_queue)
+    ready = administrator.count(topology.ready_queue(topic))
     buried = administrator.count(topology.buried_queue(topic))
-    if ready is None and buried is None:
-        return None
-    return TopicCounts(
-        topic,
-        ready.ready if ready else None,
-        listing.reserved.get(ready_queue),
-        buried.ready if buried else None,
-        ready.consumers if ready else 0,
-        topic in paused,
-    )
-
-
-def list_topics(
-    addresses: Sequence[Address],
-    topology: Topology,
-    api: Management,
-    names: Sequence[str],
-    paused: Container[str],
-) -> list[TopicCounts]:
-    """Count the jobs of these topics, or of all that the management API lists."""
-    listing = Listing()
-    try:
-        listing = read_listing(topology, api.queues(topology.prefix))
-    except ManagementUnreachable as error:
-        if not names:
-            raise ManagementUnreachable(f"{error}; or name the topics") from None
-    with connected(addresses) as connection:
-        administrator = Administrator(connection)
-        counts = [
-            count_topic(administrator, topology, topic, listing, paused)
-            for topic in names or listing.topics
-        ]
-    return [count for count in counts if count is not None]
+    return of_topic(topology, topic, ready, buried, listing=listing, paused=paused)
 
 
 class HoldCounter:

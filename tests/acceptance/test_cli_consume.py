@@ -326,6 +326,22 @@ def test_a_second_ctrl_c_gives_it_back_at_once(
     job.finish()
 
 
+def test_after_the_grace_it_gives_back_what_still_runs(
+    client: Client, program: list[str], options: list[str], tmp_path: Path
+) -> None:
+    arguments = ("consume", "t", "--handler", "handlers:slow", "--grace", "1s")
+    with started(program, options, tmp_path, *arguments) as process:
+        client.put("t", {"order": 60})
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+    job = client.pop("t", wait=10)
+    assert job is not None
+    assert job.attempt == 1
+    job.finish()
+
+
 # What is wrong
 
 

@@ -19,7 +19,8 @@ from rich.console import Console
 
 from rabbitdelay.cli.stats import Look, _picture
 from rabbitdelay.core import ladder
-from rabbitdelay.sync.overview import HoldCount, TopicCounts
+from rabbitdelay.core.counts import TopicCounts
+from rabbitdelay.sync.overview import HoldCount
 from tests.acceptance.conftest import CommandLine
 from tests.support.waiting import wait_until
 

@@ -23,7 +23,7 @@ from rabbitdelay.demo.performance import Evening
 from rabbitdelay.demo.shop import Shop
 from rabbitdelay.demo.stage import Stage
 from rabbitdelay.demo.story import NEW_DELAY_MS, Change, Order
-from rabbitdelay.sync.reserved import ReservedJob
+from rabbitdelay.handling.reserved import ReservedJob
 from tests.support.waiting import wait_until
 
 

@@ -17,9 +17,9 @@ import pytest
 from rabbitdelay import Client, Job, JobSpec, Worker
 from rabbitdelay.broker import PrivateBroker, processes
 from rabbitdelay.core.topology import Topology
+from rabbitdelay.engine import compaction, following
+from rabbitdelay.engine.following import Follower
 from rabbitdelay.errors import OutcomeUnknown
-from rabbitdelay.sync import compaction, following
-from rabbitdelay.sync.following import Follower
 from tests.integration.conftest import ClientFactory, WorkerFactory
 from tests.support import streams
 from tests.support.deleting_processes import DELETER, WORKER, Books, put_over, times

@@ -232,8 +232,8 @@ def test_a_cut_connection_in_the_middle_of_puts(broker: PrivateBroker, namespace
 
 def cut(client: Client) -> bool:
     """Shut the client's socket, if it has one."""
-    assert client._links._publisher is not None
-    transport = getattr(client._links._publisher._connector.connection, "_transport", None)
+    assert client.verbs.links._publisher is not None
+    transport = getattr(client.verbs.links._publisher._connector.link, "_transport", None)
     sock = getattr(transport, "_sock", None)
     if sock is None:
         return False

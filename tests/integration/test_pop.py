@@ -27,7 +27,9 @@ from rabbitdelay import (
     TopologyMissing,
 )
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.sync import popping
+from rabbitdelay.engine import popping
+from rabbitdelay.engine.flows import Wait
+from rabbitdelay.sync.wire import ThreadWire
 from tests.integration.conftest import ClientFactory, LookerFactory
 from tests.support.waiting import wait_until
 from tests.support.working import Process, cut_pops, popper_of, publish
@@ -83,7 +85,7 @@ def test_a_job_put_later_arrives_at_once(client: Client, make_client: ClientFact
 
 def waits(client: Client) -> bool:
     """Whether a pop is consuming."""
-    requests = list(popper_of(client)._pops) if client._links._front is not None else []
+    requests = list(popper_of(client)._pops) if client.verbs.links._front is not None else []
     return any(request.slot is not None and request.slot._topics for request in requests)
 
 
@@ -374,12 +376,15 @@ def test_an_abandoned_pop_takes_nothing(client: Client) -> None:
     client.put("t")
     pop(client).finish()
     popper = popper_of(client)
-    request = popper.pop(["t"], 2, None)
+    flow = popper.pop(["t"], 2, None)
+    step = next(flow)
+    assert isinstance(step, Wait)
     wait_until(lambda: waits(client))
     client.put("t", id="a", ttr=60)
-    popper.abandon(request)
+    with pytest.raises(KeyboardInterrupt):
+        flow.throw(KeyboardInterrupt())
     with pytest.raises(ClientClosed):
-        request.future.result(10)
+        step.future.result(10)
     job = pop(client)
     assert (job.id, job.attempt) == ("a", 1)
     job.finish()
@@ -492,7 +497,7 @@ def test_a_client_that_is_dropped_is_collected(
     dropped = Client(broker_url, namespace=namespace, settle_seconds=0)
     dropped.put("t", ttr=60)
     job = pop(dropped)
-    thread = popper_of(dropped).consumer._connector._thread
+    ended = popper_of(dropped).consumer._connector.wire.ended
     gone = weakref.ref(dropped)
     gc.disable()
     try:
@@ -504,7 +509,7 @@ def test_a_client_that_is_dropped_is_collected(
         assert gone() is None, "a cycle keeps it"
     finally:
         gc.enable()
-    wait_until(lambda: not thread.is_alive())
+    wait_until(ended.done)
     assert pop(client).id == id_of_job
 
 
@@ -541,10 +546,10 @@ def test_a_copy_that_cannot_be_published_is_told(
     client = make_client()
     client.put("t", ttr=60)
     job = pop(client)
-    monkeypatch.setattr(client._links._publisher, "_closed", True)
+    monkeypatch.setattr(client.verbs.links._publisher, "_closed", True)
     with pytest.raises(ClientClosed):
         job.release(delay=3600)
-    monkeypatch.setattr(client._links._publisher, "_closed", False)
+    monkeypatch.setattr(client.verbs.links._publisher, "_closed", False)
     again = pop(client)
     assert (again.id, again.attempt) == (job.id, 1)
     again.finish()
@@ -563,5 +568,7 @@ def test_nothing_is_left_behind(client: Client, caplog: pytest.LogCaptureFixture
     assert len(consumer.holding.leases) == 0
     assert len(consumer._listeners) <= 5  # two of them for the log of deletes
     assert not popper._pops
-    assert len(consumer._connector.loop._timer._timeout_heap or ()) < 1_500
+    wire = consumer._connector.wire
+    assert isinstance(wire, ThreadWire)
+    assert len(wire._loop._timer._timeout_heap or ()) < 1_500
     assert [record for record in caplog.records if record.name == "rabbitdelay"] == []

@@ -32,7 +32,7 @@ from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.sync import following
+from rabbitdelay.engine import following
 from tests.support.receiver import Receiver
 from tests.support.waiting import wait_until
 

@@ -93,7 +93,7 @@ class TestReply:
 
     def test_of_many(self, client: Client) -> None:
         jobs: list[Job] = []
-        queue = client.reply_queue
+        queue = client.reply_queue()
         specs = (JobSpec("double", n, reply_to=queue) for n in range(50))
         client.put_many(specs, on_confirmed=jobs.append)
         found = [client.response(job, wait=10) for job in jobs]

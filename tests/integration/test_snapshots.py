@@ -18,7 +18,7 @@ from rabbitdelay.core.records import Delete, Fence, encode
 from rabbitdelay.core.snapshots import Anchor, Trailer, Writing, is_piece, read_trailer
 from rabbitdelay.core.tombstones import Tombstones
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.sync import compaction, following, snapshot_reader
+from rabbitdelay.engine import compaction, following, snapshot_reader
 from tests.integration.conftest import ClientFactory
 from tests.support import streams
 from tests.support.deleting_processes import COMPACTOR

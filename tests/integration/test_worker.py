@@ -27,7 +27,8 @@ from rabbitdelay import (
     Worker,
 )
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.sync.run import Run
+from rabbitdelay.engine.run import Run
+from rabbitdelay.sync.wire import ThreadLink
 from tests.integration.conftest import ClientFactory, LookerFactory, WorkerFactory
 from tests.support.waiting import wait_until
 from tests.support.working import Process, cut_worker, publish, working
@@ -659,8 +660,8 @@ def test_deliveries_count_as_a_sign_of_life(client: Client, make_worker: WorkerF
         client.put("t", 0)
         wait_until(lambda: done)
         assert worker._dispatcher is not None
-        connection = worker._dispatcher.consumer._connector.connection
-        assert connection is not None
+        connection = worker._dispatcher.consumer._connector.link
+        assert isinstance(connection, ThreadLink)
         before = connection.bytes_received
         client.put("t", b"x" * 1_000)
         wait_until(lambda: len(done) == 2)

@@ -16,8 +16,8 @@ import pytest
 
 from rabbitdelay import Client, InvalidConfiguration, Job, NoResponse, Response, Worker
 from rabbitdelay.core.tally import Snapshot
-from rabbitdelay.sync.child import Child, how_it_ended
-from rabbitdelay.sync.child_messages import Ready
+from rabbitdelay.handling.child import Child, how_it_ended
+from rabbitdelay.handling.child_messages import Ready
 from tests.support import process_handlers
 from tests.support.brokers import SharedBroker
 from tests.support.waiting import wait_until

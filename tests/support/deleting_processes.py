@@ -47,7 +47,7 @@ os.write(1, b"done\\n")
 COMPACTOR = """
 import sys, time
 from rabbitdelay import Client
-from rabbitdelay.sync import compaction
+from rabbitdelay.engine import compaction
 compaction.SNAPSHOT_EVERY = int(sys.argv[3])
 client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
 client.follower()

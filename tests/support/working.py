@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import pika
-from pika.channel import Channel
 
 from rabbitdelay import Client, RetryPolicy, Worker
 from rabbitdelay.core import frames
@@ -22,9 +21,11 @@ from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.retry import Fate
+from rabbitdelay.engine.connector import Connector
+from rabbitdelay.engine.popping import Popper
+from rabbitdelay.engine.wire import Channel, nothing
 from rabbitdelay.errors import ConnectionFailed
-from rabbitdelay.sync.connection import Connector
-from rabbitdelay.sync.popping import Popper
+from rabbitdelay.handling.driving import drive
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -136,7 +137,7 @@ def iter_lines(pipe: Any) -> Iterator[str]:  # noqa: ANN401 - a text stream
 
 def cut(connector: Connector) -> bool:
     """Shut the socket of a connection, if it has one."""
-    transport = getattr(connector.connection, "_transport", None)
+    transport = getattr(connector.link, "_transport", None)
     sock = getattr(transport, "_sock", None)
     if sock is None:
         return False
@@ -151,8 +152,8 @@ def cut_pops(client: Client) -> None:
 
 def popper_of(client: Client) -> Popper:
     """What pops for a client that has popped before."""
-    assert client._links._front is not None
-    return client._links._front.popper
+    assert client.verbs.links._front is not None
+    return client.verbs.links._front.popper
 
 
 def cut_worker(worker: Worker) -> None:
@@ -187,10 +188,11 @@ class Looker:
     def __init__(self, client: Client, queue: str) -> None:
         self._queue = queue
         self.messages: list[Message] = []
-        self._consumer = client.new_consumer(lambda _: RetryPolicy())
+        self._consumer = drive(client.verbs.links.new_consumer(lambda _: RetryPolicy()))
 
     def __enter__(self) -> Self:
-        self._consumer.start(self, 10)
+        self._consumer.start(self)
+        drive(self._consumer.connected(10))
         return self
 
     def __exit__(
@@ -199,7 +201,7 @@ class Looker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._consumer.close(1)
+        drive(self._consumer.close(1))
 
     def wait_for(self, count: int, *, seconds: float = 15.0) -> list[Message]:
         """Wait until so many have come, and return them."""
@@ -212,7 +214,7 @@ class Looker:
         self._consumer.open_channel(self._opened, self._take)
 
     def _opened(self, channel: Channel) -> None:
-        channel.basic_consume(self._queue, lambda *_: None, auto_ack=True)
+        channel.consume(self._queue, {}, nothing)
 
     def _take(self, found: Delivery | GetEmpty) -> None:
         assert isinstance(found, Delivery)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rabbitdelay.actions.held import HeldJob, moment
-from rabbitdelay.sync.reserved import ReservedJob
+from rabbitdelay.handling.reserved import ReservedJob
 
 
 @dataclass

@@ -81,7 +81,9 @@ def delivered(
 def got(channel: int, message: Message, tag: int, *, again: bool) -> Sent:
     method = spec.Basic.GetOk(tag, again, "exchange", "key", 7)
     frames = (frame.Method(channel, method).marshal(), *content(channel, message))
-    return Sent(channel, frames, Delivery(channel, None, tag, again, message))
+    return Sent(
+        channel, frames, Delivery(channel, None, tag, again, message, None, "exchange", "key")
+    )
 
 
 def other(channel: int, method: Any) -> Sent:  # noqa: ANN401 - one of pika's methods

@@ -14,8 +14,8 @@ from typing_extensions import TypedDict
 from rabbitdelay.core.handlers import Binding, Handler, bind, make_handler
 from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.errors import InvalidConfiguration, NotAJob
+from rabbitdelay.handling.reserved import ReservedJob
 from rabbitdelay.models import BYTES, JSON, TEXT, Job
-from rabbitdelay.sync.reserved import ReservedJob
 
 
 class Order(BaseModel):

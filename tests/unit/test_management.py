@@ -3,8 +3,8 @@
 import pytest
 
 from rabbitdelay import address
+from rabbitdelay.engine import management
 from rabbitdelay.errors import InvalidConfiguration
-from rabbitdelay.sync import management
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from queue import Queue
 
 import pytest
 
-from rabbitdelay.sync.pool import Pool
+from rabbitdelay.handling.pool import Pool
 from tests.support.waiting import wait_until
 
 SECONDS = 10.0

@@ -27,8 +27,8 @@ from rabbitdelay.core.records import (
 )
 from rabbitdelay.core.tombstones import GRACE_MS, HORIZON_MS
 from rabbitdelay.core.topology import Topology
+from rabbitdelay.engine.following import FENCE_SECONDS, PATIENCE_SECONDS
 from rabbitdelay.models import DEFAULT_TTR_MS
-from rabbitdelay.sync.following import FENCE_SECONDS, PATIENCE_SECONDS
 from tests.support import command_line
 
 ROOT = Path(__file__).parents[2]

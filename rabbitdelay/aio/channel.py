@@ -1,0 +1,204 @@
+"""A channel on aio-pika's connection: without a task of its own, and without one for each message.
+
+aiormq hands every frame of a channel to its `frames` in turn; this one is called right there.
+"""
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import pamqp.frame
+from aiormq.abc import AbstractConnection
+from pamqp import commands as spec
+from pamqp.base import Frame
+from pamqp.body import ContentBody
+from pamqp.header import ContentHeader
+
+from rabbitdelay.core.topology import Binding, Exchange, Queue
+from rabbitdelay.engine.wire import Channel, Closed, Confirm, Returned, Then, nothing
+
+Reply = Callable[[Any], None]
+
+
+class Carrier(Protocol):
+    """The connection, as its channels see it."""
+
+    connection: AbstractConnection
+
+    def send_frames(self, data: bytes) -> None:
+        """Send whole frames."""
+
+    def delivered(self, number: int, frame: object) -> None:
+        """A frame of a delivery, on a connection that is not ours to read."""
+
+
+class LoopChannel:
+    """One channel."""
+
+    def __init__(self, carrier: Carrier, number: int) -> None:
+        self.number = number
+        self.is_open = False
+        self.frames = self
+        """What aiormq puts frames into."""
+        self._carrier = carrier
+        self._replies: deque[Reply] = deque()
+        self._closed: list[Callable[[Channel, Closed], None]] = []
+        self._cancelled: Callable[[str], None] = nothing
+        self._confirmed: Callable[[Confirm], None] = nothing
+        self._returned: Callable[[Returned], None] = nothing
+        self._returning: spec.Basic.Return | None = None
+        self._missing_bytes = 0
+
+    def open(self, opened: Callable[[Channel], None]) -> None:
+        """Open it."""
+
+        def answered(_frame: object) -> None:
+            self.is_open = True
+            opened(self)
+
+        self._replies.append(answered)
+        self._send(spec.Channel.Open())
+
+    # What the engine asks for
+
+    def on_closed(self, closed: Callable[[Channel, Closed], None]) -> None:
+        """Call this when the broker closes it."""
+        self._closed.append(closed)
+
+    def on_cancelled(self, cancelled: Callable[[str], None]) -> None:
+        """Call this when the broker cancels a consumer."""
+        self._cancelled = cancelled
+
+    def qos(self, prefetch: int) -> None:
+        """Let so many messages be unacked."""
+        self._ask(spec.Basic.Qos(prefetch_count=prefetch), nothing)
+
+    def consume(self, queue: str, arguments: Mapping[str, Any], consuming: Then) -> str:
+        """Consume a queue."""
+        tag = f"rabbitdelay-{secrets.token_hex(8)}"
+        method = spec.Basic.Consume(queue=queue, consumer_tag=tag, arguments=dict(arguments))
+        self._ask(method, lambda _: consuming())
+        return tag
+
+    def cancel(self, tag: str, cancelled: Then = nothing) -> None:
+        """Consume no more."""
+        self._ask(spec.Basic.Cancel(consumer_tag=tag), lambda _: cancelled())
+
+    def count(self, queue: str, counted: Callable[[int, int], None]) -> None:
+        """Count what is in a queue."""
+
+        def answered(frame: spec.Queue.DeclareOk) -> None:
+            counted(frame.message_count or 0, frame.consumer_count or 0)
+
+        self._ask(spec.Queue.Declare(queue=queue, passive=True), answered)
+
+    def look(self, exchange: str, seen: Then) -> None:
+        """Look for an exchange."""
+        self._ask(spec.Exchange.Declare(exchange=exchange, passive=True), lambda _: seen())
+
+    def declare(self, declaration: Exchange | Queue | Binding, declared: Then) -> None:
+        """Make something."""
+        self._ask(_method(declaration), lambda _: declared())
+
+    def purge(self, queue: str, purged: Callable[[int], None]) -> None:
+        """Empty a queue."""
+
+        def answered(frame: spec.Queue.PurgeOk) -> None:
+            purged(frame.message_count or 0)
+
+        self._ask(spec.Queue.Purge(queue=queue), answered)
+
+    def confirm(
+        self,
+        confirmed: Callable[[Confirm], None],
+        returned: Callable[[Returned], None],
+        then: Then,
+    ) -> None:
+        """Let the broker confirm what is published."""
+        self._confirmed, self._returned = confirmed, returned
+        self._ask(spec.Confirm.Select(), lambda _: then())
+
+    def close(self) -> None:
+        """Close it."""
+        if self.is_open:
+            self.is_open = False
+            close = spec.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0)
+            self._send(close)
+
+    # What comes in
+
+    async def put(self, item: tuple[int, object]) -> None:
+        """Take a frame; called by aiormq, which waits for nothing else here."""
+        frame = item[1]
+        match frame:
+            case spec.Basic.Ack() | spec.Basic.Nack():
+                is_taken = isinstance(frame, spec.Basic.Ack)
+                self._confirmed(Confirm(frame.delivery_tag or 0, bool(frame.multiple), is_taken))
+            case spec.Basic.Deliver() | spec.Basic.GetOk() | spec.Basic.GetEmpty():
+                self._carrier.delivered(self.number, frame)
+            case ContentHeader() | ContentBody():
+                self._content(frame)
+            case spec.Basic.Return():
+                self._returning = frame
+            case spec.Basic.Cancel():
+                self._cancelled_by_broker(frame)
+            case spec.Channel.Close():
+                self._closed_by_broker(frame)
+            case spec.Channel.CloseOk():
+                self._replies.clear()
+            case _ if self._replies:
+                self._replies.popleft()(frame)
+
+    def _content(self, frame: ContentHeader | ContentBody) -> None:
+        returned = self._returning
+        if returned is None:
+            self._carrier.delivered(self.number, frame)
+            return
+        if isinstance(frame, ContentHeader):
+            self._missing_bytes = frame.body_size or 0
+            properties = frame.properties
+            where = (returned.exchange or "", returned.routing_key or "", returned.reply_text or "")
+            headers = properties.headers or {}
+            self._returned(Returned(*where, properties.message_id, headers))
+        else:
+            self._missing_bytes -= len(frame.value)
+        if self._missing_bytes <= 0:
+            self._returning = None
+
+    def _cancelled_by_broker(self, frame: spec.Basic.Cancel) -> None:
+        tag = frame.consumer_tag or ""
+        # RabbitMQ keeps the consumer tag until this is answered, from the version on that says so.
+        if getattr(self._carrier.connection, "accept_consumer_cancel_ok", False):
+            self._send(spec.Basic.CancelOk(consumer_tag=tag))
+        self._cancelled(tag)
+
+    def _closed_by_broker(self, frame: spec.Channel.Close) -> None:
+        was_open, self.is_open = self.is_open, False
+        self._replies.clear()
+        self._send(spec.Channel.CloseOk())
+        for closed in self._closed if was_open else ():
+            closed(self, Closed(frame.reply_code or 0, frame.reply_text or ""))
+
+    def _ask(self, method: Frame, answered: Reply) -> None:
+        """Ask something; on a channel that is about to go nobody answers."""
+        if self.is_open:
+            self._replies.append(answered)
+            self._send(method)
+
+    def _send(self, method: Frame) -> None:
+        self._carrier.send_frames(pamqp.frame.marshal(method, self.number))
+
+
+def _method(declaration: Exchange | Queue | Binding) -> Frame:
+    match declaration:
+        case Exchange(name, type_, arguments):
+            return spec.Exchange.Declare(
+                exchange=name, exchange_type=type_, durable=True, arguments=dict(arguments)
+            )
+        case Queue(name, arguments):
+            return spec.Queue.Declare(queue=name, durable=True, arguments=dict(arguments))
+        case Binding(source, destination, "queue", key):
+            return spec.Queue.Bind(queue=destination, exchange=source, routing_key=key)
+        case Binding(source, destination, _, key):
+            return spec.Exchange.Bind(destination=destination, source=source, routing_key=key)

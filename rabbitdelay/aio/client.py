@@ -1,0 +1,325 @@
+"""The client: what people call."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, Unpack, overload
+
+from aio_pika import Connection
+
+from rabbitdelay import address, locate
+from rabbitdelay.aio.driving import drive
+from rabbitdelay.aio.reserved import ReservedJob, reserved_job
+from rabbitdelay.aio.wire import LentWire, OwnWire
+from rabbitdelay.core import intake
+from rabbitdelay.core.counts import TopicCounts
+from rabbitdelay.core.responses import Response
+from rabbitdelay.core.retry import RetryPolicy
+from rabbitdelay.core.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology import QueueType, Topology
+from rabbitdelay.engine.batch import OnConfirmed
+from rabbitdelay.engine.deleting import OnDeleted
+from rabbitdelay.engine.following import Follower, TombstoneStats
+from rabbitdelay.engine.verbs import Duration, Verbs
+from rabbitdelay.errors import InvalidConfiguration
+from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions
+
+
+class Client:
+    """Puts jobs, and takes them one by one. Any number of tasks of one event loop may share one.
+
+    Args:
+        url: The broker, `amqp://user:password@host:port/vhost` or `amqps://`; several nodes of a
+            cluster with commas between them. Default: RABBITDELAY_URL, else the private node
+            that `rabbitdelay broker start` started, else amqp://localhost.
+        connection: The application's own aio-pika connection, instead of a URL. It is shared by
+            what goes out and what comes in, and goes on when the client is closed.
+        namespace: What all names on the broker begin with.
+        declare: Whether missing exchanges and queues are made. False for locked-down brokers.
+        queue_type: "quorum", replicated and safe, or "classic", for one node and most speed.
+        timeout: How long a put may take, in seconds, reconnects included.
+        connect_timeout: How long to wait for the first connection, in seconds.
+        window: How many puts may be on their way at once; further ones wait.
+        max_body_bytes: The largest body that is taken.
+        settle_seconds: How old a new queue must be before a put through it returns. Less
+            than 3 risks the jobs in it when the broker is killed right then.
+        retry: How often a job that was popped is tried, and how long is waited in between, when
+            the job does not say so itself.
+        max_delay: The longest delay that is put in this namespace, at most and by default 9 years.
+            Deletes are kept for that long: with much to delete, say how long is long enough. It
+            is fixed when the namespace is first used.
+        clock: Tells the time, in seconds since 1970; for tests.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        connection: Connection | None = None,
+        namespace: str = "rabbitdelay",
+        declare: bool = True,
+        queue_type: QueueType = "quorum",
+        timeout: float = 30.0,
+        connect_timeout: float = 10.0,
+        window: int = 2_000,
+        max_body_bytes: int = intake.DEFAULT_MAX_BODY_BYTES,
+        settle_seconds: float = SETTLE_SECONDS,
+        retry: RetryPolicy | None = None,
+        max_delay: float | timedelta | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if connection is not None and url is not None:
+            raise InvalidConfiguration("give either a URL or a connection, not both")
+        self.verbs = Verbs(
+            lambda _: OwnWire() if connection is None else LentWire(connection),
+            locate.locate(url) if connection is None else _addresses(connection),
+            namespace=namespace,
+            declare=declare,
+            queue_type=queue_type,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            window=window,
+            max_body_bytes=max_body_bytes,
+            settle_seconds=settle_seconds,
+            retry=retry,
+            max_delay=max_delay,
+            clock=clock,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"Client{self.verbs}"
+
+    @property
+    def topology(self) -> Topology:
+        """The names this client uses on the broker."""
+        return self.verbs.topology
+
+    async def connect(self) -> None:
+        """Connect now, and not with the first put."""
+        await drive(self.verbs.connect())
+
+    async def put(
+        self,
+        topic: str,
+        body: Any = None,  # noqa: ANN401 - whatever is JSON-able
+        *,
+        reply: bool = False,
+        timeout: float | None = None,
+        **options: Unpack[PutOptions],
+    ) -> Job:
+        """Put a job, and return when the broker has confirmed it.
+
+        The options are the fields of JobSpec. With `reply`, what its handler returns can be had
+        with `response`. The job is guaranteed not to be ready before its time; it may be ready
+        slightly after.
+
+        Raises:
+            InvalidJob: An argument is wrong; nothing was sent.
+            OutcomeUnknown: Not confirmed within the timeout; `sent` tells whether it may arrive.
+            TopologyError: A queue is missing, has other arguments, or may not be made.
+            ConnectionFailed: There has been no connection to the broker yet.
+        """
+        return await drive(self.verbs.put(JobSpec(topic, body, **options), timeout, reply=reply))
+
+    def put_nowait(
+        self,
+        topic: str,
+        body: Any = None,  # noqa: ANN401 - whatever is JSON-able
+        *,
+        reply: bool = False,
+        timeout: float | None = None,
+        **options: Unpack[PutOptions],
+    ) -> asyncio.Task[Job]:
+        """Put a job, and return a task that has the Job when the broker has confirmed it.
+
+        To cancel the task ends the waiting, and not the put: whether it arrives is not known.
+        """
+        spec = JobSpec(topic, body, **options)
+        return asyncio.create_task(drive(self.verbs.put(spec, timeout, reply=reply)))
+
+    async def put_many(
+        self,
+        specs: Iterable[JobSpec] | AsyncIterable[JobSpec],
+        *,
+        timeout: float | None = None,
+        on_confirmed: OnConfirmed | None = None,
+    ) -> int:
+        """Put many jobs, from a generator too, and return how many the broker has confirmed.
+
+        `timeout` is for each job. `on_confirmed` is called with each confirmed Job, on the event
+        loop.
+
+        Raises:
+            PutManyFailed: It stopped at the first job that failed, and says which are confirmed.
+        """
+        return await drive(self.verbs.put_many(specs, timeout, on_confirmed))
+
+    async def replace(
+        self,
+        topic: str,
+        body: Any = None,  # noqa: ANN401 - whatever is JSON-able
+        *,
+        id: str,
+        timeout: float | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Put a job, and delete what was put under its id before: only the new one lives.
+
+        The other arguments are those of put. The new job is put first: should this fail or crash
+        in between, both live, and never none.
+
+        Raises:
+            OutcomeUnknown: The new job is put, and whether the old one lives is not known.
+        """
+        return await drive(self.verbs.replace(JobSpec(topic, body, id=id, **options), timeout))
+
+    async def reschedule(
+        self,
+        job: Job,
+        *,
+        delay: float | timedelta = 0,
+        at: datetime | None = None,
+        timeout: float | None = None,
+    ) -> Job:
+        """Let a job be due at another time: put it again, and delete the one that was.
+
+        The new job has the same id. Whatever the clocks say, the old one is deleted.
+        """
+        return await drive(self.verbs.reschedule(job, delay, at, timeout))
+
+    async def delete(self, job: str | Job, *, timeout: float | None = None) -> None:
+        """Delete a job, by its id or as put returned it, and return when that is durable.
+
+        From then on it is not handed out, but for the few milliseconds in which consumers learn of
+        it. By its id, all jobs are deleted that were put under it until now, retries included; what
+        is put later lives. As put returned it, that one is, whatever the clocks say. Deleting what
+        is finished, unknown or deleted is no error.
+
+        Raises:
+            OutcomeUnknown: Not confirmed within the timeout: it may be deleted or not.
+        """
+        await drive(self.verbs.delete(job, timeout))
+
+    async def delete_many(
+        self,
+        jobs: Iterable[str | Job] | AsyncIterable[str | Job],
+        *,
+        timeout: float | None = None,
+        on_deleted: OnDeleted | None = None,
+    ) -> int:
+        """Delete many jobs, from a generator too, and return how many.
+
+        `timeout` is for each thousand. `on_deleted` is called with how many are deleted so far.
+
+        Raises:
+            DeleteManyFailed: It stopped, and says how many are deleted for sure.
+        """
+        return await drive(self.verbs.delete_many(jobs, timeout, on_deleted))
+
+    async def purge(self, topic: str, *, timeout: float | None = None) -> int:
+        """Delete every job that was put in a topic until now: delayed, ready and buried.
+
+        Return how many were ready or buried, and are gone at once. What is delayed is dropped when
+        it is due.
+        """
+        return await drive(self.verbs.purge(topic, timeout))
+
+    async def pause(self, topic: str, *, timeout: float | None = None) -> None:
+        """Let no job of a topic be handed out, anywhere, until `resume`. What is held goes on."""
+        await drive(self.verbs.pause(topic, timeout))
+
+    async def resume(self, topic: str, *, timeout: float | None = None) -> None:
+        """Let the jobs of a topic be handed out again."""
+        await drive(self.verbs.resume(topic, timeout))
+
+    async def topics(self, *names: str, management_url: str | None = None) -> list[TopicCounts]:
+        """Count the jobs of these topics, or of all, and say which topics are paused.
+
+        Without names it asks the broker's management API which topics there are: at
+        `management_url`, or where it usually is on the broker's host.
+        """
+        return await drive(self.verbs.topics(names, management_url))
+
+    async def tombstones(self) -> TombstoneStats:
+        """Read the log of deletes to its end, and say what is known by it."""
+        return (await self.follower()).stats()
+
+    async def follower(self) -> Follower:
+        """Return who knows which jobs were deleted, when the log was read to its end.
+
+        Raises:
+            CutOff: It cannot be read, or was not within the timeout.
+        """
+        return await drive(self.verbs.follower())
+
+    @overload
+    async def pop(
+        self, topics: str | Sequence[str], *, max: None = None, wait: Duration = 0
+    ) -> ReservedJob | None: ...
+
+    @overload
+    async def pop(
+        self, topics: str | Sequence[str], *, max: int, wait: Duration = 0
+    ) -> list[ReservedJob]: ...
+
+    async def pop(
+        self, topics: str | Sequence[str], *, max: int | None = None, wait: Duration = 0
+    ) -> ReservedJob | list[ReservedJob] | None:
+        """Take the next job of a topic, or of several, and hold it for at most its ttr.
+
+        It waits on the broker for at most `wait` seconds, without a limit when that is None, and
+        returns None when no job came. With `max` it returns a list of what is there, at most so
+        many, and waits for the first of them only.
+
+        Raises:
+            InvalidJob: A topic is none.
+            ConnectionFailed: There is no connection to the broker, and was none until the end.
+        """
+        consumer, leases = await drive(self.verbs.pop(topics, max, wait))
+        jobs = [reserved_job(lease, consumer.holding, self) for lease in leases]
+        return jobs if max is not None else jobs[0] if jobs else None
+
+    async def response(self, job: Job, *, wait: Duration = 30) -> Response | None:
+        """Return the response to a job that this client put with `reply`, once.
+
+        It waits for at most `wait` seconds, without a limit when that is None, and returns None
+        when no response came.
+
+        Raises:
+            NoResponse: There will be none: the job was buried. It tells why.
+            InvalidJob: The job was not put with `reply` by this client.
+        """
+        return await drive(self.verbs.response(job, wait))
+
+    async def reply_queue(self) -> str:
+        """Return the queue of this client's responses, for a JobSpec's `reply_to`; made if need be.
+
+        It goes an hour after the client. What comes in it is had with `response`.
+        """
+        return await drive(self.verbs.reply_queue())
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Wait for what is on its way, at most `timeout` seconds, and close.
+
+        Jobs that are still held go back to the broker.
+        """
+        await drive(self.verbs.close(timeout))
+
+
+def _addresses(connection: Connection) -> tuple[address.Address, ...]:
+    """Where a connection leads, for what is said about it; its options are aio-pika's own."""
+    return (address.parse(str(connection.url.with_query(None))),)

@@ -1,0 +1,77 @@
+"""aiormq's errors as ours, in one table. A test fails when aiormq adds one that is not in it."""
+
+import ssl
+from asyncio import CancelledError
+from collections.abc import Iterator
+
+from aiormq import exceptions as aiormq_errors
+
+from rabbitdelay import errors
+from rabbitdelay.address import Address
+from rabbitdelay.core import replies
+
+_NOT_AMQP = "what answers there does not speak AMQP 0-9-1: check the port, and amqp or amqps"
+_LOST = "the connection was lost"
+
+CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed], str]] = {
+    aiormq_errors.ProbableAuthenticationError: (
+        errors.LoginRefused,
+        "the login was refused: check the user and the password",
+    ),
+    aiormq_errors.AuthenticationError: (
+        errors.LoginRefused,
+        "the broker offers no way to log in that this client knows",
+    ),
+    aiormq_errors.ConnectionNotAllowed: (
+        errors.VhostRefused,
+        "the broker says {cause}: create the vhost, or give this user permissions in it",
+    ),
+    ssl.SSLError: (errors.CertificateRefused, "TLS failed: {cause}"),
+    aiormq_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, _NOT_AMQP),
+    aiormq_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, _NOT_AMQP),
+    aiormq_errors.ConnectionClosed: (errors.BrokerUnreachable, "the broker says {cause}"),
+    CancelledError: (errors.BrokerUnreachable, _LOST),  # how aiormq ends one that has gone silent
+    TimeoutError: (
+        errors.BrokerUnreachable,
+        "nobody answers there in time: is the broker running, and is this its address?",
+    ),
+    aiormq_errors.AMQPError: (errors.BrokerUnreachable, _LOST),
+    OSError: (
+        errors.BrokerUnreachable,
+        "nobody answers there ({cause}): is the broker running, and is this its address?",
+    ),
+}
+"""From the most to the least particular: the first that fits is taken."""
+
+
+def connection_error(error: BaseException | None, address: Address) -> errors.ConnectionFailed:
+    """Return our error for a connection that failed or was closed."""
+    if error is None:
+        return errors.BrokerUnreachable(f"{address}: {_LOST}")
+    if isinstance(error, errors.ConnectionFailed):
+        return error
+    causes = list(_causes(error))
+    for cause in causes:
+        reply = _reply(cause)
+        if reply is not None:
+            return replies.connection_error(*reply, str(address))
+    for kind, (ours, text) in CONNECTION_ERRORS.items():
+        for cause in causes:
+            if isinstance(cause, kind):
+                return ours(f"{address}: {text.format(cause=cause)}")
+    return errors.BrokerUnreachable(f"{address}: {type(error).__name__}")
+
+
+def _reply(error: BaseException) -> tuple[int, str] | None:
+    """The broker's code and text, where aiormq has kept both."""
+    if not isinstance(error, aiormq_errors.ConnectionClosed) or len(error.args) != 2:  # noqa: PLR2004 - a code and a text
+        return None
+    code, text = error.args
+    return (code, str(text)) if isinstance(code, int) and code else None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    yield error
+    for inner in (*error.args, error.__cause__):
+        if isinstance(inner, BaseException):
+            yield from _causes(inner)

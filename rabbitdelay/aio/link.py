@@ -1,0 +1,173 @@
+"""A connection of aio-pika's: our own, or one that the application has lent us."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import pamqp.frame
+from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractConnection as AiormqConnection
+from aiormq.abc import ChannelFrame
+
+from rabbitdelay.aio.channel import LoopChannel
+from rabbitdelay.aio.transport import FrameTransport
+from rabbitdelay.core.deliveries import Deliveries, Other
+from rabbitdelay.engine.wire import Channel, OnInbound, Then, nothing
+
+LOOK_SECONDS = 0.25
+"""How often it is looked whether the broker blocks who publishes: aiormq tells nobody."""
+BLOCKED = "an alarm of the broker, for memory or disk"
+
+
+class LoopLink(ABC):
+    """An open connection, which is closed with us or not."""
+
+    def __init__(
+        self, owner: AbstractConnection, connection: AiormqConnection, close: Then
+    ) -> None:
+        self.owner = owner
+        self.connection = connection
+        self._close = close
+        self._loop = asyncio.get_running_loop()
+        self._channels: dict[int, LoopChannel] = {}
+        self._blocked: Callable[[str | None], None] = nothing
+        self._is_blocked = False
+        self._is_lost = False
+        connection.closing.add_done_callback(self._lost)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used."""
+        return not (self._is_lost or self.connection.is_closed)
+
+    @property
+    def frame_max(self) -> int:
+        """The largest frame, as agreed with the broker."""
+        return self.connection.connection_tune.frame_max or 131_072
+
+    def on_blocked(self, blocked: Callable[[str | None], None]) -> None:
+        """Call this when the broker blocks who publishes, and when it does no more."""
+        self._blocked = blocked
+        self._look()
+
+    def open_channel(self, opened: Callable[[Channel], None]) -> None:
+        """Open a channel, on the lowest number that is free."""
+        number = 1
+        while number in self.connection.channels:
+            number += 1
+        channel = self._channels[number] = LoopChannel(self, number)
+        self.connection.channels[number] = channel  # type: ignore[assignment] # all it needs is `frames`
+        channel.open(opened)
+
+    def close(self) -> None:
+        """Close it, or give it back."""
+        for channel in self._channels.values():
+            channel.close()
+        self._close()
+
+    @abstractmethod
+    def send_frames(self, data: bytes) -> None:
+        """Send whole frames, on any of its channels."""
+
+    @abstractmethod
+    def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
+        """Hand over messages; `on_read` is called after all that came at once."""
+
+    @abstractmethod
+    def delivered(self, number: int, frame: object) -> None:
+        """A frame of a delivery has come by way of aiormq."""
+
+    def _lost(self, _closing: object) -> None:
+        self._is_lost = True
+        for channel in self._channels.values():
+            channel.is_open = False
+
+    def _look(self) -> None:
+        if not self.is_open:
+            return
+        is_blocked = not _is_done_at_once(self.connection)
+        if is_blocked != self._is_blocked:
+            self._is_blocked = is_blocked
+            self._blocked(BLOCKED if is_blocked else None)
+        self._loop.call_later(LOOK_SECONDS, self._look)
+
+
+class OwnLink(LoopLink):
+    """A connection of our own: deliveries are read, and frames written, past aio-pika."""
+
+    def __init__(
+        self,
+        owner: AbstractConnection,
+        connection: AiormqConnection,
+        transport: FrameTransport,
+        close: Then,
+    ) -> None:
+        super().__init__(owner, connection, close)
+        self._transport = transport
+
+    def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
+        """Hand over messages."""
+        reader = self._transport.reader
+        reader.on_inbound, reader.on_read = on_inbound, on_read
+
+    def delivered(self, number: int, frame: object) -> None:
+        """None comes this way."""
+
+    def send_frames(self, data: bytes) -> None:
+        """Send whole frames, at once: a drain for each costs more than it saves."""
+        writer = self._transport.writer
+        if writer is not None and self.is_open:
+            writer.write(data)
+
+
+class LentLink(LoopLink):
+    """The application's own connection: it goes on when we are closed."""
+
+    def __init__(
+        self, owner: AbstractConnection, connection: AiormqConnection, close: Then
+    ) -> None:
+        super().__init__(owner, connection, close)
+        self._on_inbound: OnInbound = nothing
+        self._on_read: Then = nothing
+        self._deliveries = Deliveries()
+        self._unsent: list[bytes] = []
+        self._is_sending = False
+
+    def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
+        """Hand over messages."""
+        self._on_inbound, self._on_read = on_inbound, on_read
+
+    def delivered(self, number: int, frame: object) -> None:
+        """A frame that aiormq has decoded: the same reader takes it as for our own connections."""
+        data = pamqp.frame.marshal(frame, number)  # type: ignore[arg-type] # any frame
+        for found in self._deliveries.feed(data):
+            if not isinstance(found, Other):
+                self._on_inbound(found)
+                self._on_read()
+
+    def send_frames(self, data: bytes) -> None:
+        """Send whole frames, through aiormq's own queue: as one piece what comes at once."""
+        self._unsent.append(data)
+        if not self._is_sending:
+            self._is_sending = True
+            self._loop.create_task(self._send())
+
+    async def _send(self) -> None:
+        try:
+            while self._unsent and self.is_open:
+                pieces, self._unsent = self._unsent, []
+                frame = ChannelFrame(payload=b"".join(pieces), should_close=False)
+                await self.connection.write_queue.put(frame)
+        finally:
+            self._is_sending = False
+
+
+def _is_done_at_once(connection: AiormqConnection) -> bool:
+    """Whether the broker takes what is published: aiormq is `ready` then, without waiting."""
+    ready = connection.ready().__await__()
+    try:
+        next(ready)
+    except StopIteration:
+        return True
+    ready.close()
+    return False

@@ -1,0 +1,100 @@
+"""Tasks: coroutine handlers at work on the event loop; plain functions in threads beside it."""
+
+import asyncio
+import threading
+from functools import partial
+from typing import Any
+
+from rabbitdelay.aio.driving import drive
+from rabbitdelay.aio.reserved import ReservedJob, reserved_job
+from rabbitdelay.core.handlers import Handler
+from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.flows import Call, Flow
+from rabbitdelay.engine.run import End, Run
+from rabbitdelay.engine.running import Hooks, Runner
+from rabbitdelay.handling.threads import ThreadExecutor
+
+CANCEL_SECONDS = 5.0
+"""How long a handler that is cancelled at the end may take to clean up."""
+Task = asyncio.Task[None]
+
+
+class TaskExecutor:
+    """Runs coroutine handlers as tasks, which are cancelled when their job is taken away."""
+
+    def __init__(self, consumer: Consumer, hooks: Hooks, threads: ThreadExecutor | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._threads = threads
+        self._holding = consumer.holding
+        self._runner = Runner(consumer.holding, consumer.topology, hooks, reserved_job, _call)
+        self._tasks: set[Task] = set()
+        self._lost: set[Task] = set()
+
+    @property
+    def lost(self) -> int:
+        """How many are still at work on a job that was taken from them."""
+        return len(self._lost) + (self._threads.lost if self._threads is not None else 0)
+
+    def start(self, run: Run, end: End) -> None:
+        """Run the handler of a job that was handed out."""
+        if not run.handler.is_async and self._threads is not None:
+            self._threads.start(run, end)
+        elif threading.get_ident() == self._thread:
+            self._start(run, end)
+        else:
+            self._loop.call_soon_threadsafe(self._start, run, end)
+
+    def let_go(self, run: Run) -> None:
+        """Count on it no more, and tell the hooks."""
+        if not run.handler.is_async and self._threads is not None:
+            self._threads.let_go(run)
+            return
+        if isinstance(run.worker, asyncio.Task) and not run.worker.done():
+            self._lost.add(run.worker)
+        self._run_task(drive(self._runner.timed_out(run, run.lease.ttr_seconds)))
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether something waits for a thread."""
+        return self._threads is not None and self._threads.has_backlog
+
+    def nudge(self) -> None:
+        """What waits has waited for a moment."""
+        if self._threads is not None:
+            self._threads.nudge()
+
+    def close(self) -> Flow[None]:
+        """Cancel what is still at work, and let it clean up."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            yield Call(partial(asyncio.wait, set(self._tasks), timeout=CANCEL_SECONDS))
+        if self._threads is not None:
+            yield from self._threads.close()
+
+    def _start(self, run: Run, end: End) -> None:
+        task = run.worker = self._run_task(drive(self._runner.work(run, end)))
+        # It holds the task and not the other way round; when the job is settled it is forgotten.
+        self._holding.on_end(run.lease, partial(self._cancel, task))
+
+    def _cancel(self, task: Task) -> None:
+        """Its job is taken away: at the ttr, on the loop; or, with the connection, anywhere."""
+        if threading.get_ident() == self._thread:
+            task.cancel()
+        else:
+            self._loop.call_soon_threadsafe(task.cancel)
+
+    def _run_task(self, coroutine: Any) -> Task:  # noqa: ANN401 - a coroutine
+        task: Task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: Task) -> None:
+        self._tasks.discard(task)
+        self._lost.discard(task)
+
+
+def _call(handler: Handler, job: ReservedJob) -> Any:  # noqa: ANN401 - a coroutine
+    return handler.function(**handler.binding.arguments(job))

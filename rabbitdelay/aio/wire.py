@@ -1,0 +1,188 @@
+"""The wire over aio-pika: the event loop, and a connection on it."""
+
+import asyncio
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import aio_pika
+from aio_pika.abc import AbstractConnection
+from yarl import URL
+
+from rabbitdelay.address import Address
+from rabbitdelay.aio import driver_errors
+from rabbitdelay.aio.link import LentLink, LoopLink, OwnLink
+from rabbitdelay.aio.transport import FrameTransport
+from rabbitdelay.engine.wire import Link, Owner, Then
+from rabbitdelay.errors import ConnectionFailed
+
+# Without this, a program that set up no logging gets their warnings on its terminal whenever a
+# connection is refused. Handlers that the program did set up still get them.
+for _name in ("aio_pika", "aiormq"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+
+class LoopWire(ABC):
+    """The running event loop."""
+
+    def __init__(self) -> None:
+        self.ended: Future[None] = Future()
+        self.ended.set_running_or_notify_cancel()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._owner: Owner | None = None
+        self._link: LoopLink | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    # From any thread
+
+    def start(self, owner: Owner, first: Then) -> None:
+        """Begin."""
+        self._owner = owner
+        self.call(first)
+
+    def call(self, function: Then) -> bool:
+        """Run a function soon; False when it has ended, or the loop is closed."""
+        if self.ended.done() or self._loop.is_closed():
+            return False
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(function)
+        else:
+            self._loop.call_soon_threadsafe(function)
+        return True
+
+    def may_wait(self) -> bool:
+        """Whether the caller may wait: to await stops nobody."""
+        return True
+
+    # On the loop
+
+    def call_later(self, seconds: float, function: Then) -> object:
+        """Run a function after a while."""
+        return self._loop.call_later(seconds, function)
+
+    def cancel(self, timer: object) -> None:
+        """Do not run it after all."""
+        assert isinstance(timer, asyncio.TimerHandle)
+        timer.cancel()
+
+    def connect(
+        self,
+        address: Address,
+        opened: Callable[[Link], None],
+        failed: Callable[[ConnectionFailed], None],
+    ) -> None:
+        """Connect, and tell how that ends."""
+        connecting = self._connect(address, opened, failed)
+        self._opening = self._loop.create_task(connecting, name="rabbitdelay-connect")
+
+    def stop(self) -> None:
+        """Close the connection, also one that is being made, and end."""
+        if self._opening is not None:
+            self._opening.cancel()
+        elif self._link is not None:
+            self._link.close()
+        else:
+            self._end()
+
+    def abandon(self) -> None:  # noqa: B027 - not abstract: there is nothing to do
+        """Nothing to do: an event loop does not go on in a forked child."""
+
+    async def _connect(
+        self,
+        address: Address,
+        opened: Callable[[Link], None],
+        failed: Callable[[ConnectionFailed], None],
+    ) -> None:
+        try:
+            async with asyncio.timeout(address.connection_timeout_seconds):
+                link = await self._open(address)
+        except BaseException as error:  # noqa: BLE001 - reported to whoever waits for it
+            self._opening = None
+            failed(driver_errors.connection_error(error, address))
+            return
+        self._opening = None
+        self._link = link
+
+        def lost(closing: asyncio.Future[object]) -> None:
+            if self._link is link:
+                self._link = None
+                error = None if closing.cancelled() else closing.exception()
+                failed(driver_errors.connection_error(error, address))
+
+        link.connection.closing.add_done_callback(lost)
+        opened(link)
+
+    @abstractmethod
+    async def _open(self, address: Address) -> LoopLink:
+        """Return a connection that is open."""
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            assert self._owner is not None
+            self._owner.connection_closed()
+            self.ended.set_result(None)
+
+    def _in_background(self, closing: asyncio.Task[None]) -> None:
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+class OwnWire(LoopWire):
+    """Connections of our own."""
+
+    async def _open(self, address: Address) -> LoopLink:
+        transport = FrameTransport(address)
+        connection = _Connection(_url(address))
+        connection.kwargs["transport_factory"] = transport
+        await connection.connect()
+        assert connection.transport is not None
+
+        def close() -> None:
+            self._in_background(self._loop.create_task(connection.close()))
+
+        return OwnLink(connection, connection.transport.connection, transport, close)
+
+
+class _Connection(aio_pika.Connection):
+    """It is closed by us, and not whenever somebody forgets it."""
+
+    def __del__(self) -> None:
+        pass
+
+
+class LentWire(LoopWire):
+    """The application's own connection, which comes back by itself if it is a robust one."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    async def _open(self, address: Address) -> LoopLink:
+        connection = self._connection
+        if connection.is_closed:
+            raise ConnectionFailed(f"{address}: the connection that was lent is closed")
+        await connection.connected.wait()
+        assert connection.transport is not None
+
+        def close() -> None:
+            self._link = None
+            self._loop.call_soon(self._end)
+
+        return LentLink(connection, connection.transport.connection, close)
+
+
+def _url(address: Address) -> URL:
+    """What aio-pika is told; the socket, and TLS, are opened by our own transport."""
+    return URL.build(
+        scheme="amqp",
+        user=address.user,
+        password=address.password,
+        host=address.host,
+        port=address.port,
+        path="/" if address.vhost == "/" else f"/{address.vhost}",
+        query={"heartbeat": str(address.heartbeat_seconds), "name": "rabbitdelay"},
+    )

@@ -1,0 +1,124 @@
+"""The worker: handlers for topics, run until it is told to stop."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import partial
+
+from aio_pika import Connection
+
+from rabbitdelay.aio.client import Client
+from rabbitdelay.aio.driving import drive
+from rabbitdelay.aio.tasks import TaskExecutor
+from rabbitdelay.core.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology import QueueType
+from rabbitdelay.engine.background import in_background
+from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.flows import Flow, Wait
+from rabbitdelay.engine.run import Executor
+from rabbitdelay.engine.working import Working
+from rabbitdelay.handling.threads import PoolKind, ThreadExecutor, check_pool, new_caller
+
+
+class Worker(Working[Client]):
+    """Runs a handler for each job of its topics.
+
+    Args:
+        url, connection, namespace, declare, queue_type, settle_seconds, max_delay: As for Client.
+        concurrency: How many handlers at once, of all topics together.
+        prefetch: How many jobs of a topic are held at once, running or not. Default: as many as
+            may run. More is faster for small jobs; with less, none waits here for its turn while
+            another worker is idle, which may be with several topics.
+        pool: Where plain functions run: "thread", or "process" for handlers that may hang or
+            crash: each runs in a process of its own, which is killed at the ttr. Coroutine
+            functions run on the event loop, and are cancelled at the ttr.
+        grace: How long handlers may take to finish when the worker is told to stop, in seconds.
+        connect_timeout: How long to wait for the first connection, in seconds.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        connection: Connection | None = None,
+        concurrency: int = 10,
+        prefetch: int | None = None,
+        pool: PoolKind = "thread",
+        grace: float | timedelta = 30.0,
+        namespace: str = "rabbitdelay",
+        declare: bool = True,
+        queue_type: QueueType = "quorum",
+        connect_timeout: float = 10.0,
+        settle_seconds: float = SETTLE_SECONDS,
+        max_delay: float | timedelta | None = None,
+    ) -> None:
+        self._pool_kind = check_pool(pool)
+        super().__init__(
+            partial(
+                Client,
+                url,
+                connection=connection,
+                namespace=namespace,
+                declare=declare,
+                queue_type=queue_type,
+                connect_timeout=connect_timeout,
+                settle_seconds=settle_seconds,
+                max_delay=max_delay,
+            ),
+            concurrency=concurrency,
+            prefetch=prefetch,
+            grace=grace,
+            connect_timeout=connect_timeout,
+        )
+
+    async def run(self, *, max_jobs: int | None = None, until_empty: bool = False) -> None:
+        """Run until SIGTERM, SIGINT or `stop`; then let handlers finish within the grace.
+
+        A second signal ends it at once. With `max_jobs` it ends after so many runs of handlers,
+        with `until_empty` when no job of its topics is ready. A handler in a thread that overruns
+        the grace goes on in it, while its job is given back.
+
+        Raises:
+            WorkerFailed: 100 threads were lost to handlers that do not come back.
+            ConnectionFailed: There has been no connection to the broker yet.
+            TopologyError: A queue is missing, has other arguments, or may not be made.
+        """
+        with self._on_signals():
+            await drive(self._run(max_jobs, until_empty=until_empty))
+
+    def _new_executor(self, consumer: Consumer) -> Flow[Executor]:
+        loop = asyncio.get_running_loop()
+        plain = [handler for handler in self._handlers.values() if not handler.is_async]
+        threads = None
+        if plain:
+            caller = yield Wait(in_background(partial(new_caller, self._pool_kind, plain)))
+            threads = ThreadExecutor(
+                consumer,
+                self._hooks,
+                caller,
+                self._concurrency,
+                lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(),
+            )
+        return TaskExecutor(consumer, self._hooks, threads)
+
+    @contextmanager
+    def _on_signals(self) -> Iterator[None]:
+        """Stop on SIGTERM and SIGINT; in any other thread than the first, signals cannot be had."""
+        loop = asyncio.get_running_loop()
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.getsignal(number) for number in numbers}
+        for number in numbers:
+            loop.add_signal_handler(number, self._signalled)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+                with suppress(TypeError):  # a handler that was not set from Python
+                    signal.signal(number, before[number])

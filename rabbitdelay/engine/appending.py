@@ -1,0 +1,51 @@
+"""Appending: what a consumer writes itself: fences, snapshots, and requests for one."""
+
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.outbox import Pending, Target
+from rabbitdelay.core.topology import Part
+from rabbitdelay.engine.holding import Outlet
+from rabbitdelay.models import JSON, Job
+
+Resolve = Callable[[Pending, Exception | None], None]
+TIMEOUT_SECONDS = 10.0
+
+
+def pending_record(
+    part: Part, body: bytes, deadline: float, resolve: Resolve, position: int = 0
+) -> Pending:
+    """Return what is sent to append a record to a stream, or to a queue of one exchange."""
+    name = part.queue.name
+    target = Target(name, "", part, settles=not part.is_stream)
+    token = secrets.token_hex(8)
+    job = Job(name, token, token, 0, 0, None, b"")
+    message = Message(body, {"rd-token": token}, token, JSON)
+    now = time.monotonic()
+    return Pending(job, message, 0, now, deadline, resolve, position, target=target)
+
+
+class Appender:
+    """Appends without waiting for room; from any thread."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the broker takes nothing, because of an alarm."""
+        return self._outlet.blocked is not None
+
+    def append(self, part: Part, body: bytes) -> Future[None]:
+        """Append a record; it is safe when the future is done."""
+        future: Future[None] = Future()
+
+        def resolve(_pending: Pending, error: Exception | None) -> None:
+            future.set_exception(error) if error is not None else future.set_result(None)
+
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        self._outlet.submit_copy(pending_record(part, body, deadline, resolve))
+        return future

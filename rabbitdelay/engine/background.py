@@ -1,0 +1,23 @@
+"""Background: what has no asynchronous way, on a thread of its own."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def in_background(function: Callable[[], Result]) -> Future[Result]:
+    """Run a function on a thread that ends with it."""
+    future: Future[Result] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="rabbitdelay-background", daemon=True).start()
+    return future

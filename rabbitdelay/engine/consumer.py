@@ -1,0 +1,356 @@
+"""The consumer: one connection on which jobs come in and are settled, with its I/O thread.
+
+Deliveries go to whoever opened the channel that they come on. What settles them is collected and
+sent as one piece: by then a busy worker has more than one.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from rabbitdelay.address import Address
+from rabbitdelay.core import envelope, frames
+from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.intake import RANDOM_HEX_DIGITS
+from rabbitdelay.core.lease import Do, Lease
+from rabbitdelay.core.retry import RetryPolicy
+from rabbitdelay.core.routes import Routes
+from rabbitdelay.core.topology import Part, Topology
+from rabbitdelay.engine import lifetime
+from rabbitdelay.engine.connector import Connector, FirstConnection, logger
+from rabbitdelay.engine.flows import Flow
+from rabbitdelay.engine.holding import Holding, Outlet
+from rabbitdelay.engine.setup import SetupDriver
+from rabbitdelay.engine.users import User
+from rabbitdelay.engine.wire import Channel, Closed, Link, OnInbound, Wire
+from rabbitdelay.errors import ConnectionFailed, NotAJob
+from rabbitdelay.models import DEFAULT_TTR_MS, Job
+
+COPY_TIMEOUT_SECONDS = 30.0
+"""How long a copy may take that is given back, before the message itself is given back instead."""
+OnReady = Callable[[Exception | None], None]
+
+
+class Consumer:
+    """One consuming connection, for one user."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        addresses: Sequence[Address],
+        topology: Topology,
+        *,
+        routes: Routes,
+        outlet: Outlet,
+        policy: Callable[[str], RetryPolicy],
+    ) -> None:
+        self.topology = topology
+        self.outlet = outlet
+        self.holding = Holding(topology, outlet, self, policy, COPY_TIMEOUT_SECONDS)
+        self.first = FirstConnection()
+        self._connector = Connector(wire, addresses, self)
+        self._closed = False
+        # Under the holding's lock:
+        self._outbound: list[tuple[int, bytes]] = []
+        self._woken = False
+        # Of the I/O thread alone:
+        self._user: User | None = None
+        self._routes = routes
+        self._listeners: dict[int, OnInbound] = {}
+        self._timer_at: float | None = None
+        self._timer: object = None
+
+    # From any thread
+
+    def start(self, user: User) -> None:
+        """Begin to connect."""
+        self._user = user
+        self._connector.start()
+
+    def connected(self, timeout: float) -> Flow[None]:
+        """Wait for the first connection; raise what stands in its way."""
+        return self.first.wait(timeout)
+
+    def call(self, function: Callable[[], None]) -> bool:
+        """Run a function on the I/O thread; False when that has ended."""
+        return self._connector.call(function)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its thread is gone: nothing will come any more."""
+        return self._connector.has_ended
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether the caller may wait: not on a thread of the wire's own."""
+        return self._connector.wire.may_wait()
+
+    def close(self, flush_seconds: float) -> Flow[None]:
+        """Give back what is held, wait for the copies that are on their way, and close."""
+        self.close_soon(flush_seconds)
+        return self._connector.until_ended(flush_seconds)
+
+    def close_soon(self, flush_seconds: float = lifetime.EXIT_FLUSH_SECONDS) -> None:
+        """Close in the background."""
+        if not self._closed:
+            self._closed = True
+            deadline = time.monotonic() + flush_seconds
+            self._connector.call(partial(self._begin_close, deadline))
+
+    def abandon(self) -> None:
+        """In a forked child: forget the parent's connection without a word on it."""
+        self._closed = True
+        self.holding.abandon()
+        self._connector.wire.abandon()
+
+    @property
+    def link(self) -> Link | None:
+        """The connection, if there is one; on the wire's thread."""
+        return self._connector.link
+
+    # For the holding, with its lock held, on any thread
+
+    def settle(self, lease: Lease, do: Do) -> None:
+        """Send soon what settles a message."""
+        if do is Do.NOTHING:
+            return
+        if do is Do.ACK:
+            frame = frames.ack(lease.channel, lease.tag)
+        else:
+            frame = frames.nack(lease.channel, lease.tag, requeue=do is Do.NACK)
+        self._outbound.append((lease.channel, frame))
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the I/O thread send what was settled, and go on."""
+        if not self._woken:
+            self._woken = True
+            self._connector.call(self._go_on)
+
+    def schedule(self, at: float) -> None:
+        """See to it that deadlines are looked at by this time."""
+        if self._timer_at is None or at < self._timer_at:
+            self._timer_at = at
+            self._connector.call(self._set_timer)
+
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Run a function on the I/O thread after a while."""
+
+        def set_timer() -> None:
+            self.call_later(seconds, function)
+
+        self._connector.call(set_timer)
+
+    # For the user, on the I/O thread
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the broker can be asked for anything now."""
+        link = self._connector.link
+        return link is not None and link.is_open
+
+    def open_channel(self, opened: Callable[[Channel], None], on_inbound: OnInbound) -> None:
+        """Open a channel; what comes in on it goes to `on_inbound`."""
+        link = self._connector.link
+        if link is None or not link.is_open:
+            return  # whoever asked is told when there is a connection again
+
+        def ready(channel: Channel) -> None:
+            self._listeners[channel.number] = on_inbound
+            channel.on_closed(self._channel_closed)
+            opened(channel)
+
+        link.open_channel(ready)
+
+    def make(self, parts: Iterable[Part], ready: OnReady) -> None:
+        """Make sure that these queues are there; a new one holds nothing that could be lost."""
+        link, wanted = self._connector.link, tuple(parts)
+        if link is None or not link.is_open:
+            return
+        if self._routes.are_made(wanted):
+            ready(None)
+            return
+
+        def made(result: bool | Exception) -> None:  # noqa: FBT001 - what the conversation returned
+            if not isinstance(result, Exception):
+                self._routes.learn(wanted, unsettled=result, now=time.monotonic())
+            ready(result if isinstance(result, Exception) else None)
+
+        SetupDriver(link, self._routes.set_up(wanted), made).start()
+
+    def forget_made(self) -> None:
+        """What was there may be gone: look again before it is used."""
+        self._routes.forget()
+
+    def send(self, data: bytes) -> None:
+        """Send frames now."""
+        link = self._connector.link
+        if link is not None and link.is_open:
+            link.send_frames(data)
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> object:
+        """Run a function on the I/O thread after a while; return what cancels it."""
+        return self._connector.call_later(seconds, function)
+
+    def cancel(self, timer: object) -> None:
+        """Do not run it after all."""
+        self._connector.wire.cancel(timer)
+
+    def read_job(
+        self, delivery: Delivery, topic: str, default_ttr_ms: int = DEFAULT_TTR_MS
+    ) -> Lease | None:
+        """Return the job in a delivery, held and not handed out; what is none is buried."""
+        now_ms = time.time_ns() // 1_000_000
+        message = delivery.message
+        if delivery.problem is not None:
+            self._refuse(delivery, topic, now_ms, delivery.problem)
+            return None
+        random_hex = "" if message.message_id else secrets.token_hex(RANDOM_HEX_DIGITS // 4)
+        try:
+            job = envelope.decode(
+                message,
+                topic=topic,
+                now_ms=now_ms,
+                random_hex=random_hex,
+                default_ttr_ms=default_ttr_ms,
+            )
+        except NotAJob as error:
+            self._refuse(delivery, topic, now_ms, str(error))
+            return None
+        if not message.message_id:
+            message = envelope.named(message, job)
+        lease = Lease(
+            job,
+            message,
+            delivery.channel,
+            delivery.tag,
+            now_ms,
+            envelope.redeliveries(message, redelivered=delivery.redelivered),
+        )
+        with self.holding.lock:
+            self.holding.leases.take(lease)
+        return lease
+
+    def lose_channel(self, channel: Channel | None) -> list[Lease]:
+        """A channel was closed here, with jobs unacked: the broker gives them to somebody else."""
+        if channel is None:
+            return []
+        self._listeners.pop(channel.number, None)
+        return self._lose(channel.number)
+
+    def _go_on(self) -> None:
+        self.flush()
+        self._read()
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what was settled."""
+        with self.holding.lock:
+            self._woken = False
+            pieces, self._outbound = self._outbound, []
+        if pieces:
+            self.send(b"".join(frame for _, frame in pieces))
+
+    # The connection comes and goes
+
+    def connection_opened(self, link: Link) -> None:
+        """Read deliveries from it, and let the user begin."""
+        link.read_deliveries(self._inbound, self._read)
+        self.first.opened()
+        assert self._user is not None
+        self._user.connected()
+
+    def connection_failed(self, error: ConnectionFailed) -> None:
+        """Nothing that was held is held any more."""
+        self._routes.forget()
+        self._listeners.clear()
+        lost = self._lose(None)
+        self.first.failed(error)
+        assert self._user is not None
+        self._user.disconnected(error, lost)
+
+    def connection_closed(self) -> None:
+        """The last thing on this thread, also when it fails."""
+        self._closed = True
+        self.first.ended()
+        self._lose(None)
+        assert self._user is not None
+        self._user.closed()
+
+    def _channel_closed(self, channel: Channel, closed: Closed) -> None:
+        self._listeners.pop(channel.number, None)
+        self._routes.forget()  # the queue may be what is gone
+        lost = self._lose(channel.number)
+        assert self._user is not None
+        self._user.channel_lost(channel.number, closed.error(), lost)
+
+    def _lose(self, channel: int | None) -> list[Lease]:
+        """What is about to be sent belongs to what is gone."""
+        with self.holding.lock:
+            self._outbound = [
+                item for item in self._outbound if channel is not None and item[0] != channel
+            ]
+            lost = self.holding.lose(channel)
+        self.holding.tell_lost(lost)
+        return lost
+
+    # What comes in
+
+    def _inbound(self, found: Delivery | GetEmpty) -> None:
+        listener = self._listeners.get(found.channel)
+        if listener is not None:
+            listener(found)
+
+    def _read(self) -> None:
+        if self._user is not None:
+            self._user.read()
+
+    def _refuse(self, delivery: Delivery, topic: str, now_ms: int, reason: str) -> None:
+        """Bury a message that is not a job: a copy with the reason, or the message itself."""
+        if delivery.problem is not None:
+            logger.warning("buried a message of topic %s: %s", topic, reason)
+            with self.holding.lock:
+                frame = frames.nack(delivery.channel, delivery.tag, requeue=False)
+                self._outbound.append((delivery.channel, frame))
+                self.wake()
+            return
+        job = Job(topic, delivery.message.message_id or "", "", now_ms, now_ms, 0, b"")
+        lease = Lease(job, delivery.message, delivery.channel, delivery.tag, now_ms)
+        self.holding.bury_unread(lease, f"not a job: {reason}")
+
+    # Deadlines
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self.cancel(self._timer)
+            self._timer = None
+        if self._timer_at is not None:
+            rest = max(0.0, self._timer_at - time.monotonic())
+            self._timer = self.call_later(rest, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        expired = self.holding.expire()
+        following = self.holding.next_expiry()
+        with self.holding.lock:
+            self._timer_at = following
+        self._set_timer()
+        if expired and self._user is not None:
+            self._user.expired(expired)
+
+    # Closing
+
+    def _begin_close(self, deadline: float) -> None:
+        assert self._user is not None
+        self._user.closed()
+        self.holding.hand_back_all()
+        self._close_when_done(deadline)
+
+    def _close_when_done(self, deadline: float) -> None:
+        """Wait for the copies that are on their way: then their messages can be acked."""
+        self.flush()
+        if self.holding.is_any_leaving() and time.monotonic() < deadline:
+            self._connector.call_later(0.02, partial(self._close_when_done, deadline))
+        else:
+            self._connector.close()

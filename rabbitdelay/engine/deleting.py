@@ -1,0 +1,188 @@
+"""Deleting: what is written into the log of deletes for who calls delete, replace, purge or pause.
+
+Every call returns when the broker has the record. It needs no consumer: whoever consumes, now or
+in a year, reads the log before it hands out a job.
+"""
+
+import time
+from collections import deque
+from collections.abc import AsyncIterable, Callable, Iterable
+from concurrent.futures import Future
+
+from rabbitdelay.core import identity, intake, ladder, records
+from rabbitdelay.core.outbox import Pending
+from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Purge, Record, known_until
+from rabbitdelay.core.tombstones import HORIZON_MS, LONG_MS
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.engine.appending import Appender, pending_record
+from rabbitdelay.engine.flows import END, Flow, Sleep, Source, Wait
+from rabbitdelay.engine.links import Links
+from rabbitdelay.errors import DeleteManyFailed, InvalidJob, OutcomeUnknown, RabbitDelayError
+from rabbitdelay.models import Job
+
+IDS_A_RECORD = 1_000
+RECORDS_AT_ONCE = 16
+LONGEST_TICK_SECONDS = 0.2
+"""How long a clock may take to tell another millisecond; one that was set back takes longer."""
+OnDeleted = Callable[[int], None]
+
+
+class Deleter:
+    """Writes into the log through the publisher of a client; from any thread."""
+
+    def __init__(
+        self, links: Links, topology: Topology, clock: Callable[[], float], timeout: float
+    ) -> None:
+        self._links = links
+        self._log = topology.log()
+        self._is_bounded = topology.max_delay_ms < ladder.MAX_DELAY_MS
+        self._max_delay_ms = topology.max_delay_ms
+        self._clock = clock
+        self._timeout = timeout
+        self._horizon_ms = HORIZON_MS
+
+    def delete(self, target: str | Job, timeout: float | None) -> Flow[None]:
+        """Delete one job."""
+        record = self._record((self._target(target),))
+        yield from self.append(record, timeout)
+        yield from self.let_pass(record.time_ms)
+
+    def delete_many(
+        self,
+        targets: Iterable[str | Job] | AsyncIterable[str | Job],
+        timeout: float | None,
+        on_deleted: OnDeleted | None = None,
+    ) -> Flow[int]:
+        """Delete many jobs, many in a record; return how many."""
+        if isinstance(targets, (str, Job)):
+            raise InvalidJob("delete_many takes several ids or jobs: use delete for one")
+        sending = _Sending(on_deleted)
+        source, time_ms, is_more = Source(targets), 0, True
+        try:
+            while is_more:
+                some, is_more = yield from self._pack(source)
+                if some:
+                    record = self._record(some)
+                    time_ms = record.time_ms
+                    sending.add(len(some), (yield from self._send(record, timeout)))
+                yield from sending.settle(RECORDS_AT_ONCE if is_more else 0)
+        except RabbitDelayError as error:
+            text = f"delete_many stopped, with {sending.deleted:,} deleted for sure: {error}"
+            raise DeleteManyFailed(text, deleted=sending.deleted) from error
+        yield from self.let_pass(time_ms)
+        return sending.deleted
+
+    def keep(self, job: Job, instead_of: Job | None, timeout: float | None) -> Flow[None]:
+        """Let only this one of its id live."""
+        tokens: tuple[str, ...] = ()
+        due_ms = job.due_ms
+        if instead_of is not None and instead_of.token:
+            tokens, due_ms = (instead_of.token,), max(due_ms, instead_of.due_ms)
+        record = Keep(job.id, job.token, job.put_ms, due_ms, tokens)
+        return self.append(record, timeout)
+
+    def purge(self, topic: str, timeout: float | None) -> Flow[None]:
+        """Delete everything in a topic."""
+        record = Purge(topic, self._now_ms())
+        yield from self.append(record, timeout)
+        yield from self.let_pass(record.time_ms)
+
+    def append(self, record: Record, timeout: float | None) -> Flow[None]:
+        """Write a record, and wait until the broker has it."""
+        yield Wait((yield from self._send(record, timeout)))
+
+    def make_way(self, job: Job) -> Flow[None]:
+        """See to it that a job about to be put under an id can be deleted until it is due."""
+        if self._is_bounded:
+            return
+        generated_due_ms = identity.due_ms(job.id)
+        if generated_due_ms is None:
+            yield from self._raise_horizon(job.due_ms - job.put_ms)
+        elif job.due_ms > generated_due_ms + LONG_MS:
+            yield from self._write_first(known_until(job.id, job.due_ms))
+
+    def _raise_horizon(self, delay_ms: int) -> Flow[None]:
+        """Tell consumers that deletes of chosen ids must be kept for longer, once."""
+        if delay_ms > self._horizon_ms:
+            yield from self._write_first(Horizon(delay_ms))
+            self._horizon_ms = delay_ms
+
+    def _write_first(self, record: Record) -> Flow[None]:
+        """Write what must be known before a job is put; in a callback, only ahead of it."""
+        # Without room in the window: the put that waits for this has a place in it already.
+        publisher = yield from self._links.publisher()
+        written = Appender(publisher).append(self._log, records.encode(record))
+        if publisher.may_wait:
+            yield Wait(written)
+
+    # Pieces
+
+    def _record(self, targets: tuple[str | Exact, ...]) -> Delete:
+        now_ms = self._now_ms()
+        return Delete(targets, now_ms, now_ms + self._max_delay_ms if self._is_bounded else None)
+
+    @staticmethod
+    def _target(target: str | Job) -> str | Exact:
+        if isinstance(target, Job):
+            return Exact(target.id, target.token, target.due_ms) if target.token else target.id
+        return intake.check_id(target)
+
+    def _pack(self, source: Source[str | Job]) -> Flow[tuple[tuple[str | Exact, ...], bool]]:
+        """What goes into the next record, and whether there is more."""
+        some: list[str | Exact] = []
+        while len(some) < IDS_A_RECORD:
+            target = yield from source.next()
+            if target is END:
+                return tuple(some), False
+            some.append(self._target(target))
+        return tuple(some), True
+
+    def _send(self, record: Record, timeout: float | None) -> Flow[Future[None]]:
+        future: Future[None] = Future()
+
+        def resolve(_pending: Pending, error: Exception | None) -> None:
+            future.set_exception(error) if error is not None else future.set_result(None)
+
+        publisher, window = (yield from self._links.publisher()), self._links.window
+        now = time.monotonic()
+        deadline = now + (self._timeout if timeout is None else timeout)
+        if not (yield from window.enter(deadline if publisher.may_wait else now)):
+            text = "never sent: too many puts are waiting for the broker"
+            raise OutcomeUnknown(text, sent=False)
+        try:
+            publisher.submit(pending_record(self._log, records.encode(record), deadline, resolve))
+        except BaseException:
+            window.leave_unsent()
+            raise
+        return future
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    def let_pass(self, time_ms: int) -> Flow[None]:
+        """Let the moment of a delete pass: what is put after it under the same id must live."""
+        deadline = time.monotonic() + LONGEST_TICK_SECONDS
+        while self._now_ms() <= time_ms and time.monotonic() < deadline:
+            yield Sleep(0.001)
+
+
+class _Sending:
+    """The records of one delete_many that are on their way."""
+
+    def __init__(self, on_deleted: OnDeleted | None) -> None:
+        self.deleted = 0
+        self._on_deleted = on_deleted
+        self._on_their_way: deque[tuple[int, Future[None]]] = deque()
+
+    def add(self, count: int, future: Future[None]) -> None:
+        """A record with so many was sent."""
+        self._on_their_way.append((count, future))
+
+    def settle(self, most: int) -> Flow[None]:
+        """Wait until no more than so many are on their way."""
+        while len(self._on_their_way) > most:
+            count, future = self._on_their_way.popleft()
+            yield Wait(future)
+            self.deleted += count
+            if self._on_deleted is not None:
+                self._on_deleted(self.deleted)

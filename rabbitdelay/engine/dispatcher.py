@@ -1,0 +1,454 @@
+"""The dispatcher: from a delivery to a handler at work, and from its end to the next job.
+
+It hands out what has come in by the rules of core/turns.py, renews what is to be renewed, and takes
+away what has passed its ttr, whatever the handlers do.
+
+It runs on the wire's thread, but for `end`: a thread that has ended a job starts the next one by
+itself, which spares two changes of threads for each. So all that is at hand and at work is
+under the holding's lock.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from rabbitdelay.core.deliveries import Delivery
+from rabbitdelay.core.handlers import Handler
+from rabbitdelay.core.lease import Identity, Lease
+from rabbitdelay.core.life import Event
+from rabbitdelay.core.retry import Dropped, Fate, GiveUp
+from rabbitdelay.core.turns import StartSuspect, Turns
+from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.emptiness import Emptiness
+from rabbitdelay.engine.following import Follower, Verdict
+from rabbitdelay.engine.popping import MAX_AT_ONCE
+from rabbitdelay.engine.run import Executor, Run, log_fields, title
+from rabbitdelay.engine.subscription import Subscription
+from rabbitdelay.engine.waiting import Waiting
+from rabbitdelay.errors import ConnectionFailed, LeaseLost, WorkerFailed
+from rabbitdelay.models import DEFAULT_TTR_MS
+
+logger = logging.getLogger("rabbitdelay.worker")
+
+SUSPECT_PAUSE_SECONDS = 0.05
+"""How long to wait before a suspect begins, for the broker to have the acks of those before it."""
+NUDGE_SECONDS = 0.001
+"""How long a job waits for a thread that seems to be through in no time."""
+
+
+class Dispatcher:
+    """The jobs of one worker: those that wait, and those that run."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        follower: Follower,
+        handlers: Mapping[str, Handler],
+        *,
+        concurrency: int,
+        prefetch: int | None,
+        executor: Executor,
+        max_jobs: int | None,
+        until_empty: bool,
+    ) -> None:
+        limits = {topic: handler.concurrency for topic, handler in handlers.items()}
+        self.is_done = threading.Event()
+        """Whether there is nothing more to do: it failed, or did what it was to do."""
+        self.consumer = consumer
+        self.holding = consumer.holding
+        self._follower = follower
+        follower.watch(self._may_have_changed)
+        self._handlers = handlers
+        self._turns = Turns(concurrency, limits)
+        self._waiting = Waiting(handlers)
+        self._topics = [
+            _Topic(
+                self,
+                handler,
+                min(prefetch or limits[topic] or concurrency, max_jobs or MAX_AT_ONCE),
+            )
+            for topic, handler in handlers.items()
+        ]
+        self._executor = executor
+        self._jobs_left = max_jobs
+        self._emptiness: Emptiness | None = None
+        if until_empty:
+            self._emptiness = Emptiness(
+                consumer, self._subscriptions, self._is_busy, when_empty=self.is_done.set
+            )
+        self._stopping = False
+        self._takes_more = True
+        self._is_held_up = False
+        self._nudges = False
+        self._dispatches_later = False
+        self._ended_at = -math.inf
+        self._running: dict[Lease, Run] = {}
+        self._by_identity: dict[Identity, Run] = {}
+        self._ended: deque[Run] = deque()  # under the holding's lock
+        self._may_start_here = not any(handler.auto_touch for handler in handlers.values())
+        """Whether who has ended a run may start the next: timers are for the I/O thread alone."""
+        self.failure: Exception | None = None
+        """What made the worker give up, if anything did."""
+        self.is_idle = threading.Event()
+        """Whether nothing runs; after `stop`."""
+
+    # From any thread
+
+    @property
+    def running(self) -> int:
+        """How many handlers are at work on a job that is theirs."""
+        return self._turns.running
+
+    def stop(self) -> None:
+        """Take nothing more, and give back what was not begun."""
+        self.consumer.call(self._stop)
+
+    def end(self, run: Run, settle: Callable[[], None] = lambda: None) -> None:
+        """The handler of a run is through; `settle` settles its job in the same moment."""
+        with self.holding.lock:
+            try:
+                settle()
+            finally:
+                run.is_through = True
+                self._ended.append(run)
+                if self._may_start_here and self._waiting.suspects_since is None:
+                    self._drain()
+                    self._start_all_that_may()
+                self.consumer.wake()
+
+    # The connection comes and goes
+
+    def connected(self) -> None:
+        """Consume when it is known what was deleted."""
+
+    def _may_have_changed(self) -> None:
+        """The log of deletes was read to its end, or cut off; or a topic was paused or resumed."""
+        if self._follower.failure is not None:
+            self.fail(self._follower.failure)
+        for topic in self._topics:
+            if self._follower.is_paused(topic.name):
+                self._pause(topic)
+            elif self._follower.is_current and self._takes_more:
+                topic.subscription.go_on()
+        with self.holding.lock:
+            self._dispatch()
+
+    def _pause(self, topic: "_Topic") -> None:
+        """Take no more of a topic, and give back what waits of it."""
+        topic.subscription.end()
+        with self.holding.lock:
+            for lease in self._waiting.take_of(topic.name):
+                self.holding.hand_back(lease)
+
+    def disconnected(self, _error: ConnectionFailed, lost: Sequence[Lease]) -> None:
+        """What waits is not ours any more. What runs goes on: its job may come back to it."""
+        with self.holding.lock:
+            for topic in self._topics:
+                topic.subscription.connection_lost()
+                self._waiting.forget(topic.name)
+            self.watch_lost(lost)
+
+    def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
+        """A queue was deleted, or the broker's patience with an unacked job has ended."""
+        with self.holding.lock:
+            for topic in self._topics:
+                if topic.subscription.channel_lost(number, error):
+                    self._waiting.forget(topic.name)
+            self.watch_lost(lost)
+
+    def closed(self) -> None:
+        """Nothing more will come."""
+        if not self._stopping and self.failure is None:
+            self.failure = WorkerFailed("the worker's I/O thread has ended: see its traceback")
+        self._stopping = True
+        self.is_done.set()
+        self.is_idle.set()
+
+    def topic_interrupted(self, topic: str, lost: Sequence[Lease]) -> None:
+        """The queue of a topic is gone, and is made again."""
+        with self.holding.lock:
+            self._waiting.forget(topic)
+            self.watch_lost(lost)
+
+    def fail(self, error: Exception) -> None:
+        """Give up."""
+        self.failure = error
+        self.is_done.set()
+
+    # Taking in
+
+    def delivered(self, handler: Handler, delivery: Delivery) -> None:
+        """Take a job in, unless it is known here already."""
+        ttr_ms = DEFAULT_TTR_MS if handler.ttr_ms is None else handler.ttr_ms
+        lease = self.consumer.read_job(delivery, handler.topic, ttr_ms)
+        if lease is None or (delivery.redelivered and self._is_known(lease)):
+            return
+        if self._stopping or self._follower.is_paused(handler.topic):
+            self.holding.hand_back(lease)
+            return
+        with self.holding.lock:
+            self._waiting.add(lease, time.monotonic())
+            is_enough = self._jobs_left is not None and len(self._waiting) >= self._jobs_left
+        if is_enough:
+            self._take_no_more()
+
+    def _is_known(self, lease: Lease) -> bool:
+        """Whether this very attempt runs here, or was finished here: then it need not run again."""
+        with self.holding.lock:
+            if self.holding.is_finished(lease.identity):
+                self.holding.ack(lease)
+                return True
+            run = self._by_identity.get(lease.identity)
+            if run is None or not lease.job.token or not run.may_go_on:
+                return False
+            self.holding.adopt(run.lease, lease, renew=run.handler.auto_touch)
+            return True
+
+    def read(self) -> None:
+        """Hand out what has come in, into the slots that have become free."""
+        self.heard()
+        with self.holding.lock:
+            self._drain()
+            self._dispatch()
+
+    def _drain(self) -> None:
+        now = time.monotonic()
+        ended, self._ended = self._ended, deque()
+        for run in ended:
+            if run.lease.is_timed_out and not run.abandoned:
+                continue  # it was cut off this moment: `expired` is about to see to it
+            self._ended_at = now
+            self._running.pop(run.lease, None)
+            if run.touch_timer is not None:
+                self.consumer.cancel(run.touch_timer)
+            if self._by_identity.get(run.lease.identity) is run:
+                del self._by_identity[run.lease.identity]
+            if not run.abandoned:
+                self._turns.ended(run.lease.job.topic, now)
+        if ended:
+            self._look_whether_done()
+
+    # Handing out
+
+    def _dispatch(self) -> None:
+        self._start_all_that_may()
+        if self._executor.has_backlog and not self._nudges:
+            self._nudges = True
+            self.consumer.call_later(NUDGE_SECONDS, self._nudge)
+
+    def _nudge(self) -> None:
+        self._nudges = False
+        self._executor.nudge()
+
+    def _start_all_that_may(self) -> None:
+        now = time.monotonic()
+        self._is_held_up = not self._follower.is_current
+        while not (self._stopping or self._is_held_up) and self._jobs_left != 0:
+            choice = self._turns.choose(self._waiting, self._waiting.suspects_since, now)
+            if choice is None:
+                return
+            if isinstance(choice, StartSuspect):
+                if now - self._ended_at < SUSPECT_PAUSE_SECONDS:
+                    self._dispatch_later()
+                    return
+                self._start_suspect(now)
+            elif self._may_start(lease := self._waiting.take(choice.topic), now):
+                self._turns.started(choice.topic)
+                self._start(lease)
+
+    def _may_start(self, lease: Lease, now: float) -> bool:
+        """Whether a job is to be handed out: not one that was deleted meanwhile."""
+        verdict = self._follower.verdict(lease)
+        if verdict is Verdict.DEAD:
+            self.holding.drop(lease)
+            _log_dropped(lease)
+        elif verdict is Verdict.WAIT:  # until the follower tells that something has changed
+            self._waiting.add(lease, now)
+            self._is_held_up = True
+        return verdict is Verdict.LIVES
+
+    def _dispatch_later(self) -> None:
+        if not self._dispatches_later:
+            self._dispatches_later = True
+            self.consumer.call_later(SUSPECT_PAUSE_SECONDS, self._dispatch_now)
+
+    def _dispatch_now(self) -> None:
+        self._dispatches_later = False
+        with self.holding.lock:
+            self._dispatch()
+
+    def _start_suspect(self, now: float) -> None:
+        lease = self._waiting.take_suspect(now)
+        if self._may_start(lease, now):
+            self._turns.alone(lease.job.topic, now)
+            self._start(lease)
+
+    def _start(self, lease: Lease) -> None:
+        handler = self._handlers[lease.job.topic]
+        run = Run(lease, handler)
+        self.holding.reserve(lease)
+        self._running[lease] = run
+        self._by_identity[lease.identity] = run
+        if self._jobs_left is not None:
+            self._jobs_left -= 1
+        if handler.auto_touch:
+            self._touch_later(run)
+        self._executor.start(run, self.end)
+
+    def _touch_later(self, run: Run) -> None:
+        half = run.lease.ttr_seconds / 2
+        run.touch_timer = self.consumer.call_later(half, partial(self._touch, run))
+
+    def _touch(self, run: Run) -> None:
+        if self._running.get(run.lease) is not run:
+            return
+        with suppress(LeaseLost):  # it may come back, and is touched then
+            self.holding.touch(run.lease)
+        self._touch_later(run)
+
+    def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
+        """Their handlers are too late: count on them no more."""
+        with self.holding.lock:
+            late = [(self._running.get(lease), lease, fate) for lease, fate in expired]
+            for run, _, _ in late:
+                if run is not None:
+                    self._let_go(run)
+            self._dispatch()
+            self._look_whether_done()
+        for run, lease, fate in late:
+            if run is not None:
+                _log_timeout(lease, fate)
+
+    def watch_lost(self, leases: Sequence[Lease]) -> None:
+        """See that a handler whose job was lost gives up its slot at the ttr all the same."""
+        for lease in leases:
+            run = self._running.get(lease)
+            if run is not None and not run.is_watched and not run.handler.auto_touch:
+                self._watch(run)
+
+    def _watch(self, run: Run) -> None:
+        run.is_watched = True
+        rest = max(0.0, run.lease.deadline - time.monotonic())
+        self.consumer.call_later(rest, partial(self._let_go_if_lost, run))
+
+    def _let_go_if_lost(self, run: Run) -> None:
+        run.is_watched = False
+        with self.holding.lock:
+            if self._running.get(run.lease) is not run or run.lease.ended_by is not Event.LOSE:
+                return
+            if run.lease.deadline > time.monotonic():  # it was touched meanwhile
+                self._watch(run)
+                return
+            self._let_go(run)
+            self._dispatch()
+            self._look_whether_done()
+        logger.warning(
+            "%s: not done within its ttr of %g s, after it was lost with its connection",
+            title(run.lease),
+            run.lease.ttr_seconds,
+            extra=log_fields(run.lease, "timed out"),
+        )
+
+    def _let_go(self, run: Run) -> None:
+        """Count on a handler no more that is too late."""
+        lease = run.lease
+        del self._running[lease]
+        if self._by_identity.get(lease.identity) is run:
+            del self._by_identity[lease.identity]
+        run.abandoned = True
+        self._turns.ended(lease.job.topic, time.monotonic())
+        self._executor.let_go(run)
+
+    # Ending
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self._take_no_more()
+        with self.holding.lock:
+            for lease in self._waiting.take_all():
+                self.holding.hand_back(lease)
+            self._look_whether_done()
+
+    def _take_no_more(self) -> None:
+        self._takes_more = False
+        for topic in self._topics:
+            topic.subscription.end()
+
+    def _look_whether_done(self) -> None:
+        if self._turns.running:
+            return
+        if self._stopping:
+            self.is_idle.set()
+        elif self._jobs_left == 0:
+            self.is_done.set()
+
+    # Until there is nothing left
+
+    def heard(self) -> None:
+        """Something has happened."""
+        if self._emptiness is not None:
+            self._emptiness.heard()
+
+    def _subscriptions(self) -> list[Subscription]:
+        """Those of topics that are not paused: what is paused counts as empty."""
+        is_paused = self._follower.is_paused
+        return [topic.subscription for topic in self._topics if not is_paused(topic.name)]
+
+    def _is_busy(self) -> bool:
+        if not self._follower.is_current:
+            return True
+        return bool(len(self.holding.leases) or self._turns.running or self._stopping)
+
+
+class _Topic:
+    """One of a worker's topics, and its subscription."""
+
+    def __init__(self, dispatcher: Dispatcher, handler: Handler, prefetch: int) -> None:
+        self.name = handler.topic
+        self._dispatcher = dispatcher
+        self._handler = handler
+        consumer = dispatcher.consumer
+        topology = consumer.topology
+        parts = [*topology.topic(self.name)]
+        if handler.keep_responses:
+            parts.append(topology.responses(self.name))
+        queue = topology.ready_queue(self.name)
+        self.subscription = Subscription(consumer, queue, parts, prefetch, self)
+
+    def delivered(self, delivery: Delivery) -> None:
+        """A job has come."""
+        self._dispatcher.delivered(self._handler, delivery)
+
+    def consuming(self) -> None:
+        """The broker sends from now on."""
+        self._dispatcher.heard()
+
+    def interrupted(self, lost: Sequence[Lease]) -> None:
+        """Its queue is gone, and is made again."""
+        self._dispatcher.topic_interrupted(self.name, lost)
+
+    def failed(self, error: Exception) -> None:
+        """It never worked: a mistake that somebody must mend."""
+        self._dispatcher.fail(error)
+
+
+def _log_dropped(lease: Lease) -> None:
+    logger.info("%s: deleted, not handed out", title(lease), extra=log_fields(lease, "deleted"))
+
+
+def _log_timeout(lease: Lease, fate: Fate) -> None:
+    text = f"{title(lease)}: not done within its ttr of {lease.ttr_seconds:g} s"
+    if isinstance(fate, Dropped):
+        logger.info("%s: %s", text, fate.reason, extra=log_fields(lease, "deleted"))
+    elif isinstance(fate, GiveUp):
+        fields = log_fields(lease, "buried") | {"reason": fate.reason, "error_type": "Timeout"}
+        logger.error("%s: buried: %s", text, fate.reason, extra=fields)
+    else:
+        fields = log_fields(lease, "timed out") | {"retry_in_ms": fate.delay_ms}
+        seconds = fate.delay_ms / 1000
+        logger.warning("%s: given back, and tried again in %g s", text, seconds, extra=fields)

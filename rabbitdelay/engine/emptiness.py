@@ -1,0 +1,55 @@
+"""Emptiness: whether there is nothing left to do, for a worker that runs until then."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.subscription import Subscription
+
+QUIET_SECONDS = 0.2
+"""For how long nothing must come before the queues are asked whether they are empty."""
+
+
+class Emptiness:
+    """Looks, when nothing has happened for a moment; everything on the I/O thread."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        subscriptions: Callable[[], Sequence[Subscription]],
+        is_busy: Callable[[], bool],
+        when_empty: Callable[[], None],
+    ) -> None:
+        self._consumer = consumer
+        self._subscriptions = subscriptions
+        self._is_busy = is_busy
+        self._when_empty = when_empty
+        self._heard_at = 0.0
+        self._is_listening = False
+
+    def heard(self) -> None:
+        """Something has happened."""
+        self._heard_at = time.monotonic()
+        self._listen()
+
+    def _listen(self) -> None:
+        if not self._is_listening:
+            self._is_listening = True
+            self._consumer.call_later(QUIET_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._is_listening = False
+        if time.monotonic() - self._heard_at < QUIET_SECONDS * 0.9:
+            self._listen()
+        elif not self._is_busy() and all(one.is_open for one in self._subscriptions()):
+            self._ask(list(self._subscriptions()))  # else it is heard when that has ended
+
+    def _ask(self, rest: list[Subscription]) -> None:
+        """Ask one queue after the other; whatever comes meanwhile begins it anew."""
+        if self._is_busy():
+            return
+        if not rest:
+            self._when_empty()
+            return
+        subscription = rest.pop()
+        subscription.count(lambda ready: self.heard() if ready else self._ask(rest))

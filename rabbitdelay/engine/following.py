@@ -1,0 +1,529 @@
+"""The follower: reads the log of tombstones, and says of each job whether it may be handed out.
+
+It is a user of the consuming connection beside the one who takes jobs. Until it has caught up, and
+whenever the log is cut off from it, nothing is handed out.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+
+from rabbitdelay.core import envelope, frames, records, replies, snapshots
+from rabbitdelay.core.deliveries import Delivery
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.following import Following, Read
+from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.records import Fence, RecordTooNew, known_until
+from rabbitdelay.core.retry import Fate
+from rabbitdelay.core.snapshots import Reading
+from rabbitdelay.core.tombstones import GRACE_MS, Death, Tombstones
+from rabbitdelay.engine.appending import Appender
+from rabbitdelay.engine.compaction import Compactor
+from rabbitdelay.engine.connector import logger
+from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.snapshot_reader import SnapshotReader
+from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription
+from rabbitdelay.errors import ConnectionFailed, CutOff, PermissionRefused
+from rabbitdelay.models import Job
+
+PREFETCH = 2_000
+OFFSET = "x-stream-offset"
+FENCE_SECONDS = 30.0
+"""How often it looks whether it is still connected with the log: a replica may fall behind."""
+PATIENCE_SECONDS = 5.0
+"""How long its own fence may take to come back."""
+SWEEP_SECONDS = 1.0
+SWEPT_AT_ONCE = 1 / 60
+QUIET_SECONDS = 2.0
+TELL_SECONDS = 5.0
+"""How long it says nothing while it reads, and how often it says something then."""
+OVERDUE_SECONDS = 600.0
+"""How long nothing is forgotten after a job came that was due before what is known."""
+
+
+class Verdict(Enum):
+    """Whether a job may be handed out now."""
+
+    LIVES = auto()
+    DEAD = auto()
+    WAIT = auto()
+    """Nobody can tell, or its topic is paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class TombstoneStats:
+    """The tombstones, as one consumer knows them."""
+
+    count: int
+    memory_bytes: int
+    """About how much memory they take in each consumer."""
+    oldest_ms: int | None
+    """The earliest delete by id that is still known, in milliseconds since 1970."""
+    snapshot_ms: int | None
+    """When the last snapshot was taken; None when there is none, or nobody has told."""
+    records: int
+    """How many records of the log were read here: after a snapshot, those behind it."""
+    paused: tuple[str, ...]
+    """The topics that are paused."""
+
+
+class Follower:
+    """What one consumer knows of the log; on the I/O thread, but for what any thread may ask."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        appender: Appender,
+        *,
+        clock: Callable[[], float] = time.time,
+        grace_ms: int = GRACE_MS,
+        is_wanted: bool = True,
+    ) -> None:
+        self.consumer = consumer
+        self.appender = appender
+        self.lock = threading.Lock()
+        """Held around every look at what is known, and every change of it."""
+        self.following = Following(Tombstones(grace_ms=grace_ms))
+        self.problem: Exception | None = None
+        """What keeps it from reading the log; None when nothing does."""
+        self.failure: Exception | None = None
+        """What somebody must mend before it can be read at all."""
+        self.caught_up: Future[None] = Future()
+        """Done when it was current once, or can never be: `problem` tells."""
+        self.caught_up.set_running_or_notify_cancel()
+        self._clock = clock
+        self._grace_ms = grace_ms
+        self._log = consumer.topology.log()
+        self._watchers: list[Callable[[], None]] = []
+        self._subscription = Subscription(
+            consumer,
+            self._log.queue.name,
+            (self._log,),
+            PREFETCH,
+            self,
+            arguments=lambda: {OFFSET: self.following.begin()},
+        )
+        self._compactor = Compactor(self, consumer)
+        self._reader: SnapshotReader | None = None
+        self._is_wanted = is_wanted
+        self._must_write_all = False
+        self._cut_off_at = 0.0
+        self._told_at = 0.0
+        self._unacked: tuple[int, int] | None = None
+        self._fence: str | None = None
+        self._overdue: tuple[float, int] | None = None
+        """When a job came last that was due before what is kept, and what is kept because of it."""
+        self._passed_over = 0
+        self._is_sweeping = False
+        self._is_fencing = False
+
+    # From any thread
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether it ever was current, or can never be."""
+        return self.caught_up.done()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether everything in the log is known here."""
+        return self.following.is_current
+
+    def verdict(self, lease: Lease) -> Verdict:
+        """Whether a job may be handed out now."""
+        job = lease.job
+        with self.lock:
+            following, known = self.following, self.following.tombstones
+            if not following.is_current or known.is_paused(job.topic):
+                return Verdict.WAIT
+            if known.is_sure_of(job.due_ms):
+                if self._overdue is not None and job.due_ms < self._now_ms() - self._grace_ms:
+                    self._overdue = (time.monotonic(), self._overdue[1])
+                return Verdict.DEAD if self._kills(lease) is not None else Verdict.LIVES
+            following.cut_off()
+        self.consumer.call(lambda: self._recall(job.due_ms))
+        return Verdict.WAIT
+
+    def is_sure_of(self, job: Job) -> bool:
+        """Whether all that may have killed a job is known here; else the log is read for it."""
+        with self.lock:
+            following = self.following
+            if not following.is_current or following.tombstones.is_sure_of(job.due_ms):
+                return following.is_current
+            following.cut_off()
+        self.consumer.call(lambda: self._recall(job.due_ms))
+        return False
+
+    def begin(self) -> None:
+        """Read the log from now on: not everybody who consumes hands out jobs."""
+        self.consumer.call(self._begin)
+
+    def _begin(self) -> None:
+        if not self._is_wanted:
+            self._is_wanted = True
+            if self.consumer.first.made and self.consumer.first.error is None:
+                self.connected()
+
+    def death(self, lease: Lease) -> Death | None:
+        """Why a job is dead; None when it lives, as far as is known."""
+        with self.lock:
+            return self._kills(lease)
+
+    def is_paused(self, topic: str) -> bool:
+        """Whether no job of a topic is handed out."""
+        with self.lock:
+            return self.following.tombstones.is_paused(topic)
+
+    def paused(self) -> set[str]:
+        """The topics of which no job is handed out."""
+        with self.lock:
+            return self.following.tombstones.paused
+
+    def keep_known(self, job: Job, due_ms: int) -> Future[None]:
+        """Let the id of a job be known until a copy of it is due, so that it can be deleted."""
+        return self.appender.append(self._log, records.encode(known_until(job.id, due_ms)))
+
+    def stats(self) -> TombstoneStats:
+        """Count what is known. It looks at all of it: half a second with a million."""
+        with self.lock:
+            following, known = self.following, self.following.tombstones
+            return TombstoneStats(
+                known.count,
+                known.memory_bytes,
+                known.stones.oldest_ms(),
+                following.snapshot_ms,
+                following.read_count,
+                tuple(sorted(known.paused)),
+            )
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call this on the I/O thread when it has become current or not, or a topic paused."""
+        self._watchers.append(watcher)
+
+    @property
+    def state(self) -> str:
+        """How it is, for people."""
+        if self.is_current:
+            return "current"
+        if self.problem is not None:
+            return f"cut off from the log of deletes: {self.problem}"
+        return f"reading the log of deletes, {self.following.read_count:,} records so far"
+
+    def death_of(self, job: Job, message: Message) -> Death | None:
+        """Why a job that nobody holds is dead; None when it lives."""
+        with self.lock:
+            return self._kills_job(job, message)
+
+    def _kills(self, lease: Lease) -> Death | None:
+        return self._kills_job(lease.job, lease.message)
+
+    def _kills_job(self, job: Job, message: Message) -> Death | None:
+        put_ms = job.put_ms if envelope.tells_when_put(message) else None
+        return self.following.tombstones.kills(job.topic, job.id, job.token, put_ms)
+
+    # The connection comes and goes
+
+    def connected(self) -> None:
+        """Read the log, and the newest snapshot at the same time: it may be faster."""
+        if not self._is_wanted:
+            return
+        self._cut_off_at = time.monotonic()
+        self._sweep_later()
+        self._compactor.connected()
+        self._subscription.begin()
+        if not self.has_caught_up:
+            self._reader = SnapshotReader(
+                self.consumer, self._grace_ms, self._snapshot_found, self._snapshot_read
+            )
+            self._reader.start()
+
+    def _snapshot_found(self) -> None:
+        """Let the log wait: what is in the snapshot need not be read from it."""
+        if not self.has_caught_up:
+            self._fence = None
+            self._subscription.stop()
+
+    def _snapshot_read(self, reading: Reading | None) -> None:
+        if self.has_caught_up:
+            return
+        if reading is not None:
+            with self.lock:
+                self.following = Following(reading.tombstones, reading.trailer.anchor)
+                self.following.snapshot_ms = reading.trailer.time_ms
+        self._subscription.begin()
+
+    def disconnected(self, _error: ConnectionFailed, _lost: Sequence[Lease]) -> None:
+        """Nothing is known of what comes now."""
+        if self._reader is not None:
+            self._reader.abandon()
+            self._reader = None
+        self._subscription.connection_lost()
+        self._compactor.disconnected()
+        self._cut_off()
+
+    def channel_lost(self, number: int, error: Exception, _lost: Sequence[Lease]) -> None:
+        """Its channel may be the one."""
+        self._compactor.channel_lost(number, error)
+        if self._subscription.channel_lost(number, error):
+            self._cut_off(error)
+
+    def expired(self, _expired: Sequence[tuple[Lease, Fate]]) -> None:
+        """It holds no job."""
+
+    def read(self) -> None:
+        """Let the broker send more: a stream sends as much as is not acked."""
+        if self._unacked is not None:
+            channel, tag = self._unacked
+            self._unacked = None
+            self.consumer.send(frames.ack(channel, tag, multiple=True))
+
+    def closed(self) -> None:
+        """Nothing will come any more."""
+        self._set_caught_up()
+
+    # The log
+
+    def consuming(self) -> None:
+        """Write a fence: when it comes back, everything before it has been read."""
+        if self._must_write_all:
+            self._must_write_all = False
+            self._write_all()
+        self._write_fence()
+
+    def interrupted(self, _lost: Sequence[Lease]) -> None:
+        """The stream was deleted; it is made again, and gets what is known here."""
+        self._cut_off(CutOff(f"{self._log.queue.name} was deleted"))
+        self._must_write_all = True
+        with self.lock:
+            self.following.begin_anew()
+
+    def failed(self, error: Exception) -> None:
+        """It never worked so far: try on. What somebody must mend is told to who waits."""
+        self.failure = None if replies.is_passing(str(error)) else error
+        self._cut_off(error)
+        if self.failure is not None:
+            self._set_caught_up()
+        self.consumer.call_later(RETRY_SECONDS, self._subscription.begin)
+
+    def delivered(self, delivery: Delivery) -> None:
+        """Read a record."""
+        self._unacked = (delivery.channel, delivery.tag)
+        message = delivery.message
+        position = message.headers.get(OFFSET, 0)
+        try:
+            with self.lock:
+                read = self.following.read(position, message.body)
+        except RecordTooNew as error:
+            self._give_up(error)
+            return
+        if read is Read.CAUGHT_UP:
+            self._caught_up()
+        elif read is Read.SWITCHED:
+            self._tell()
+        elif read is Read.ASTRAY:
+            self._begin_anew()
+        elif read is Read.PASSED_OVER:
+            self._warn_of_garbage(position)
+
+    def _warn_of_garbage(self, position: int) -> None:
+        """Warn of the first, the second, the fourth …: somebody may write nothing else."""
+        self._passed_over += 1
+        if self._passed_over.bit_count() == 1:
+            text = "passed over what is no record, at %s of %s (%d so far)"
+            logger.warning(text, position, self._log.queue.name, self._passed_over)
+
+    def _caught_up(self) -> None:
+        self._fence = None
+        was_cut_off = self.problem is not None
+        self.problem = self.failure = None
+        if was_cut_off or not self.has_caught_up:
+            known = self.following.tombstones
+            level = logger.warning if was_cut_off else logger.info
+            level("the log of deletes is read: %d tombstones", known.count)
+        self._set_caught_up()
+        self._tell()
+        self._compactor.look()
+
+    def _set_caught_up(self) -> None:
+        if not self.has_caught_up:
+            self.caught_up.set_result(None)
+
+    def _cut_off(self, problem: Exception | None = None) -> None:
+        """Nothing can be read until it begins again."""
+        self._fence = None
+        self._unacked = None
+        with self.lock:
+            self.following.cut_off()
+        self._no_longer_current(problem)
+
+    def _no_longer_current(self, problem: Exception | None) -> None:
+        if problem is not None and self.problem is None:
+            logger.warning("no job is handed out until the log of deletes is read: %s", problem)
+        self.problem = problem or self.problem
+        with self.lock:
+            self.following.is_current = False
+        self._tell()
+
+    def _give_up(self, error: Exception) -> None:
+        """What it cannot understand it must not guess."""
+        self.failure = error
+        self._cut_off(error)
+        self._subscription.end()
+        self._set_caught_up()
+
+    def _begin_anew(self) -> None:
+        """This is another log: what was known is still true, and is written into it."""
+        logger.warning(
+            "%s is not the log it was: what is known of it here is written again",
+            self._log.queue.name,
+        )
+        self._cut_off()
+        self._must_write_all = True
+        with self.lock:
+            self.following.begin_anew()
+        self._subscription.begin_again()
+
+    def _write_all(self) -> None:
+        """Write what is known into a new log: it was in the old one, and is true."""
+        known = self.following.tombstones
+        with self.lock:
+            written = [records.encode(record) for record in known.records(for_another_log=True)]
+            written += snapshots.pieces_of(known) if known.stones.count else ()
+        for body in written:
+            self.appender.append(self._log, body).add_done_callback(self._wrote)
+
+    def _wrote(self, done: Future[None]) -> None:
+        """Begin again when a piece was not written: others know it only from there."""
+        if done.exception() is not None:
+            self.consumer.call(self._write_again)
+
+    def _write_again(self) -> None:
+        if not self._must_write_all and not self.consumer.has_ended:
+            self._must_write_all = True
+            self._subscription.begin_again()
+
+    def _tell(self) -> None:
+        for watcher in self._watchers:
+            watcher()
+
+    # Fences
+
+    def _write_fence(self) -> None:
+        nonce = self._fence = secrets.token_hex(8)
+        with self.lock:
+            self.following.await_fence(nonce)
+        written = self.appender.append(self._log, records.encode(Fence(nonce)))
+        written.add_done_callback(partial(self._fence_written, nonce))
+        self.consumer.call_later(PATIENCE_SECONDS, lambda: self._miss(nonce))
+        if not self._is_fencing:
+            self._is_fencing = True
+            self.consumer.call_later(FENCE_SECONDS, self._fence_again)
+
+    def _fence_written(self, nonce: str, done: Future[None]) -> None:
+        error = done.exception()
+        if isinstance(error, PermissionRefused):
+            self.consumer.call(partial(self._fence_refused, nonce, error))
+
+    def _fence_refused(self, nonce: str, error: PermissionRefused) -> None:
+        """This user may not write to the log: it can never know that it has read all of it."""
+        if self._fence != nonce:
+            return
+        if self.caught_up.is_set():  # it worked before, and is tried again
+            self._no_longer_current(error)
+        else:
+            self._subscription.stop()
+            self.failed(error)
+
+    def _fence_again(self) -> None:
+        self._is_fencing = False
+        if self._subscription.is_open and self._fence is None:
+            self._write_fence()
+        else:
+            self._is_fencing = True
+            self.consumer.call_later(FENCE_SECONDS, self._fence_again)
+
+    def _miss(self, nonce: str, read_count: int = -1) -> None:
+        """Its fence has not come back: it is behind, or cut off, or lost in another log."""
+        if self._fence != nonce:
+            return
+        count = self.following.read_count
+        if self.appender.is_blocked:
+            self._miss_while_blocked(nonce, quiet=count == read_count)
+            return
+        is_reading = count != read_count
+        if self.is_current or not is_reading:
+            self._no_longer_current(CutOff("what is written to it does not come back in time"))
+        if is_reading:
+            self.consumer.call_later(PATIENCE_SECONDS, lambda: self._miss(nonce, count))
+        elif self.following.is_matching:
+            self._begin_anew()
+        else:
+            self._fence = None
+            self._subscription.begin_again()
+
+    def _miss_while_blocked(self, nonce: str, *, quiet: bool) -> None:
+        """An alarm lets nobody write: no fence, and no delete either.
+
+        When nothing has come for a while, that is all there is. Else nobody could ever start to
+        consume what the alarm is about.
+        """
+        if quiet and not self.is_current and not self.following.is_matching:
+            with self.lock:
+                self.following.is_current = True
+            self._caught_up()
+        if self._fence is None:
+            self._fence = nonce
+        count = self.following.read_count
+        self.consumer.call_later(PATIENCE_SECONDS, lambda: self._miss(nonce, count))
+
+    # Forgetting, and finding again
+
+    def _sweep_later(self) -> None:
+        if not self._is_sweeping:
+            self._is_sweeping = True
+            self.consumer.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        self._is_sweeping = False
+        before_ms = self._now_ms() - self._grace_ms
+        if self._overdue is not None:
+            seen_at, due_ms = self._overdue
+            before_ms = min(before_ms, due_ms)
+            if time.monotonic() - seen_at > OVERDUE_SECONDS:
+                self._overdue = None
+        with self.lock:
+            self.following.tombstones.expire_some(before_ms, SWEPT_AT_ONCE)
+        self._compactor.look()
+        self._tell_progress()
+        self._sweep_later()
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _tell_progress(self) -> None:
+        """Say why nothing is handed out, when that takes long."""
+        now = time.monotonic()
+        if self.is_current:
+            self._cut_off_at = now
+        elif now - self._cut_off_at > QUIET_SECONDS and now - self._told_at > TELL_SECONDS:
+            self._told_at = now
+            logger.warning("no job is handed out yet: %s", self.state)
+
+    def _recall(self, due_ms: int) -> None:
+        """A job has waited for longer than tombstones are kept here: read the whole log again."""
+        logger.warning(
+            "a job was due before what is known of deletes here: their log is read from its "
+            "beginning, and no job is handed out meanwhile"
+        )
+        floor_ms = due_ms - self._grace_ms
+        self._overdue = (time.monotonic(), floor_ms)
+        with self.lock:
+            self.following = Following(Tombstones(grace_ms=self._grace_ms, floor_ms=floor_ms))
+        self._fence = None
+        self._tell()
+        self._subscription.begin_again()

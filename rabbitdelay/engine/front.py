@@ -1,0 +1,38 @@
+"""The front: what a client takes from the broker, over one connection.
+
+Jobs, responses, and the log of deletes, by which it knows which jobs it must not hand out.
+"""
+
+import secrets
+
+from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.flows import Flow, Wait
+from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.popping import Popper
+from rabbitdelay.engine.replies import Replies
+from rabbitdelay.engine.users import Users
+from rabbitdelay.errors import CutOff
+
+
+class Front:
+    """The consuming side of a client."""
+
+    def __init__(self, consumer: Consumer, follower: Follower) -> None:
+        self.consumer = consumer
+        self.follower = follower
+        self.popper = Popper(consumer, follower)
+        self.replies = Replies(consumer, secrets.token_hex(8))
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self.consumer.start(Users(self.follower, self.popper, self.replies))
+
+    def until_read(self, timeout: float) -> Flow[Follower]:
+        """Wait until the log of deletes was read to its end for the first time."""
+        if not self.follower.has_caught_up:
+            self.follower.begin()
+            try:
+                yield Wait(self.follower.caught_up, timeout)
+            except TimeoutError:
+                raise CutOff(self.follower.state) from None
+        return self.follower

@@ -1,0 +1,400 @@
+"""Holding: the jobs that a consumer holds, and what becomes of each of them.
+
+Any thread may settle a job. What is given back goes as a copy through the publisher, and the
+message that it came in is acked when the copy is confirmed: nothing is lost in between.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import Protocol
+
+from rabbitdelay.core import copies, failure, responses, table
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.failure import Failure
+from rabbitdelay.core.lease import Do, Identity, Lease, Leases
+from rabbitdelay.core.life import Event
+from rabbitdelay.core.outbox import Pending, Target
+from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp, RetryPolicy
+from rabbitdelay.core.tally import Tally
+from rabbitdelay.core.tombstones import LONG_MS, Death
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.engine.connector import logger
+from rabbitdelay.engine.remembered import Remembered
+from rabbitdelay.errors import LeaseLost, NotAJob
+from rabbitdelay.models import Job
+
+OnEnd = Callable[[], None]
+
+PAUSE_SECONDS = 1.0
+"""How long a message is kept whose copy was refused: the broker would send it again at once."""
+MAX_HEADERS_BYTES = 126 * 1024
+"""They must be in one frame, of 128 KiB by default, or the broker hangs up. The other properties
+take at most 2 KiB."""
+
+
+class Outlet(Protocol):
+    """Publishes what is given back, without ever waiting for room."""
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker takes nothing; None when it does."""
+
+    def submit_copy(self, pending: Pending) -> None:
+        """Send it; its `resolve` will be called on another thread."""
+
+
+class Settler(Protocol):
+    """Sends what settles a message. It is called with the lock held, and must not wait."""
+
+    def settle(self, lease: Lease, do: Do) -> None:
+        """Send it soon."""
+
+    def schedule(self, at: float) -> None:
+        """See to it that `expire` is called at this time."""
+
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Run a function on the I/O thread after a while."""
+
+
+class Holding:
+    """The leases of one consumer."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        outlet: Outlet,
+        settler: Settler,
+        policy: Callable[[str], RetryPolicy],
+        copy_timeout: float,
+    ) -> None:
+        self.lock = threading.RLock()
+        """Held around every change of a lease and the frame that goes with it."""
+        self.leases = Leases()
+        self.tally = Tally(time.monotonic())
+        self.finished_before = Remembered()
+        self._topology = topology
+        self._outlet = outlet
+        self._settler = settler
+        self._policy = policy
+        self._copy_timeout = copy_timeout
+        self.death: Callable[[Lease], Death | None] = lambda _: None
+        """Why a job is dead, as far as the log of deletes is known here."""
+        self.keep_known: Callable[[Job, int], Future[None]] | None = None
+        """Lets an id be known until a copy of its job is due."""
+        self._on_end: dict[Lease, list[OnEnd]] = {}
+
+    # What the holder of a job may call, from any thread
+
+    def reserve(self, lease: Lease) -> None:
+        """Hand it out: its ttr begins."""
+        with self.lock:
+            self.leases.reserve(lease, time.monotonic())
+            self._settler.schedule(lease.deadline)
+
+    def finish(self, lease: Lease) -> None:
+        """It is done: ack it."""
+        now = time.monotonic()
+        with self.lock:
+            do = self._or_count(lambda: self.leases.finish(lease, now))
+            self.finished_before.add(lease.identity)
+            self._settler.settle(lease, do)
+            self.tally.finished(lease.lateness_ms, now)
+            if self._on_end:
+                self._on_end.pop(lease, None)
+
+    def finish_returned(self, lease: Lease) -> None:
+        """Its handler has returned: ack it.
+
+        When it was lost with its connection meanwhile, it is done all the same: should the broker
+        hand it out to this process again, it need not run again. Nobody who calls `finish` may
+        count on that: they are told that they lost it, and may undo what they did.
+        """
+        with self.lock:
+            if lease.ended_by is Event.LOSE:
+                self.finished_before.add(lease.identity)
+            self.finish(lease)
+
+    def touch(self, lease: Lease) -> float:
+        """Let its ttr begin again; return the new deadline."""
+        with self.lock:
+            deadline = self.leases.touch(lease, time.monotonic())
+            self._settler.schedule(deadline)
+            return deadline
+
+    def release(
+        self, lease: Lease, delay_ms: int | None = None, why: Failure | None = None
+    ) -> Future[Fate]:
+        """Give it back, after a delay or its backoff; when its attempts are used up, bury it."""
+        fate = self._policy(lease.job.topic).after(
+            lease.job,
+            random=random.random(),  # noqa: S311 - jitter
+            delay_ms=delay_ms,
+        )
+        event = Event.RELEASE if isinstance(fate, Again) else Event.BURY
+        return self._leave(lease, event, fate, why)
+
+    def bury(self, lease: Lease, reason: str, why: Failure | None = None) -> Future[Fate]:
+        """Give it up."""
+        return self._leave(lease, Event.BURY, GiveUp(reason), why)
+
+    def publish(self, job: Job, message: Message, target: Target) -> Future[None]:
+        """Publish a response to a job; it is confirmed when the future is done."""
+        future: Future[None] = Future()
+
+        def resolve(_pending: Pending, error: Exception | None) -> None:
+            future.set_exception(error) if error is not None else future.set_result(None)
+
+        now = time.monotonic()
+        deadline = now + self._copy_timeout
+        pending = Pending(job, message, 0, now, deadline, resolve, target=target)
+        self._outlet.submit_copy(pending)
+        return future
+
+    def time_left(self, lease: Lease) -> float:
+        """How many seconds it may still be held; 0 when it is not held any more."""
+        return 0.0 if lease.is_over else max(0.0, lease.deadline - time.monotonic())
+
+    def is_deleted(self, lease: Lease) -> bool:
+        """Whether it was deleted while it is held."""
+        return self.death(lease) is not None
+
+    def on_end(self, lease: Lease, callback: OnEnd) -> None:
+        """Call it when the job is taken away; at once when it is not held any more."""
+        with self.lock:
+            if not lease.is_over:
+                self._on_end.setdefault(lease, []).append(callback)
+                return
+        callback()
+
+    # What the consumer calls, on its I/O thread
+
+    def expire(self) -> list[tuple[Lease, Fate]]:
+        """Give back what has reached its deadline; return it, and what becomes of it."""
+        with self.lock:
+            expired = self.leases.expire(time.monotonic())
+        return [(lease, self._time_out(lease)) for lease in expired]
+
+    def next_expiry(self) -> float | None:
+        """When to call `expire` next."""
+        with self.lock:
+            return self.leases.next_expiry()
+
+    def bury_unread(self, lease: Lease, reason: str) -> None:
+        """Bury what is not a job."""
+        logger.warning("buried a message of topic %s: %s", lease.job.topic, reason)
+        with self.lock:
+            self.leases.take(lease)
+            self.leases.unread(lease)
+        # No delete is meant for it, and its id may be no text at all.
+        self._publish_copy(lease, GiveUp(reason), None, Future())
+
+    def lose(self, channel: int | None = None) -> list[Lease]:
+        """The connection, or one channel of it, is gone, and with it these jobs."""
+        with self.lock:
+            lost = self.leases.lose(channel)
+            self.tally.lost(sum(lease.was_reserved for lease in lost))
+        return lost
+
+    def tell_lost(self, leases: Iterable[Lease]) -> None:
+        """Call whoever wanted to know. Without the lock: they may have locks of their own."""
+        for lease in leases:
+            self._tell(lease)
+
+    def abandon(self) -> None:
+        """In a forked child: these jobs are the parent's, and so is whoever had the lock."""
+        self.lock = threading.RLock()
+        self.leases.lose()
+        self._on_end.clear()
+
+    def is_any_leaving(self) -> bool:
+        """Whether the copy of anything is on its way."""
+        with self.lock:
+            return self.leases.is_any_leaving()
+
+    def is_finished(self, identity: Identity) -> bool:
+        """Whether this attempt was finished here, and only its ack was lost."""
+        return identity in self.finished_before
+
+    def ack(self, lease: Lease) -> None:
+        """It was finished here before, and only its ack was lost."""
+        with self.lock:
+            self.leases.forget(lease)
+            self._settler.settle(lease, Do.ACK)
+
+    def adopt(self, lease: Lease, again: Lease, *, renew: bool) -> None:
+        """Go on with a job that was lost with its connection, and has come back."""
+        deadline = time.monotonic() + lease.ttr_seconds if renew else None
+        with self.lock:
+            self.leases.forget(again)
+            self.leases.adopt(lease, again, deadline)
+            self._settler.schedule(lease.deadline)
+
+    def drop(self, lease: Lease) -> None:
+        """It is deleted, and was not handed out: ack it."""
+        with self.lock:
+            self._settler.settle(lease, self.leases.delete(lease))
+            self.tally.deleted()
+        death = self.death(lease) or Death.DELETED
+        self._tell_asker(lease.job, death.value)
+
+    def hand_back(self, lease: Lease) -> None:
+        """Give it back as it is."""
+        with self.lock:
+            self._settler.settle(lease, self.leases.hand_back(lease))
+
+    def hand_back_all(self) -> int:
+        """Give back as it is whatever is still held; return how many."""
+        with self.lock:
+            held = [lease for lease in self.leases.held() if lease.leaving is None]
+            for lease in held:
+                self._settler.settle(lease, self.leases.hand_back(lease))
+        for lease in held:
+            self._tell(lease)
+        return len(held)
+
+    # Giving back
+
+    def _time_out(self, lease: Lease) -> Fate:
+        self.tally.timed_out()
+        job = lease.job
+        why = failure.timeout(job.ttr)
+        fate = self._policy(job.topic).after(
+            job,
+            random=random.random(),  # noqa: S311 - jitter
+            timed_out=True,
+        )
+        self._tell(lease)
+        return self._publish(lease, fate, why, Future())
+
+    def _leave(self, lease: Lease, event: Event, fate: Fate, why: Failure | None) -> Future[Fate]:
+        with self.lock:
+            self._or_count(lambda: self.leases.leave(lease, event, time.monotonic()))
+        self._on_end.pop(lease, None)
+        future: Future[Fate] = Future()
+        self._publish(lease, fate, why, future)
+        return future
+
+    def _publish(self, lease: Lease, fate: Fate, why: Failure | None, future: Future[Fate]) -> Fate:
+        """Publish the copy of a job that is given back or buried, unless it was deleted."""
+        death = self.death(lease)
+        if death is not None:
+            return self._drop_leaving(lease, death, future)
+        return self._publish_copy(lease, fate, why, future)
+
+    def _publish_copy(
+        self, lease: Lease, fate: Fate, why: Failure | None, future: Future[Fate]
+    ) -> Fate:
+        with self.lock:
+            self._count(fate)
+        now, job = time.monotonic(), lease.job
+        deadline = now + self._copy_timeout
+        resolve = partial(self._copied, lease, fate, future)
+        now_ms = time.time_ns() // 1_000_000
+        if isinstance(fate, Again):
+            message = copies.again(
+                lease.message,
+                attempt=job.attempt + 1,
+                due_ms=now_ms + fate.delay_ms,
+                failure=why,
+            )
+            pending = Pending(job, message, fate.delay_ms, now, deadline, resolve)
+        else:
+            message = copies.buried(lease.message, reason=fate.reason, now_ms=now_ms, failure=why)
+            target = self._grave(job)
+            pending = Pending(job, message, 0, now, deadline, resolve, target=target)
+            self._tell_asker(job, fate.reason, why)
+        if len(table.encode(message.headers)) > MAX_HEADERS_BYTES:
+            resolve(pending, NotAJob("its headers leave no room for ours"))
+        elif isinstance(fate, Again) and fate.delay_ms > LONG_MS and self.keep_known is not None:
+            known = self.keep_known(job, now_ms + fate.delay_ms)
+            known.add_done_callback(partial(self._submit_known, pending))
+        else:
+            self._outlet.submit_copy(pending)
+        return fate
+
+    def _submit_known(self, pending: Pending, known: Future[None]) -> None:
+        """Send a copy that waits for long, when a delete of it would not be forgotten before."""
+        error = known.exception()
+        if isinstance(error, Exception):
+            pending.resolve(pending, error)
+        else:
+            self._outlet.submit_copy(pending)
+
+    def _drop_leaving(self, lease: Lease, death: Death, future: Future[Fate]) -> Fate:
+        """It was deleted while it was held: nothing is given back."""
+        fate = Dropped(death.value)
+        with self.lock:
+            if lease.leaving is not None:
+                lease.leaving = Event.DELETE
+            self._settler.settle(lease, self.leases.copied(lease))
+            self.tally.deleted()
+        self._tell_asker(lease.job, death.value)
+        future.set_result(fate)
+        return fate
+
+    def _tell_asker(self, job: Job, reason: str, why: Failure | None = None) -> None:
+        """Tell who waits for the response to a job that there will be none."""
+        if job.reply_to is None:
+            return
+        message = responses.of_failure(job, reason, why)
+        for target in responses.targets(self._topology, job, keep=False):
+            self.publish(job, message, target)
+
+    def _grave(self, job: Job) -> Target:
+        buried, _ = self._topology.topic(job.topic)
+        return Target(self._topology.buried_exchange, job.topic, buried)
+
+    def _copied(
+        self,
+        lease: Lease,
+        fate: Fate,
+        future: Future[Fate],
+        _pending: Pending,
+        error: Exception | None,
+    ) -> None:
+        """The copy is confirmed, or it is not; on the publisher's thread."""
+        if error is None:
+            with self.lock:
+                self._settler.settle(lease, self.leases.copied(lease))
+            future.set_result(fate)
+        else:
+            self._not_copied(lease, fate, error)
+            future.set_exception(error)
+
+    def _not_copied(self, lease: Lease, fate: Fate, error: Exception) -> None:
+        is_buried = isinstance(fate, GiveUp) or isinstance(error, NotAJob)
+        how = "buried by the broker, without the reason" if is_buried else "given back as it is"
+        logger.warning("job %s is %s: %s", lease.job.id, how, error)
+        do = Do.DEAD_LETTER if is_buried else Do.NACK
+        self._settler.later(PAUSE_SECONDS, partial(self._settle_uncopied, lease, do))
+
+    def _settle_uncopied(self, lease: Lease, do: Do) -> None:
+        with self.lock:
+            self._settler.settle(lease, self.leases.not_copied(lease, do))
+
+    # Pieces
+
+    def _count(self, fate: Fate) -> None:
+        if isinstance(fate, Again):
+            self.tally.released()
+        else:
+            self.tally.buried()
+
+    def _or_count(self, settle: Callable[[], object]) -> Do:
+        try:
+            do = settle()
+        except LeaseLost:
+            self.tally.refused_late()
+            raise
+        return do if isinstance(do, Do) else Do.NOTHING
+
+    def _tell(self, lease: Lease) -> None:
+        for callback in self._on_end.pop(lease, ()):
+            try:
+                callback()
+            except Exception:  # noqa: BLE001 - it comes from the caller's code
+                logger.exception("what job %s called when it was lost failed", lease.job.id)

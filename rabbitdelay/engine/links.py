@@ -1,0 +1,185 @@
+"""The links of a client: its connections, each made when it is first needed."""
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+
+from rabbitdelay.address import Address
+from rabbitdelay.core.retry import RetryPolicy
+from rabbitdelay.core.routes import Routes
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.engine.appending import Appender
+from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.flows import Flow
+from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.front import Front
+from rabbitdelay.engine.publisher import Publisher
+from rabbitdelay.engine.window import Window
+from rabbitdelay.engine.wire import Wire
+from rabbitdelay.errors import ClientClosed, RabbitDelayError
+
+WINDOW_BYTES = 64 * 1024 * 1024
+
+
+class Links:
+    """The publisher and the front of one client, in the process that it is used in."""
+
+    def __init__(
+        self,
+        new_wire: Callable[[str], Wire],
+        addresses: Sequence[Address],
+        topology: Topology,
+        *,
+        declare: bool,
+        settle_seconds: float,
+        connect_timeout: float,
+        window_puts: int,
+        retry: RetryPolicy,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._new_wire = new_wire
+        self._addresses = addresses
+        self._topology = topology
+        self._declare = declare
+        self._settle_seconds = settle_seconds
+        self._connect_timeout = connect_timeout
+        self._window_puts = window_puts
+        self._retry = retry
+        self._clock = clock
+        self._closed = False
+        self._publisher: Publisher | None = None
+        self._connecting: Publisher | None = None
+        self._front: Front | None = None
+        self._connecting_front: Front | None = None
+        self._begin_anew()
+
+    def publisher(self) -> Flow[Publisher]:
+        """The publisher, connected; made if need be."""
+        if self._process_id != os.getpid():
+            self._begin_anew()
+        publisher = self._publisher
+        return publisher if publisher is not None else (yield from self._start_publisher())
+
+    def front(self) -> Flow[Front]:
+        """The consuming side, connected; made if need be."""
+        if self._process_id != os.getpid():
+            self._begin_anew()
+        front = self._front
+        if front is not None and front.consumer.has_ended and not self._closed:
+            front = self._front = None  # its thread has died
+        if front is not None and not front.consumer.may_wait:
+            raise RabbitDelayError(
+                "this waits for the broker, and must not be called in a callback"
+            )
+        return front if front is not None else (yield from self._start_front())
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether the caller may wait for the publisher: not on its own thread."""
+        return self._publisher is None or self._publisher.may_wait
+
+    def new_consumer(self, policy: Callable[[str], RetryPolicy]) -> Flow[Consumer]:
+        """Return a consumer that gives back through the publisher."""
+        publisher = yield from self.publisher()
+        return self._consumer(publisher, policy)
+
+    def new_follower(self, consumer: Consumer, *, is_wanted: bool = True) -> Follower:
+        """Return who tells a consumer which jobs were deleted."""
+        appender = Appender(consumer.outlet)
+        follower = Follower(consumer, appender, clock=self._clock, is_wanted=is_wanted)
+        consumer.holding.death = follower.death
+        consumer.holding.keep_known = follower.keep_known
+        return follower
+
+    def close(self, flush_seconds: float) -> Flow[None]:
+        """Wait for what is on its way, and close."""
+        with self._lock:
+            self._closed = True
+            front, self._front = self._front, None
+            publisher, self._publisher = self._publisher, None
+        if self._process_id != os.getpid():
+            return
+        if front is not None:
+            yield from front.consumer.close(flush_seconds)
+        if publisher is not None:
+            yield from publisher.close(flush_seconds)
+
+    def _start_publisher(self) -> Flow[Publisher]:
+        """Connect, or wait for somebody else who does."""
+        with self._lock:
+            self._refuse_when_closed()
+            publisher = self._publisher or self._connecting
+            if publisher is None:
+                wire = self._new_wire("rabbitdelay-publisher")
+                publisher = Publisher(wire, self._addresses, self._new_routes(), self.window)
+                publisher.start()
+                self._connecting = publisher
+        try:
+            yield from publisher.connected(self._connect_timeout)
+        except BaseException:
+            with self._lock:
+                self._connecting = None if self._connecting is publisher else self._connecting
+            yield from publisher.close(0)
+            raise
+        with self._lock:
+            if self._connecting is publisher:
+                self._connecting = None
+                self._publisher = publisher
+                weakref.finalize(self, publisher.close_soon).atexit = False
+        return publisher
+
+    def _start_front(self) -> Flow[Front]:
+        publisher = yield from self.publisher()
+        with self._lock:
+            self._refuse_when_closed()
+            front = self._front or self._connecting_front
+            if front is None:
+                retry = self._retry
+                consumer = self._consumer(publisher, lambda _: retry)
+                front = Front(consumer, self.new_follower(consumer, is_wanted=False))
+                front.start()
+                self._connecting_front = front
+        try:
+            yield from front.consumer.connected(self._connect_timeout)
+        except BaseException:
+            with self._lock:
+                is_mine = self._connecting_front is front
+                self._connecting_front = None if is_mine else self._connecting_front
+            yield from front.consumer.close(0)
+            raise
+        with self._lock:
+            if self._connecting_front is front:
+                self._connecting_front = None
+                self._front = front
+                weakref.finalize(self, front.consumer.close_soon).atexit = False
+        return front
+
+    def _consumer(self, publisher: Publisher, policy: Callable[[str], RetryPolicy]) -> Consumer:
+        wire = self._new_wire("rabbitdelay-consumer")
+        return Consumer(
+            wire,
+            self._addresses,
+            self._topology,
+            routes=self._new_routes(),
+            outlet=publisher,
+            policy=policy,
+        )
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise ClientClosed("the client is closed")
+
+    def _new_routes(self) -> Routes:
+        return Routes(
+            self._topology, may_declare=self._declare, settle_seconds=self._settle_seconds
+        )
+
+    def _begin_anew(self) -> None:
+        """Start with nothing shared: at first, and in a forked child, where threads are gone."""
+        self._process_id = os.getpid()
+        self._lock = threading.Lock()
+        self.window = Window(self._window_puts, WINDOW_BYTES)
+        self._publisher = self._connecting = None
+        self._front = self._connecting_front = None

@@ -1,0 +1,298 @@
+"""Popping: jobs one by one, or several at once, for whoever asks.
+
+With jobs at hand a pop is one basic.get of each topic, and a consumer when more are wanted. With
+none, it is a consumer that is cancelled as soon as enough have come: the broker sends the job the
+moment it is ready, and nothing is ever held that nobody asked for.
+
+What comes too many goes back once, after everything is cancelled. Any earlier the broker would
+send it here again, and RabbitMQ 3.10 counts each time: at the delivery limit it would be buried.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+
+from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.retry import Fate
+from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.flows import Flow, Wait
+from rabbitdelay.engine.following import Follower, Verdict
+from rabbitdelay.engine.slot import Pop, Slot
+from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff
+
+LOOK_SECONDS = 1.0
+LINGER_SECONDS = 0.03
+"""How long several at once wait for the next one after the last: they come in a burst, or not."""
+LINGER_MOST_SECONDS = 0.2
+"""How long they wait for one another in all: the ttr of the first has begun."""
+MAX_SLOTS = 1_000
+"""So many pops are served at once; a connection has 2,047 channels, and others need some."""
+MAX_AT_ONCE = 65_535
+"""The largest prefetch: it has 16 bits."""
+
+
+class Popper:
+    """The pops of one client; everything on the wire's thread but `pop`."""
+
+    def __init__(self, consumer: Consumer, follower: Follower) -> None:
+        self.consumer = consumer
+        self._follower = follower
+        follower.watch(self._may_have_changed)
+        self._pops: set[Pop] = set()
+        self._idle: deque[Slot] = deque()
+        self._slots = 0
+        self._without_slot: deque[Pop] = deque()
+        self._turn = 0
+
+    # From any thread
+
+    def pop(self, topics: Sequence[str], most: int, deadline: float | None) -> Flow[list[Lease]]:
+        """Ask for jobs, and wait for them. Should nobody wait any more, they go back."""
+        request = Pop(topics, most, deadline)
+        if not self.consumer.call(partial(self._begin, request)):
+            raise ClientClosed("the client is closed")
+        try:
+            return (yield from self._result(request))
+        except BaseException:
+            self.consumer.call(partial(self._abandon, request))
+            raise
+
+    def _result(self, request: Pop) -> Flow[list[Lease]]:
+        """Wait for what it gets; an I/O thread that has died tells nobody."""
+        while True:
+            try:
+                leases: list[Lease] = yield Wait(request.future, LOOK_SECONDS)
+            except TimeoutError:
+                if self.consumer.has_ended and not request.future.done():
+                    raise ClientClosed("the client was closed") from None
+            else:
+                return leases
+
+    # On the I/O thread
+
+    def _begin(self, request: Pop) -> None:
+        self._pops.add(request)
+        if request.deadline is not None and self.has_time(request):
+            rest = request.deadline - time.monotonic()
+            request.timer = self.consumer.call_later(max(0.0, rest), partial(self.end, request))
+        self._go(request)
+
+    def begin_again(self, request: Pop) -> None:
+        """What it needs has vanished."""
+        request.slot = None
+        self.consumer.forget_made()
+        self._go(request)
+
+    def _go(self, request: Pop) -> None:
+        """Make sure that the topics are there, and take a slot."""
+        request.is_suspended = False
+        if self.consumer.first.error is not None:
+            self._when_disconnected(request, self.consumer.first.error)
+            return
+        if self._follower.failure is not None:
+            self._fail(request, self._follower.failure)
+            return
+        if not self._follower.is_current or not self._topics(request):
+            self._wait_for_change(request)
+            return
+        topology = self.consumer.topology
+        parts = [part for topic in request.topics for part in topology.topic(topic)]
+        self.consumer.make(parts, partial(self._take_slot, request))
+
+    def _topics(self, request: Pop) -> list[str]:
+        """Its topics that are not paused."""
+        topics = [topic for topic in request.topics if not self._follower.is_paused(topic)]
+        request.leaves_out = len(topics) < len(request.topics)
+        return topics
+
+    def _wait_for_change(self, request: Pop) -> None:
+        request.is_suspended = True
+        if request.leases or not self.has_time(request):
+            self.end(request)
+
+    def _may_have_changed(self) -> None:
+        """The log of deletes was read to its end, or cut off; or a topic was paused or resumed."""
+        for request in list(self._pops):
+            if request.slot is not None and (request.leaves_out or self._is_paused(request)):
+                self.suspend(request)
+            elif request.is_suspended:
+                self._go(request)
+
+    def _is_paused(self, request: Pop) -> bool:
+        return any(map(self._follower.is_paused, request.topics))
+
+    def _take_slot(self, request: Pop, error: Exception | None) -> None:
+        if request.is_over:
+            return
+        topics = self._rotated(self._topics(request))
+        if error is not None:
+            self._fail(request, error)
+        elif not topics:
+            self._wait_for_change(request)
+        elif self._idle:
+            self._idle.pop().begin(request, topics)
+        elif self._slots >= MAX_SLOTS:
+            self._without_slot.append(request)
+        else:
+            self._slots += 1
+            slot = Slot(self)
+            slot.open(partial(slot.begin, request, topics))
+
+    def _rotated(self, topics: Sequence[str]) -> Sequence[str]:
+        """Another topic is asked first each time, so that none is always last."""
+        self._turn += 1
+        shift = self._turn % max(1, len(topics))
+        return (*topics[shift:], *topics[:shift])
+
+    # What its slots tell
+
+    def has_time(self, request: Pop) -> bool:
+        """Whether it may still wait."""
+        return request.deadline is None or request.deadline > time.monotonic()
+
+    def waits(self, request: Pop) -> bool:
+        """Nothing was ready: go on waiting, or end it."""
+        if not self.has_time(request):
+            self.end(request)
+        return not request.is_over
+
+    def verdict(self, lease: Lease) -> Verdict:
+        """Whether a job may be handed out; one that is dead is settled."""
+        verdict = self._follower.verdict(lease)
+        if verdict is Verdict.DEAD:
+            self.consumer.holding.drop(lease)
+        return verdict
+
+    def suspend(self, request: Pop) -> None:
+        """Nothing can be handed out now: wait until that has changed."""
+        slot, request.slot = request.slot, None
+        if slot is not None:
+            slot.leave()
+        self._go(request)
+
+    def got(self, request: Pop, lease: Lease) -> None:
+        """A job has come for it."""
+        self.consumer.holding.reserve(lease)
+        request.leases.append(lease)
+        if len(request.leases) == request.most:
+            self.end(request)
+
+    def linger(self, request: Pop) -> None:
+        """End it when no other job has come for a moment."""
+        if request.linger_timer is None:
+            until = time.monotonic() + LINGER_MOST_SECONDS
+            self._linger_on(request, until)
+
+    def idle(self, slot: Slot) -> None:
+        """This one can be used again."""
+        self._idle.append(slot)
+        if self._without_slot:
+            self._take_slot(self._without_slot.popleft(), None)
+
+    # Ending
+
+    def _linger_on(self, request: Pop, until: float) -> None:
+        look = partial(self._end_if_still, request, len(request.leases), until)
+        request.linger_timer = self.consumer.call_later(LINGER_SECONDS, look)
+
+    def _end_if_still(self, request: Pop, count: int, until: float) -> None:
+        request.linger_timer = None
+        if len(request.leases) == count or time.monotonic() >= until:
+            self.end(request)
+        else:
+            self._linger_on(request, until)
+
+    def end(self, request: Pop) -> None:
+        """Hand over what it has."""
+        if request.is_over:
+            return
+        error = self.consumer.first.error or self._cut_off
+        if not request.leases and error is not None:
+            self._fail(request, error)
+            return
+        self._stop(request)
+        request.future.set_result(request.leases)
+
+    @property
+    def _cut_off(self) -> CutOff | None:
+        """Why nothing can be handed out, if the log of deletes is why."""
+        return None if self._follower.is_current else CutOff(self._follower.state)
+
+    def _fail(self, request: Pop, error: Exception) -> None:
+        if not request.is_over:
+            self._stop(request)
+            request.future.set_exception(error)
+
+    def _stop(self, request: Pop) -> None:
+        request.is_over = True
+        self._pops.discard(request)
+        if request.timer is not None:
+            self.consumer.cancel(request.timer)
+        self._stop_lingering(request)
+        if request.slot is not None:
+            request.slot.stop()
+
+    def _stop_lingering(self, request: Pop) -> None:
+        if request.linger_timer is not None:
+            self.consumer.cancel(request.linger_timer)
+            request.linger_timer = None
+
+    def _abandon(self, request: Pop) -> None:
+        self._fail(request, ClientClosed("nobody waits any more"))
+        for lease in request.leases:
+            self.consumer.holding.hand_back(lease)
+
+    def _when_disconnected(self, request: Pop, error: ConnectionFailed) -> None:
+        """Wait for the next connection, as long as there is time."""
+        request.slot = None
+        request.leases.clear()
+        self._stop_lingering(request)
+        if not self.has_time(request):
+            self._fail(request, error)
+
+    # The connection comes and goes
+
+    def connected(self) -> None:
+        """Begin again with what waits."""
+        for request in list(self._pops):
+            self._go(request)
+
+    def disconnected(self, error: ConnectionFailed, _lost: Sequence[Lease]) -> None:
+        """Its channels are gone."""
+        self._idle.clear()
+        self._without_slot.clear()
+        self._slots = 0
+        for request in list(self._pops):
+            self._when_disconnected(request, error)
+
+    def closed(self) -> None:
+        """Nothing will come any more."""
+        for request in list(self._pops):
+            if request.slot is not None:
+                self.consumer.call(request.slot.stop)  # unless the thread has ended
+                request.slot = None
+            self._fail(request, ClientClosed("the client was closed"))
+
+    def channel_lost(self, number: int, error: Exception, _lost: Sequence[Lease]) -> None:
+        """A queue is gone, or the broker's patience with an unacked job."""
+        self._idle = deque(slot for slot in self._idle if slot.number != number)
+        self._slots -= 1
+        for request in list(self._pops):
+            if request.slot is not None and request.slot.number == number:
+                self._begin_again_once(request, error)
+
+    def _begin_again_once(self, request: Pop, error: Exception) -> None:
+        request.slot = None
+        request.leases.clear()
+        if request.began_again:
+            self._fail(request, error)
+        else:
+            request.began_again = True
+            self._go(request)
+
+    def expired(self, _expired: Sequence[tuple[Lease, Fate]]) -> None:
+        """Whoever holds them learns of it when they settle them."""
+
+    def read(self) -> None:
+        """Nothing more to do."""

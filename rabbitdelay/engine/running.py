@@ -1,0 +1,204 @@
+"""Running: one handler on one job, and what becomes of the job; a flow, for threads and tasks."""
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from rabbitdelay.core import responses, verdict
+from rabbitdelay.core.failure import Failure
+from rabbitdelay.core.handlers import Handler
+from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.life import Event
+from rabbitdelay.core.retry import Again, Dropped, Fate
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.verdict import GiveUpNow
+from rabbitdelay.engine.flows import Call, Flow, Wait
+from rabbitdelay.engine.held import HeldJob
+from rabbitdelay.engine.holding import Holding
+from rabbitdelay.engine.run import End, Run, log_fields, title
+from rabbitdelay.errors import (
+    Bury,
+    HandlerVerdict,
+    InvalidJob,
+    LeaseLost,
+    NotAJob,
+    RabbitDelayError,
+    TimedOut,
+)
+
+logger = logging.getLogger("rabbitdelay.worker")
+
+CallHandler = Callable[[Handler, Any], Any]
+"""Calls a handler's function with a job, here or in another process; or returns a coroutine."""
+MakeJob = Callable[[Lease, Holding], HeldJob]
+"""Makes the job of a lease, as handlers see it."""
+Hook = Callable[..., Any]
+
+RESPONSE_MARGIN_SECONDS = 0.2
+"""What is left of the ttr to settle a job whose response is slow."""
+_SETTLED_BY_HANDLER = (Event.FINISH, Event.RELEASE, Event.BURY, Event.DELETE)
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What people put around handlers."""
+
+    before: list[Hook] = field(default_factory=list)
+    after: list[Hook] = field(default_factory=list)
+    on_error: list[Hook] = field(default_factory=list)
+
+
+class Runner:
+    """Runs handlers, and settles their jobs as they return or raise."""
+
+    def __init__(
+        self,
+        holding: Holding,
+        topology: Topology,
+        hooks: Hooks,
+        make_job: MakeJob,
+        call: CallHandler,
+    ) -> None:
+        self._holding = holding
+        self._topology = topology
+        self._hooks = hooks
+        self._make_job = make_job
+        self._call = call
+
+    def work(self, run: Run, end: End) -> Flow[None]:
+        """Run the handler of a job that was handed out. Nothing that it does ends the thread."""
+        with self._holding.lock:
+            if run.lease.is_over:  # it waited here for too long, or its connection is lost
+                end(run)
+                return
+        try:
+            yield from self._work(run, end)
+        except BaseException:  # an error whose text cannot be had; its ttr gives the job back
+            if not run.lease.is_over:  # else it was cut off, which has been told
+                fields = log_fields(run.lease, "unknown")
+                logger.exception("%s: its end could not be told", title(run.lease), extra=fields)
+        finally:
+            if not run.is_through:
+                end(run)
+
+    def _work(self, run: Run, end: End) -> Flow[None]:
+        began = time.monotonic()
+        job = self._make_job(run.lease, self._holding)
+        try:
+            for hook in self._hooks.before:
+                yield Call(partial(hook, job))
+            value = yield Call(partial(self._call, run.handler, job))
+        except BaseException as error:  # noqa: BLE001 - a handler's SystemExit is its failure too
+            yield from self._failed(run, job, error, end)
+        else:
+            yield from self._returned(run, job, value, began, end)
+
+    def _returned(
+        self, run: Run, job: HeldJob, value: object, began: float, end: End
+    ) -> Flow[None]:
+        lease = run.lease
+        if lease.ended_by in _SETTLED_BY_HANDLER:
+            return
+        if job.reply_to is not None or run.handler.keep_responses:
+            yield from self._respond(run, job, value)
+        settle = partial(self._holding.finish_returned, lease)
+        try:
+            # Hooks are a part of the run: its slot is free when they are through.
+            settle() if self._hooks.after else end(run, settle)
+        except LeaseLost as error:
+            fields = log_fields(lease, "too late")
+            logger.warning("%s: done, but too late: %s", title(lease), error, extra=fields)
+            return
+        if logger.isEnabledFor(logging.INFO):
+            took_ms = round((time.monotonic() - began) * 1000)
+            fields = log_fields(lease, "finished") | {"took_ms": took_ms}
+            logger.info("%s: finished in %d ms", title(lease), took_ms, extra=fields)
+        for hook in self._hooks.after:
+            yield from self._guarded(hook, job, value)
+
+    def _failed(self, run: Run, job: HeldJob, error: BaseException, end: End) -> Flow[None]:
+        if run.lease.is_timed_out:
+            return  # it was cut off at its ttr, which has been told
+        for hook in self._hooks.on_error:
+            yield from self._guarded(hook, job, error)
+        lease = run.lease
+        if lease.ended_by in _SETTLED_BY_HANDLER:
+            return
+        try:
+            end(run, lambda: self._give_back(run, error))
+        except LeaseLost as late:
+            fields = log_fields(lease, "too late")
+            logger.warning("%s: failed, and too late: %s", title(lease), late, extra=fields)
+
+    def timed_out(self, run: Run, ttr_seconds: float) -> Flow[None]:
+        """Tell the hooks that a job was taken from its handler."""
+        job = self._make_job(run.lease, self._holding)
+        error = TimedOut(f"not done within its ttr of {ttr_seconds:g} s")
+        for hook in self._hooks.on_error:
+            yield from self._guarded(hook, job, error)
+
+    def _give_back(self, run: Run, error: BaseException) -> None:
+        decision, lease = verdict.of(error), run.lease
+        fate: Future[Fate]
+        if isinstance(decision, GiveUpNow):
+            fate = self._holding.bury(lease, decision.reason, decision.failure)
+        else:
+            fate = self._holding.release(lease, decision.delay_ms, decision.failure)
+        fate.add_done_callback(partial(self._log_failed, run, error))
+
+    def _respond(self, run: Run, job: HeldJob, value: object) -> Flow[None]:
+        """Publish what the handler returned, for whoever waits for it, before the job is acked."""
+        keep = run.handler.keep_responses and value is not None
+        if (job.reply_to is None and not keep) or run.lease.is_timed_out:
+            return
+        try:
+            message = responses.of_value(job, value)
+        except InvalidJob as error:
+            fields = log_fields(run.lease, "no response")
+            logger.warning("%s: no response: %s", title(run.lease), error, extra=fields)
+            message = responses.of_failure(job, str(error))
+        for target in responses.targets(self._topology, job, keep=keep):
+            try:
+                # It goes on its way also when that takes longer than this job may be held.
+                published = self._holding.publish(job, message, target)
+                yield Wait(published, max(0.0, job.time_left - RESPONSE_MARGIN_SECONDS))
+            except (RabbitDelayError, TimeoutError) as error:
+                why = str(error) or "the broker has not confirmed it yet"
+                fields = log_fields(run.lease, "no response")
+                logger.warning("%s: its response: %s", title(run.lease), why, extra=fields)
+
+    @staticmethod
+    def _guarded(hook: Hook, *arguments: object) -> Flow[None]:
+        try:
+            yield Call(partial(hook, *arguments))
+        except BaseException:  # also a SystemExit: it is a hook of a job, not of the program
+            logger.exception("a hook failed, which changes nothing")
+
+    @staticmethod
+    def _log_failed(run: Run, error: BaseException, done: Future[Fate]) -> None:
+        if done.exception() is not None:
+            return  # why it goes back as it is has been told
+        fate = done.result()
+        if isinstance(fate, Dropped):
+            fields = log_fields(run.lease, "deleted") | {"error_type": type(error).__name__}
+            text = "%s: failed, and is not tried again: %s"
+            logger.info(text, title(run.lease), fate.reason, extra=fields)
+            return
+        event = "failed" if isinstance(fate, Again) else "buried"
+        fields = log_fields(run.lease, event)
+        fields |= {"error": str(error), "error_type": type(error).__name__}
+        # What a handler says on purpose needs no traceback.
+        traceback = None if isinstance(error, (HandlerVerdict, NotAJob)) else error
+        if isinstance(fate, Again):
+            fields["retry_in_ms"] = fate.delay_ms
+            text = f"{title(run.lease)}: failed, and is tried again in {fate.delay_ms / 1000:g} s"
+            logger.warning("%s: %s", text, Failure.of(error), exc_info=traceback, extra=fields)
+        else:
+            fields["reason"] = fate.reason
+            text = f"{title(run.lease)}: buried: {fate.reason}"
+            why = "" if isinstance(error, (Bury, NotAJob)) else f": {Failure.of(error)}"
+            logger.error("%s%s", text, why, exc_info=traceback, extra=fields)

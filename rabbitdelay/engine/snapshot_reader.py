@@ -1,0 +1,137 @@
+"""Reading the newest snapshot of the tombstones, if there is one to be trusted.
+
+The last message of its stream is a trailer, unless a snapshot is being written: then there is none
+to be had, and the log is read from its beginning. So it is when anything else is wrong. How many
+messages a stream has nobody can tell: the broker's count is up to 5 s old.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from rabbitdelay.core import frames, snapshots
+from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.snapshots import BrokenSnapshot, Reading, Trailer
+from rabbitdelay.engine.connector import logger
+from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.wire import Channel, nothing
+
+PREFETCH = 20
+PATIENCE_SECONDS = 5.0
+"""How long a message that must be there may take."""
+OFFSET = "x-stream-offset"
+Found = Callable[[], None]
+Done = Callable[[Reading | None], None]
+
+
+class SnapshotReader:
+    """Reads one snapshot, and tells; on the I/O thread."""
+
+    def __init__(self, consumer: Consumer, grace_ms: int, found: Found, done: Done) -> None:
+        self._consumer = consumer
+        self._found = found
+        self._grace_ms = grace_ms
+        self._done: Done | None = done
+        self._part = consumer.topology.log_snapshots()
+        self._channel: Channel | None = None
+        self._trailer_at: int | None = None
+        self._last: Delivery | None = None
+        self._reading: Reading | None = None
+        self._progress = 0
+
+    def start(self) -> None:
+        """Begin; `found` is told when there is one, and `done` gets what was read, or None."""
+        self._consumer.make((self._part,), self._made)
+
+    def abandon(self) -> None:
+        """Its connection is gone: read nothing more, and tell nothing."""
+        self._done = self._channel = None
+
+    def _made(self, error: Exception | None) -> None:
+        if error is None:
+            self._consumer.open_channel(self._opened, self._inbound)
+        else:
+            self._finish(str(error))
+
+    def _opened(self, channel: Channel) -> None:
+        self._channel = channel
+        channel.qos(PREFETCH)
+        self._look_again_later()
+        self._consume("last")
+
+    def _consume(self, offset: str | int) -> None:
+        channel = self._channel
+        if channel is not None and channel.is_open:
+            channel.consume(self._part.queue.name, {OFFSET: offset}, nothing)
+
+    def _inbound(self, found: Delivery | GetEmpty) -> None:
+        if not isinstance(found, Delivery) or self._done is None:
+            return
+        self._progress += 1
+        self._consumer.send(frames.ack(found.channel, found.tag))
+        try:
+            self._take(found)
+        except BrokenSnapshot as error:
+            self._finish(str(error))
+
+    def _take(self, delivery: Delivery) -> None:
+        position = delivery.message.headers.get(OFFSET, 0)
+        if self._reading is None:
+            self._look_for_trailer(position, delivery.message.body)
+        elif snapshots.is_piece(delivery.message.body):
+            self._reading.take(delivery.message.body)
+        if self._reading is not None and (
+            self._reading.is_complete or (self._trailer_at or 0) < position
+        ):
+            self._finish_with(self._reading)
+
+    def _look_for_trailer(self, position: int, body: bytes) -> None:
+        """What comes first is the end of the stream: a trailer, or pieces before one."""
+        if snapshots.is_piece(body):
+            return
+        trailer = snapshots.read_trailer(body)
+        self._trailer_at = position
+        self._reading = Reading(trailer, grace_ms=self._grace_ms)
+        if not self._reading.is_complete:
+            self._read_pieces(max(0, position - trailer.span), trailer)
+
+    def _read_pieces(self, position: int, trailer: Trailer) -> None:
+        logger.info("reading a snapshot of %d tombstones", trailer.count)
+        self._found()
+        old, self._channel = self._channel, None
+        self._consumer.lose_channel(old)
+        if old is not None and old.is_open:
+            old.close()
+
+        def opened(channel: Channel) -> None:
+            self._channel = channel
+            channel.qos(PREFETCH)
+            self._consume(position)
+
+        self._consumer.open_channel(opened, self._inbound)
+
+    def _look_again_later(self) -> None:
+        self._consumer.call_later(PATIENCE_SECONDS, partial(self._look, self._progress))
+
+    def _look(self, progress: int) -> None:
+        if self._done is None:
+            return
+        if self._progress == progress:  # nearly always: there is none
+            self._finish("it does not come" if self._reading is not None else None)
+        else:
+            self._look_again_later()
+
+    def _finish_with(self, reading: Reading) -> None:
+        reading.result()
+        self._finish(None, reading)
+
+    def _finish(self, problem: str | None, reading: Reading | None = None) -> None:
+        done, self._done = self._done, None
+        if done is None:
+            return
+        if problem is not None:
+            logger.warning("no snapshot of the tombstones to be trusted: %s", problem)
+        channel, self._channel = self._channel, None
+        self._consumer.lose_channel(channel)
+        if channel is not None and channel.is_open:
+            channel.close()
+        done(reading)

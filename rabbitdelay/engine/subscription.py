@@ -1,0 +1,177 @@
+"""A subscription: one queue, consumed on a channel of its own, through whatever happens to it.
+
+The queue may be missing, be deleted, or be one that this user may not read; the broker may close
+the channel when a job is held for too long; the connection comes and goes. What worked once is
+tried again. What never worked is a mistake that somebody must mend.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.topology import Part
+from rabbitdelay.engine.connector import logger
+from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.wire import Channel
+
+RETRY_SECONDS = 2.0
+"""How long to wait before a queue that could not be consumed is tried again."""
+
+
+class Subscriber(Protocol):
+    """Who is told, on the I/O thread."""
+
+    def delivered(self, delivery: Delivery) -> None:
+        """A message has come."""
+
+    def consuming(self) -> None:
+        """The broker sends from now on."""
+
+    def interrupted(self, lost: Sequence[Lease]) -> None:
+        """The channel is gone, and these leases with it; another will follow."""
+
+    def failed(self, error: Exception) -> None:
+        """It never worked, and is not tried again."""
+
+
+class Subscription:
+    """Consumes one queue; everything on the I/O thread."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        queue: str,
+        parts: Sequence[Part],
+        prefetch: int,
+        subscriber: Subscriber,
+        *,
+        arguments: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
+        self.queue = queue
+        self.is_open = False
+        """Whether the broker sends."""
+        self._consumer = consumer
+        self._parts = tuple(parts)
+        self._prefetch = prefetch
+        self._subscriber = subscriber
+        self._arguments = arguments
+        self._channel: Channel | None = None
+        self._tag: str | None = None
+        self._is_opening = False
+        self._is_wanted = True
+        self._worked = False
+
+    def begin(self) -> None:
+        """Consume, unless it does so already; what is missing is made.
+
+        Without a connection nothing is begun: whoever is told of the next one begins then.
+        """
+        if not self._consumer.is_connected:
+            return
+        if self._is_wanted and not self._is_opening and self._channel is None:
+            self._is_opening = True
+            self._consumer.make(self._parts, self._made)
+
+    def begin_again(self) -> None:
+        """Consume from anew, on another channel."""
+        if self._is_opening and self._channel is None:
+            return
+        self.stop()
+        self.begin()
+
+    def stop(self) -> None:
+        """Let go of the channel and all that came on it, until `begin`."""
+        if self._channel is not None:
+            self._drop_channel()
+
+    def go_on(self) -> None:
+        """Consume, also after `end`, on the same channel if there is one."""
+        self._is_wanted = True
+        channel = self._channel
+        if channel is None:
+            self.begin()
+        elif self._tag is None and channel.is_open:
+            self._consume(channel)
+
+    def end(self) -> None:
+        """Consume no more. What has come can be settled on its channel as before."""
+        self._is_wanted = False
+        channel, tag = self._channel, self._tag
+        if self.is_open and channel is not None and channel.is_open and tag is not None:
+            self.is_open = False
+            self._tag = None
+            channel.cancel(tag)
+
+    def connection_lost(self) -> None:
+        """Its channel is gone with the connection."""
+        self._channel = self._tag = None
+        self.is_open = self._is_opening = False
+
+    def channel_lost(self, number: int, error: Exception) -> bool:
+        """The broker closed a channel; say whether it was this one's."""
+        if self._channel is None or self._channel.number != number:
+            return False
+        self.connection_lost()
+        self._try_again(error)
+        return True
+
+    def is_on(self, number: int) -> bool:
+        """Whether it consumes on this channel: what came on another cannot be settled."""
+        return self._channel is not None and self._channel.number == number
+
+    def count(self, counted: Callable[[int], None]) -> None:
+        """Ask how many messages are ready in the queue."""
+        if self._channel is not None and self._channel.is_open:
+            self._channel.count(self.queue, lambda ready, _: counted(ready))
+
+    def _made(self, error: Exception | None) -> None:
+        if error is None:
+            self._consumer.open_channel(self._opened, self._inbound)
+        else:
+            self._is_opening = False
+            self._try_again(error)
+
+    def _opened(self, channel: Channel) -> None:
+        self._channel = channel
+        channel.on_cancelled(lambda _: self._queue_gone(channel))
+        channel.qos(self._prefetch)
+        self._consume(channel)
+
+    def _consume(self, channel: Channel) -> None:
+        self._tag = channel.consume(self.queue, self._arguments(), self._consuming)
+
+    def _consuming(self) -> None:
+        self.is_open = self._worked = True
+        self._subscriber.consuming()
+        if not self._is_wanted:
+            self.end()
+
+    def _inbound(self, found: Delivery | GetEmpty) -> None:
+        if isinstance(found, Delivery):
+            self._subscriber.delivered(found)
+
+    def _queue_gone(self, channel: Channel) -> None:
+        """The broker cancelled the consumer: its queue was deleted."""
+        if channel is not self._channel:
+            return
+        logger.warning("the queue %s was deleted: it is made again", self.queue)
+        self._consumer.forget_made()
+        lost = self._drop_channel()
+        self._consumer.call_later(RETRY_SECONDS, self.begin)
+        self._subscriber.interrupted(lost)
+
+    def _drop_channel(self) -> Sequence[Lease]:
+        channel = self._channel
+        lost = self._consumer.lose_channel(channel)
+        if channel is not None and channel.is_open:
+            channel.close()
+        self.connection_lost()
+        return lost
+
+    def _try_again(self, error: Exception) -> None:
+        if self._worked:
+            logger.warning("%s: %s", self.queue, error)
+            self._consumer.call_later(RETRY_SECONDS, self.begin)
+        else:
+            self._subscriber.failed(error)

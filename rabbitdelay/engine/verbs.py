@@ -1,0 +1,347 @@
+"""The verbs: what people call on a client, as flows. Both fronts drive these."""
+
+import secrets
+import time
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from rabbitdelay import duration
+from rabbitdelay.address import Address
+from rabbitdelay.core import counts, envelope, intake
+from rabbitdelay.core.counts import Listing, TopicCounts
+from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.outbox import Pending
+from rabbitdelay.core.records import Pause, Resume
+from rabbitdelay.core.responses import Response
+from rabbitdelay.core.retry import RetryPolicy
+from rabbitdelay.core.topology import QueueType, Topology
+from rabbitdelay.engine import management
+from rabbitdelay.engine.asking import Asker
+from rabbitdelay.engine.background import in_background
+from rabbitdelay.engine.batch import Batch, OnConfirmed
+from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.deleting import Deleter, OnDeleted
+from rabbitdelay.engine.flows import END, Flow, Source, Wait
+from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.links import Links
+from rabbitdelay.engine.management import Management
+from rabbitdelay.engine.popping import MAX_AT_ONCE
+from rabbitdelay.engine.wire import Wire
+from rabbitdelay.errors import (
+    CutOff,
+    InvalidJob,
+    ManagementUnreachable,
+    OutcomeUnknown,
+    RabbitDelayError,
+)
+from rabbitdelay.models import Job, JobSpec
+
+Duration = float | timedelta | None
+"""How long to wait: seconds or a timedelta; None is without a limit."""
+Resolved = Callable[[Pending, Exception | None], None]
+
+
+class Verbs:
+    """What one client does. Its arguments are those of Client."""
+
+    def __init__(
+        self,
+        new_wire: Callable[[str], Wire],
+        addresses: Sequence[Address],
+        *,
+        namespace: str,
+        declare: bool,
+        queue_type: QueueType,
+        timeout: float,
+        connect_timeout: float,
+        window: int,
+        max_body_bytes: int,
+        settle_seconds: float,
+        retry: RetryPolicy | None,
+        max_delay: float | timedelta | None,
+        clock: Callable[[], float],
+    ) -> None:
+        max_delay_ms = intake.check_max_delay_ms(max_delay)
+        self.addresses = addresses
+        self.topology = Topology(namespace, queue_type, max_delay_ms)
+        self.timeout = timeout
+        self._clock = clock
+        self._bounds = intake.Bounds(max_body_bytes, max_delay_ms)
+        self.links = Links(
+            new_wire,
+            addresses,
+            self.topology,
+            declare=declare,
+            settle_seconds=settle_seconds,
+            connect_timeout=connect_timeout,
+            window_puts=window,
+            retry=retry or RetryPolicy(),
+            clock=clock,
+        )
+        self._deleter = Deleter(self.links, self.topology, clock, timeout)
+
+    def __str__(self) -> str:
+        addresses = ",".join(map(str, self.addresses))
+        return f"({addresses!r}, namespace={self.topology.namespace!r})"
+
+    def connect(self) -> Flow[None]:
+        """Connect now, and not with the first put."""
+        yield from self.links.publisher()
+
+    # Putting
+
+    def put(self, spec: JobSpec, timeout: float | None, *, reply: bool = False) -> Flow[Job]:
+        """Put a job, and wait until the broker has confirmed it."""
+        self._refuse_to_wait()
+        job: Job = yield Wait((yield from self.put_nowait(spec, timeout, reply=reply)))
+        return job
+
+    def put_nowait(
+        self, spec: JobSpec, timeout: float | None, *, reply: bool = False
+    ) -> Flow[Future[Job]]:
+        """Put a job, and wait while the window is full."""
+        if reply:
+            spec = yield from self._with_reply_to(spec)
+        return (yield from self._put_one(spec, timeout))
+
+    def put_many(
+        self,
+        specs: Iterable[JobSpec] | AsyncIterable[JobSpec],
+        timeout: float | None,
+        on_confirmed: OnConfirmed | None,
+    ) -> Flow[int]:
+        """Put many jobs, and return how many the broker has confirmed."""
+        self._refuse_to_wait()
+        batch, source = Batch(on_confirmed), Source(specs)
+        while not batch.failed:
+            try:
+                spec = yield from source.next()
+            except Exception as error:  # noqa: BLE001 - it comes from the caller's code
+                batch.refuse(batch.take(), error)
+                break
+            if spec is END:
+                break
+            position = batch.take()
+            try:
+                yield from self._send(spec, timeout, batch.resolved, position)
+            except RabbitDelayError as error:
+                batch.refuse(position, error)
+        return (yield from batch.wait())
+
+    def replace(self, spec: JobSpec, timeout: float | None) -> Flow[Job]:
+        """Put a job, and delete what was put under its id before."""
+        if spec.id is None:
+            raise InvalidJob("replace needs the id of the job to replace")
+        return self._replace(spec, None, timeout)
+
+    def reschedule(
+        self, job: Job, delay: float | timedelta, at: datetime | None, timeout: float | None
+    ) -> Flow[Job]:
+        """Put a job again, and delete the one that was."""
+        if not isinstance(job, Job):
+            raise InvalidJob("reschedule needs the job that put returned: use replace with an id")
+        return self._replace(intake.same_at(job, delay=delay, at=at), job, timeout)
+
+    # Deleting
+
+    def delete(self, job: str | Job, timeout: float | None) -> Flow[None]:
+        """Delete a job, and wait until that is durable."""
+        self._refuse_to_wait()
+        return self._deleter.delete(job, timeout)
+
+    def delete_many(
+        self,
+        jobs: Iterable[str | Job] | AsyncIterable[str | Job],
+        timeout: float | None,
+        on_deleted: OnDeleted | None,
+    ) -> Flow[int]:
+        """Delete many jobs, and return how many."""
+        self._refuse_to_wait()
+        return self._deleter.delete_many(jobs, timeout, on_deleted)
+
+    def purge(self, topic: str, timeout: float | None) -> Flow[int]:
+        """Delete every job that was put in a topic until now; return how many are gone at once.
+
+        What is held by a consumer is in no queue: the tombstone is for that, and what is delayed.
+        """
+        self._refuse_to_wait()
+        yield from self._deleter.purge(intake.check_topic(topic), timeout)
+        asker = yield from self._asker()
+        gone = 0
+        for queue in (self.topology.ready_queue(topic), self.topology.buried_queue(topic)):
+            gone += (yield from asker.purge(queue)) or 0
+        return gone
+
+    def pause(self, topic: str, timeout: float | None) -> Flow[None]:
+        """Let no job of a topic be handed out."""
+        self._refuse_to_wait()
+        return self._deleter.append(Pause(intake.check_topic(topic)), timeout)
+
+    def resume(self, topic: str, timeout: float | None) -> Flow[None]:
+        """Let the jobs of a topic be handed out again."""
+        self._refuse_to_wait()
+        return self._deleter.append(Resume(intake.check_topic(topic)), timeout)
+
+    # Looking
+
+    def topics(self, names: Sequence[str], management_url: str | None) -> Flow[list[TopicCounts]]:
+        """Count the jobs of these topics, or of all, and say which are paused."""
+        paused = (yield from self.follower()).paused()
+        chosen = [intake.check_topic(name) for name in names]
+        listing = yield from self._listing(management_url, needed=not chosen)
+        asker = yield from self._asker()
+        found: list[TopicCounts] = []
+        for topic in chosen or listing.topics:
+            ready = yield from asker.count(self.topology.ready_queue(topic))
+            buried = yield from asker.count(self.topology.buried_queue(topic))
+            counted = counts.of_topic(
+                self.topology, topic, ready, buried, listing=listing, paused=paused
+            )
+            found += [counted] if counted is not None else []
+        return found
+
+    def follower(self) -> Flow[Follower]:
+        """Return who knows which jobs were deleted, when the log was read to its end."""
+        front = yield from self.links.front()
+        follower = yield from front.until_read(self.timeout)
+        if not follower.is_current:
+            raise follower.failure or CutOff(follower.state)
+        return follower
+
+    # Taking
+
+    def pop(
+        self, topics: str | Sequence[str], most: int | None, wait: Duration
+    ) -> Flow[tuple[Consumer, list[Lease]]]:
+        """Take the next jobs of these topics, and hold them; return who holds them, and them."""
+        names = intake.check_topics(topics)
+        count = 1 if most is None else intake.check_count(most, "max", MAX_AT_ONCE)
+        front = yield from self.links.front()
+        yield from front.until_read(self.timeout)
+        leases = yield from front.popper.pop(names, count, _deadline(wait))
+        return front.consumer, leases
+
+    def response(self, job: Job, wait: Duration) -> Flow[Response | None]:
+        """Wait for the response to a job that this client put with `reply`."""
+        replies = (yield from self.links.front()).replies
+        if job.reply_to != replies.queue:
+            raise InvalidJob(f"job {job.id} was not put with reply=True by this client")
+        return (yield from replies.wait(job, _deadline(wait)))
+
+    def reply_queue(self) -> Flow[str]:
+        """The queue of this client's responses; it is made if need be."""
+        replies = (yield from self.links.front()).replies
+        yield from replies.start(self.timeout)
+        return replies.queue
+
+    def rescue(self) -> Flow[None]:
+        """Send on, in the background, jobs that the broker parked while it started."""
+        (yield from self.links.publisher()).rescue()
+
+    def close(self, timeout: float | None) -> Flow[None]:
+        """Wait for what is on its way, and close."""
+        return self.links.close(self.timeout if timeout is None else timeout)
+
+    # The way of a put
+
+    def _put_one(
+        self, spec: JobSpec, timeout: float | None, after_ms: int = 0
+    ) -> Flow[Future[Job]]:
+        future: Future[Job] = Future()
+        future.set_running_or_notify_cancel()
+
+        def resolved(pending: Pending, error: Exception | None) -> None:
+            if error is None:
+                future.set_result(pending.job)
+            else:
+                future.set_exception(error)
+
+        yield from self._send(spec, timeout, resolved, after_ms=after_ms)
+        return future
+
+    def _send(
+        self,
+        spec: JobSpec,
+        timeout: float | None,
+        resolved: Resolved,
+        position: int = 0,
+        after_ms: int = 0,
+    ) -> Flow[None]:
+        publisher, window = (yield from self.links.publisher()), self.links.window
+        now = time.monotonic()
+        deadline = now + (self.timeout if timeout is None else timeout)
+        # On the wire's own thread, in a future's callback, nobody else could make room meanwhile.
+        if not window.try_enter() and not (
+            yield from window.enter(deadline if publisher.may_wait else now)
+        ):
+            raise OutcomeUnknown(
+                "put was never sent: too many puts are waiting for the broker", sent=False
+            )
+        try:
+            job = self._make_job(spec, after_ms)
+            if spec.id is not None:
+                yield from self._deleter.make_way(job)
+            asked_ms, now = job.due_ms - job.put_ms, time.monotonic()
+            pending = Pending(
+                job, envelope.encode(job), asked_ms, now, deadline, resolved, position
+            )
+            publisher.submit(pending)
+        except BaseException:
+            window.leave_unsent()
+            raise
+
+    def _replace(self, spec: JobSpec, old: Job | None, timeout: float | None) -> Flow[Job]:
+        self._refuse_to_wait()
+        after_ms = self._now_ms()
+        yield from self._deleter.let_pass(after_ms)
+        if old is not None:
+            after_ms = max(after_ms, old.put_ms)
+        job: Job = yield Wait((yield from self._put_one(spec, timeout, after_ms)))
+        yield from self._deleter.keep(job, old, timeout)
+        return job
+
+    def _make_job(self, spec: JobSpec, after_ms: int = 0) -> Job:
+        return intake.make_job(
+            spec,
+            now_ms=max(self._now_ms(), after_ms + 1),
+            random_hex=secrets.token_hex(intake.RANDOM_HEX_DIGITS // 2),
+            bounds=self._bounds,
+        )
+
+    def _with_reply_to(self, spec: JobSpec) -> Flow[JobSpec]:
+        if spec.reply_to is not None:
+            raise InvalidJob("give either reply or reply_to, not both")
+        return replace(spec, reply_to=(yield from self.reply_queue()))
+
+    # Pieces
+
+    def _asker(self) -> Flow[Asker]:
+        front = yield from self.links.front()
+        return Asker(front.consumer, self.timeout)
+
+    def _listing(self, management_url: str | None, *, needed: bool) -> Flow[Listing]:
+        address = management.locate(management_url, self.addresses)
+        api = Management(address, self.addresses[0].vhost)
+        try:
+            queues = yield Wait(in_background(lambda: api.queues(self.topology.prefix)))
+        except ManagementUnreachable as error:
+            if needed:
+                raise ManagementUnreachable(f"{error}; or name the topics") from None
+            return Listing()
+        return counts.read_listing(self.topology, queues)
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _refuse_to_wait(self) -> None:
+        if not self.links.may_wait:
+            raise RabbitDelayError(
+                "this waits for the broker, and would wait for ever on the client's own I/O "
+                "thread: use put_nowait in callbacks"
+            )
+
+
+def _deadline(wait: Duration) -> float | None:
+    return None if wait is None else time.monotonic() + duration.seconds(wait, what="wait")

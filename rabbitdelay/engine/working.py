@@ -1,0 +1,309 @@
+"""Working: what the workers of both fronts do. How handlers run, and signals, are their own."""
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, Protocol, TypeVar
+
+from rabbitdelay import duration
+from rabbitdelay.core import intake
+from rabbitdelay.core.handlers import Handler, check_hook, make_handler
+from rabbitdelay.core.retry import (
+    DEFAULT_BACKOFF_MAX_SECONDS,
+    DEFAULT_BACKOFF_SECONDS,
+    DEFAULT_MAX_ATTEMPTS,
+    RetryPolicy,
+)
+from rabbitdelay.core.tally import Snapshot
+from rabbitdelay.engine import lifetime
+from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.dispatcher import Dispatcher
+from rabbitdelay.engine.flows import Bell, Flow, Sleep, until
+from rabbitdelay.engine.popping import MAX_AT_ONCE
+from rabbitdelay.engine.run import Executor
+from rabbitdelay.engine.running import Hooks
+from rabbitdelay.engine.users import Users
+from rabbitdelay.engine.verbs import Verbs
+from rabbitdelay.errors import (
+    InvalidConfiguration,
+    InvalidJob,
+    RabbitDelayError,
+    WorkerFailed,
+)
+
+logger = logging.getLogger("rabbitdelay.worker")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+MAX_LOST = 100
+"""With so many threads or tasks that do not come back, the process is beyond help."""
+LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStats:
+    """What a worker has done and does."""
+
+    counts: Snapshot
+    running: int
+    """Handlers at work."""
+    lost_threads: int
+    """Threads, or tasks, whose handler is still at work on a job that was taken from it."""
+
+
+class HasVerbs(Protocol):
+    """The client of a front."""
+
+    verbs: Verbs
+
+
+AnyClient = TypeVar("AnyClient", bound=HasVerbs)
+
+
+class Working(ABC, Generic[AnyClient]):
+    """A worker, but for how its handlers run."""
+
+    def __init__(
+        self,
+        new_client: Callable[[], AnyClient],
+        *,
+        concurrency: int,
+        prefetch: int | None,
+        grace: float | timedelta,
+        connect_timeout: float,
+    ) -> None:
+        self._concurrency = _count(concurrency, "concurrency")
+        self._prefetch = None if prefetch is None else _count(prefetch, "prefetch")
+        self._grace_seconds = _seconds(grace, "grace")
+        self._connect_timeout = connect_timeout
+        self._handlers: dict[str, Handler] = {}
+        self._hooks = Hooks()
+        self._told = Bell()
+        self._is_told_to_stop = False
+        self._is_told_to_stop_at_once = False
+        self._signals = 0
+        self._is_running = False
+        self._has_run = False
+        self._dispatcher: Dispatcher | None = None
+        self._executor: Executor | None = None
+        self._new_client = new_client
+        self.client = new_client()
+        """For handlers that put jobs. It is closed at the end of `run`."""
+
+    # What people say before it runs
+
+    def handler(
+        self,
+        topic: str,
+        *,
+        ttr: float | timedelta | None = None,
+        concurrency: int | None = None,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        backoff: float | timedelta = DEFAULT_BACKOFF_SECONDS,
+        backoff_max: float | timedelta = DEFAULT_BACKOFF_MAX_SECONDS,
+        auto_touch: bool = False,
+        keep_responses: bool = False,
+    ) -> Callable[[Function], Function]:
+        """Make a function the handler of a topic.
+
+        A parameter annotated with Job gets the job; the other one gets the body, validated when it
+        is annotated with a pydantic model. What the function returns is the job's response; what
+        it raises gives the job back, or buries it.
+
+        Args:
+            topic: The topic.
+            ttr: How long it may hold a job whose putter did not say so.
+            concurrency: How many jobs of this topic at once; the worker's if absent.
+            max_attempts: How often a job is tried that does not say so itself, then it is buried.
+            backoff: How long to wait before the second attempt; it doubles with each.
+            backoff_max: What backoff does not grow beyond.
+            auto_touch: Whether the ttr is renewed for as long as the function runs.
+            keep_responses: Whether its return values are kept in a queue of the topic's own.
+        """
+        if not isinstance(topic, str):
+            raise InvalidConfiguration('name the topic: @worker.handler("topic")')
+
+        def register(function: Function) -> Function:
+            if topic in self._handlers:
+                raise InvalidConfiguration(f"topic {topic} has a handler already")
+            self._handlers[topic] = make_handler(
+                topic,
+                function,
+                policy=RetryPolicy(max_attempts, backoff, backoff_max),
+                ttr=ttr,
+                concurrency=None if concurrency is None else _count(concurrency, "concurrency"),
+                auto_touch=auto_touch,
+                keep_responses=keep_responses,
+            )
+            return function
+
+        return register
+
+    def before(self, hook: Function) -> Function:
+        """Call this with each job before its handler; what it raises counts as the handler's."""
+        self._hooks.before.append(check_hook(hook, 1))
+        return hook
+
+    def after(self, hook: Function) -> Function:
+        """Call this with each job and its response, after it was finished."""
+        self._hooks.after.append(check_hook(hook, 2))
+        return hook
+
+    def on_error(self, hook: Function) -> Function:
+        """Call this with each job and the exception that its handler raised, or TimedOut."""
+        self._hooks.on_error.append(check_hook(hook, 2))
+        return hook
+
+    # While it runs
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Take nothing more, let handlers finish within the grace, and return from `run`."""
+        self._is_told_to_stop_at_once = self._is_told_to_stop_at_once or at_once
+        self._is_told_to_stop = True
+        self._told.ring()
+
+    @property
+    def was_stopped_at_once(self) -> bool:
+        """Whether it was not let to finish: by a second signal, or by `stop(at_once=True)`."""
+        return self._is_told_to_stop_at_once or self._signals > 1
+
+    def stats(self) -> WorkerStats:
+        """What it has done so far, and does now."""
+        stats = self.last_stats
+        if stats is None:
+            raise RabbitDelayError("the worker has not run yet")
+        return stats
+
+    @property
+    def last_stats(self) -> WorkerStats | None:
+        """The same, or None before it runs."""
+        dispatcher, executor = self._dispatcher, self._executor
+        if dispatcher is None or executor is None:
+            return None
+        counts = dispatcher.holding.tally.snapshot(time.monotonic())
+        return WorkerStats(counts, dispatcher.running, executor.lost)
+
+    # What the fronts drive
+
+    @abstractmethod
+    def _new_executor(self, consumer: Consumer) -> Flow[Executor]:
+        """Return who runs handlers."""
+
+    def _run(self, max_jobs: int | None, *, until_empty: bool) -> Flow[None]:
+        """Run until it is told to stop, and what is at work is done or given back."""
+        if not self._handlers:
+            raise InvalidConfiguration("the worker has no handler: decorate one with .handler()")
+        if self._is_running:
+            raise InvalidConfiguration("the worker runs already")
+        self._is_running = True
+        try:
+            yield from self._run_once(max_jobs, until_empty=until_empty)
+        finally:
+            self._is_running = False
+
+    def _run_once(self, max_jobs: int | None, *, until_empty: bool) -> Flow[None]:
+        self._begin_run()
+        try:
+            yield from self._work(max_jobs, until_empty=until_empty)
+        finally:
+            yield from self.client.verbs.close(self._flush_seconds)
+            self._is_told_to_stop = False
+        assert self._dispatcher is not None
+        if self._dispatcher.failure is not None:
+            raise self._dispatcher.failure
+
+    def _begin_run(self) -> None:
+        if self._has_run:
+            self.client = self._new_client()
+            self._signals = 0
+            self._is_told_to_stop_at_once = False
+        self._has_run = True
+
+    def _work(self, max_jobs: int | None, *, until_empty: bool) -> Flow[None]:
+        verbs = self.client.verbs
+        consumer = yield from verbs.links.new_consumer(lambda topic: self._handlers[topic].policy)
+        follower = verbs.links.new_follower(consumer)
+        executor = self._executor = yield from self._new_executor(consumer)
+        dispatcher = self._dispatcher = Dispatcher(
+            consumer,
+            follower,
+            self._handlers,
+            concurrency=self._concurrency,
+            prefetch=self._prefetch,
+            executor=executor,
+            max_jobs=max_jobs,
+            until_empty=until_empty,
+        )
+        try:
+            consumer.start(Users(follower, dispatcher))
+            yield from consumer.connected(self._connect_timeout)
+            yield from verbs.rescue()
+            yield from self._watch(dispatcher, executor)
+            yield from self._let_finish(dispatcher)
+        finally:
+            yield from consumer.close(self._flush_seconds)
+            yield from executor.close()
+
+    @property
+    def _flush_seconds(self) -> float:
+        """How long copies on their way are waited for: what is not confirmed then goes back."""
+        return 1.0 if self.was_stopped_at_once else lifetime.EXIT_FLUSH_SECONDS
+
+    def _watch(self, dispatcher: Dispatcher, executor: Executor) -> Flow[None]:
+        """Wait until it is to stop."""
+        topics = ", ".join(self._handlers)
+        logger.info("worker runs: %d at once of %s", self._concurrency, topics)
+        while not (self._is_stopping or dispatcher.is_done.is_set()):
+            look_at = time.monotonic() + LOOK_SECONDS
+            yield from until(self._told, lambda: self._is_stopping, look_at)
+            if executor.lost >= MAX_LOST:
+                dispatcher.failure = WorkerFailed(
+                    f"{MAX_LOST} handlers have not come back from jobs that were taken "
+                    'from them: give them timeouts, or use pool="process"'
+                )
+                return
+
+    def _let_finish(self, dispatcher: Dispatcher) -> Flow[None]:
+        dispatcher.stop()
+        if running := dispatcher.running:
+            text = (
+                "worker stops: %s still at work, for at most %g s; a second signal ends it at once"
+            )
+            logger.warning(text, _jobs(running), self._grace_seconds)
+        deadline = time.monotonic() + self._grace_seconds
+        while time.monotonic() < deadline and not self.was_stopped_at_once:
+            if dispatcher.is_idle.is_set():
+                break
+            yield Sleep(0.01)
+        if not dispatcher.is_idle.is_set():
+            logger.warning("worker ends, %s not done: given back", _jobs(dispatcher.running))
+        else:
+            logger.info("worker ends")
+
+    def _signalled(self, *_: object) -> None:
+        """Only note it: the thread that it interrupts may hold any lock."""
+        self._signals += 2 if self._is_told_to_stop else 1
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._is_told_to_stop or self._signals > 0
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
+
+
+def _seconds(value: float | timedelta, what: str) -> float:
+    try:
+        return duration.seconds(value, what=what)
+    except InvalidJob as error:
+        raise InvalidConfiguration(str(error)) from None
+
+
+def _count(value: int, what: str) -> int:
+    try:
+        return intake.check_count(value, what, MAX_AT_ONCE)
+    except RabbitDelayError as error:
+        raise InvalidConfiguration(str(error)) from None

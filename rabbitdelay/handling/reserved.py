@@ -1,0 +1,53 @@
+"""A reserved job: one that this process holds, and what its holder may do with it, waiting."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from rabbitdelay.engine.held import HeldJob, held_job
+from rabbitdelay.handling.driving import drive
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReservedJob(HeldJob):
+    """A job that is held by this process, for at most its ttr.
+
+    Settle it with finish, release or bury; as a context manager it is finished at the end of the
+    block, and released when the block raises. What is not settled by its ttr is given back.
+    Every one of these raises LeaseLost when the job is no longer held.
+    """
+
+    def finish(self) -> None:
+        """End it for good."""
+        self._holder.finish(self._lease)
+
+    def release(self, delay: float | timedelta | None = None) -> None:
+        """Give it back with attempt + 1, after a delay or its topic's backoff.
+
+        It returns when the broker has it. A job whose attempts are used up is buried instead.
+        """
+        drive(self._release(delay))
+
+    def touch(self) -> None:
+        """Let its ttr begin again."""
+        self._holder.touch(self._lease)
+
+    def bury(self, reason: str) -> None:
+        """Give it up, and keep it for a person; it returns when the broker has it."""
+        drive(self._bury(reason))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        drive(self._leave(error))
+
+
+reserved_job = partial(held_job, ReservedJob)
