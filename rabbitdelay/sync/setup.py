@@ -53,6 +53,8 @@ class SetupDriver:
             self._ask(self._command)
 
     def _ask(self, command: Command) -> None:
+        if not self._open_channel.is_open:
+            return  # the connection is being closed: whoever started this is told by it
         match command:
             case Inspect(Queue(name)):
                 self._open_channel.queue_declare(name, passive=True, callback=self._counted)
