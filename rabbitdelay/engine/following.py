@@ -73,7 +73,7 @@ class TombstoneStats:
 
 
 class Follower:
-    """What one consumer knows of the log; on the I/O thread, but for what any thread may ask."""
+    """What one consumer knows of the log; on the wire's thread, but for what any thread may ask."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class Follower:
             )
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Call this on the I/O thread when it has become current or not, or a topic paused."""
+        """Call this on the wire's thread when it has become current or not, or a topic paused."""
         self._watchers.append(watcher)
 
     @property
@@ -433,7 +433,7 @@ class Follower:
         """This user may not write to the log: it can never know that it has read all of it."""
         if self._fence != nonce:
             return
-        if self.caught_up.is_set():  # it worked before, and is tried again
+        if self.has_caught_up:  # it worked before, and is tried again
             self._no_longer_current(error)
         else:
             self._subscription.stop()

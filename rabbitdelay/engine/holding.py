@@ -57,7 +57,7 @@ class Settler(Protocol):
         """See to it that `expire` is called at this time."""
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run a function on the I/O thread after a while."""
+        """Run a function on the wire's thread after a while."""
 
 
 class Holding:
@@ -170,7 +170,7 @@ class Holding:
                 return
         callback()
 
-    # What the consumer calls, on its I/O thread
+    # What the consumer calls, on the wire's thread
 
     def expire(self) -> list[tuple[Lease, Fate]]:
         """Give back what has reached its deadline; return it, and what becomes of it."""

@@ -118,6 +118,7 @@ class Links:
                 self._connecting = publisher
         try:
             yield from publisher.connected(self._connect_timeout)
+            self._refuse_when_closed()
         except BaseException:
             with self._lock:
                 self._connecting = None if self._connecting is publisher else self._connecting
@@ -143,6 +144,7 @@ class Links:
                 self._connecting_front = front
         try:
             yield from front.consumer.connected(self._connect_timeout)
+            self._refuse_when_closed()
         except BaseException:
             with self._lock:
                 is_mine = self._connecting_front is front

@@ -20,7 +20,7 @@ RETRY_SECONDS = 2.0
 
 
 class Subscriber(Protocol):
-    """Who is told, on the I/O thread."""
+    """Who is told, on the wire's thread."""
 
     def delivered(self, delivery: Delivery) -> None:
         """A message has come."""
@@ -36,7 +36,7 @@ class Subscriber(Protocol):
 
 
 class Subscription:
-    """Consumes one queue; everything on the I/O thread."""
+    """Consumes one queue; everything on the wire's thread."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ Put = Callable[..., None]
 Reasons = Callable[[], dict[str, str]]
 
 HANDLERS = """
-import asyncio, os, pathlib
+import asyncio, os, pathlib, threading
 from pydantic import BaseModel
 from rabbitdelay import Job
 
@@ -39,7 +39,7 @@ def close(order: Order, job: Job):
 
 async def aclose(order: Order):
     await asyncio.sleep(0.01)
-    print(f"closed {order.order} asynchronously", flush=True)
+    print(f"closed {order.order} on {threading.current_thread().name}", flush=True)
 
 def fail(order: Order):
     raise ValueError("no such order")
@@ -129,7 +129,7 @@ def test_a_function(client: Client, run: Callable[..., Any]) -> None:
 def test_a_coroutine_function(client: Client, run: Callable[..., Any]) -> None:
     client.put("t", {"order": 5})
     done = run("consume", "t", "--handler", "handlers:aclose", "--max-jobs", "1")
-    assert done.stdout == "closed 5 asynchronously\n"
+    assert done.stdout == "closed 5 on MainThread\n", "it ran on the front for asyncio"
 
 
 def test_a_function_in_processes(client: Client, run: Callable[..., Any]) -> None:

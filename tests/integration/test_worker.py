@@ -28,7 +28,7 @@ from rabbitdelay import (
 )
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine.run import Run
-from rabbitdelay.sync.wire import ThreadLink
+from rabbitdelay.sync.link import ThreadLink
 from tests.integration.conftest import ClientFactory, LookerFactory, WorkerFactory
 from tests.support.waiting import wait_until
 from tests.support.working import Process, cut_worker, publish, working
