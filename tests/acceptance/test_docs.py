@@ -59,8 +59,12 @@ COMMANDS = {
 
 
 @pytest.fixture
-def environment(broker_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker, and what is printed at once."""
+def environment(
+    nothing_set: None,  # noqa: ARG001 - first
+    broker_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the broker is, and that lines are printed at once."""
     monkeypatch.setenv("RABBITDELAY_URL", broker_url)
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -95,17 +96,24 @@ def service(tmp_path: Path) -> Iterator[Service]:
 def test_an_order_that_is_paid_is_not_closed_and_the_other_is(
     service: Service, worker: str, tmp_path: Path
 ) -> None:
-    """The worker never sees the job of the order that was paid: it is deleted."""
+    """The worker never sees the job of the order that was paid: it is deleted.
+
+    It starts when that is done, so that a busy machine has the time to pay.
+    """
+    paid, unpaid, last = (service.call("POST", "/orders")["order"] for _ in range(3))
+    assert service.call("POST", f"/orders/{paid}/payment")["state"] == "paid"
     output = tmp_path / "worker.log"
     with running(output, worker) as process:
-        paid, unpaid, last = (service.call("POST", "/orders")["order"] for _ in range(3))
-        assert service.call("POST", f"/orders/{paid}/payment")["state"] == "paid"
         for order in (unpaid, last):
-            wait_until(lambda order=order: service.state(order) == "closed", seconds=30)  # type: ignore[misc]
+            wait_until(partial(is_closed, service, order), seconds=30, what=f"{order} is closed")
     assert process.returncode == 0, output.read_text()
     assert service.state(paid) == "paid"
     lines = output.read_text().splitlines()
     assert sorted(lines) == [f"orderclose-{order}: closed" for order in (unpaid, last)]
+
+
+def is_closed(service: Service, order: int) -> bool:
+    return service.state(order) == "closed"
 
 
 def test_what_is_not_open_cannot_be_paid(service: Service) -> None:
