@@ -26,7 +26,7 @@ class ThreadWire:
 
     def __init__(self, name: str) -> None:
         self.ended: Future[None] = Future()
-        self._loop = IOLoop()
+        self._running: IOLoop | None = None
         self._link: ThreadLink | None = None
         self._owner: Owner | None = None
         self._ending = threading.RLock()  # a finalizer may call while its own thread does
@@ -38,8 +38,9 @@ class ThreadWire:
     def start(self, owner: Owner, first: Then) -> None:
         """Start the thread."""
         self._owner = owner
-        lifetime.opened(self)
+        self._running = IOLoop()  # it has sockets: one that is never started must not have it
         self._loop.add_callback(first)
+        lifetime.opened(self)
         self._thread.start()
 
     def call(self, function: Then) -> bool:
@@ -64,6 +65,11 @@ class ThreadWire:
         """This is a forked child: the owner lets go of the parent's connection."""
         assert self._owner is not None
         self._owner.abandon()
+
+    @property
+    def _loop(self) -> IOLoop:
+        assert self._running is not None
+        return self._running
 
     # On the thread
 

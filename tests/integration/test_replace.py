@@ -109,7 +109,7 @@ KILLED_IN_BETWEEN = """
 import os, signal, sys
 from rabbitdelay import Client
 client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
-client._deleter.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+client.verbs._deleter.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 client.replace("t", "new", id="same", delay=0.3)
 """
 
