@@ -19,7 +19,7 @@ from rabbitdelay.core.snapshots import Anchor, Trailer, Writing, is_piece, read_
 from rabbitdelay.core.tombstones import Tombstones
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import compaction, following, snapshot_reader
-from tests.integration.conftest import ClientFactory
+from tests.conftest import ClientFactory
 from tests.support import streams
 from tests.support.deleting_processes import COMPACTOR
 from tests.support.waiting import wait_until
