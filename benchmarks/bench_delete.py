@@ -2,8 +2,8 @@
 
 delete_many against put_many, and delete against put one by one, in turns. A worker with a handler
 that does nothing, in a namespace with a million live tombstones, against one with none, in turns.
-And how long a worker takes from its start to its first job, with a million in the log alone, and
-with a snapshot of them.
+How long a worker takes from its start to its first job, with a million in the log alone, and with
+a snapshot of them. And how long a delete that returned takes to be known to a worker.
 """
 
 import multiprocessing
@@ -14,7 +14,16 @@ from dataclasses import dataclass
 
 from benchmarks.bench_consume import CONCURRENCY, PREFETCH, fill
 from benchmarks.costs import Cost, Stopwatch, in_turns, rates_and_figures
-from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick, resident_bytes
+from benchmarks.measuring import (
+    BODY,
+    TOPIC,
+    Report,
+    broker_version,
+    is_quick,
+    percentile,
+    resident_bytes,
+)
+from benchmarks.propagation import load, propagation_ms
 from rabbitdelay import Client, Job, JobSpec, Worker
 from rabbitdelay.broker import PrivateBroker
 
@@ -24,6 +33,7 @@ LEAST_SINGLE_RATIO = 0.9
 LEAST_WORKER_RATIO = 0.9
 MOST_START_SECONDS = 5.0
 PATIENCE_SECONDS = 120.0
+CHECKS = 100_000
 NONE, MANY = "none", "many"
 
 
@@ -36,6 +46,7 @@ class Size:
     few: int
     tombstones: int
     jobs: int
+    propagated: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,15 @@ class Starts:
     """How long it took to delete them all."""
     log_seconds: float
     snapshot_seconds: float
+    known: "Known"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What it costs a consumer to know them."""
+
     memory_bytes: int
+    check_microseconds: float
 
 
 def ids(count: int) -> Iterator[str]:
@@ -145,24 +164,30 @@ def fill_with_tombstones(url: str, client: Client, count: int) -> Starts:
         written_seconds,
         log_seconds,
         first_job_seconds(url, client, until=lambda: True),
-        in_another_process(url, namespace),
+        in_another_process(url, namespace, count),
     )
 
 
-def in_another_process(url: str, namespace: str) -> int:
-    """How much memory a consumer takes for what it knows."""
+def in_another_process(url: str, namespace: str, count: int) -> Known:
+    """What it costs a consumer to know them, in a process that has nothing else."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
-        return pool.apply(read_all, (url, namespace))
+        return pool.apply(read_all, (url, namespace, count))
 
 
-def read_all(url: str, namespace: str) -> int:
-    """Read the log, and return how much more memory there is in use."""
+def read_all(url: str, namespace: str, count: int) -> Known:
+    """Read the log; return how much more memory there is in use, and what a check takes."""
     with Client(url, namespace=namespace) as client:
         client.connect()
         before_bytes = resident_bytes()
-        client.tombstones()
-        return resident_bytes() - before_bytes
+        known = client.follower().following.tombstones
+        memory_bytes = resident_bytes() - before_bytes
+        # Half of them are dead, half are not known.
+        checked = [f"order-{count - CHECKS // 2 + n:024d}" for n in range(CHECKS)]
+        began = time.perf_counter()
+        for order in checked:
+            known.kills(TOPIC, order, "0123456789abcdef", 1)
+        return Known(memory_bytes, (time.perf_counter() - began) / CHECKS * 1e6)
 
 
 def run(size: Size) -> Report:
@@ -189,10 +214,24 @@ def run(size: Size) -> Report:
             }
             in_turns(1, workers)
             costs |= in_turns(size.rounds, workers)
-        return report(broker_version(broker), costs, starts)
+        propagation = propagations(broker.url, size.propagated)
+        return report(broker_version(broker), costs, starts, propagation)
 
 
-def report(version: str, costs: dict[str, list[Cost]], starts: Starts) -> Report:
+def propagations(url: str, count: int) -> dict[str, list[float]]:
+    """How many milliseconds deletes took to be known, with and without other jobs."""
+    with Client(url, namespace="propagation", settle_seconds=0) as client:
+        quiet = propagation_ms(url, client, count)
+        with load(url, client.topology.namespace):
+            return {"quiet": quiet, "under_load": propagation_ms(url, client, count)}
+
+
+def report(
+    version: str,
+    costs: dict[str, list[Cost]],
+    starts: Starts,
+    propagation: dict[str, list[float]],
+) -> Report:
     """Compare the medians."""
     rates, figures = rates_and_figures(costs)
     many = round(rates["delete_many"] / rates["put_many"], 2)
@@ -206,7 +245,9 @@ def report(version: str, costs: dict[str, list[Cost]], starts: Starts) -> Report
             "written_seconds": round(starts.written_seconds, 1),
             "start_from_log_seconds": round(starts.log_seconds, 1),
             "start_from_snapshot_seconds": round(starts.snapshot_seconds, 1),
-            "memory_mb": round(starts.memory_bytes / 1e6),
+            "memory_mb": round(starts.known.memory_bytes / 1e6),
+            "check_microseconds": round(starts.known.check_microseconds, 2),
+            "propagation_ms": {name: spread(values) for name, values in propagation.items()},
         },
         ratios={"delete_many": many, "delete": single, "worker_with_tombstones": worker},
         target=(
@@ -221,11 +262,18 @@ def report(version: str, costs: dict[str, list[Cost]], starts: Starts) -> Report
             f"delete_many deletes {rates['delete_many']:,.0f} jobs/s, {many} times put_many; a "
             f"delete costs a put ({single}). A worker with a million tombstones does {worker} of "
             f"what one with none does; its first job comes after {starts.snapshot_seconds:.1f} s "
-            f"with a snapshot, {starts.log_seconds:.1f} s without."
+            f"with a snapshot, {starts.log_seconds:.1f} s without. A delete that returned is known "
+            f"to a worker within {percentile(propagation['quiet'], 99):.1f} ms at p99."
         ),
     )
 
 
+def spread(values: list[float]) -> dict[str, float]:
+    """The percentiles of many."""
+    percents = {"p50": 50, "p99": 99, "most": 100}
+    return {name: round(percentile(values, percent), 2) for name, percent in percents.items()}
+
+
 if __name__ == "__main__":
-    quick = Size(2, 5_000, 100, 150_000, 3_000)
-    run(quick if is_quick(__doc__) else Size(5, 20_000, 400, 1_000_000, 20_000)).show()
+    quick = Size(2, 5_000, 100, 150_000, 3_000, 50)
+    run(quick if is_quick(__doc__) else Size(5, 20_000, 400, 1_000_000, 20_000, 1_000)).show()

@@ -32,6 +32,9 @@ class Carrier(Protocol):
     def delivered(self, number: int, frame: object) -> None:
         """A frame of a delivery, on a connection that is not ours to read."""
 
+    def channel_gone(self, number: int) -> None:
+        """Both sides have closed it: its number is free."""
+
 
 class LoopChannel:
     """One channel."""
@@ -147,6 +150,7 @@ class LoopChannel:
                 self._closed_by_broker(frame)
             case spec.Channel.CloseOk():
                 self._replies.clear()
+                self._carrier.channel_gone(self.number)
             case _ if self._replies:
                 self._replies.popleft()(frame)
 
@@ -177,6 +181,7 @@ class LoopChannel:
         was_open, self.is_open = self.is_open, False
         self._replies.clear()
         self._send(spec.Channel.CloseOk())
+        self._carrier.channel_gone(self.number)
         for closed in self._closed if was_open else ():
             closed(self, Closed(frame.reply_code or 0, frame.reply_text or ""))
 

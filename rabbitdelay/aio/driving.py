@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from inspect import isawaitable
 from typing import Any, TypeVar
 
@@ -49,14 +50,26 @@ async def result_of(future: Future[Result], seconds: float | None = None) -> Res
     Not asyncio.wrap_future: that cancels the future itself, which others may wait for too.
     """
     if not future.done():
-        loop = asyncio.get_running_loop()
-        done = asyncio.Event()
-        future.add_done_callback(lambda _: _set(loop, done.set))
-        async with asyncio.timeout(seconds):
-            await done.wait()
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell(_future: Future[Result]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(done.set)
+
+        future.add_done_callback(tell)
+        try:
+            async with asyncio.timeout(seconds):
+                await done.wait()
+        except BaseException:
+            _take_back(future, tell)
+            raise
     return future.result()
 
 
-def _set(loop: asyncio.AbstractEventLoop, set_done: Callable[[], None]) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(set_done)
+def _take_back(future: Future[Result], tell: Callable[[Future[Result]], None]) -> None:
+    """Let a future that nobody waits for here any more forget us: some are waited for for days.
+
+    concurrent.futures has no way to do so but to look inside.
+    """
+    with suppress(AttributeError, ValueError):
+        future._done_callbacks.remove(tell)  # type: ignore[attr-defined] # noqa: SLF001

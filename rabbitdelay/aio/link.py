@@ -3,6 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import pamqp.frame
 from aio_pika.abc import AbstractConnection
@@ -30,6 +31,8 @@ class LoopLink(ABC):
         self._close = close
         self._loop = asyncio.get_running_loop()
         self._channels: dict[int, LoopChannel] = {}
+        # All that aiormq needs of a channel is its `frames`.
+        self._numbers: dict[int, Any] = connection.channels
         self._blocked: Callable[[str | None], None] = nothing
         self._is_blocked = False
         self._is_lost = False
@@ -53,11 +56,17 @@ class LoopLink(ABC):
     def open_channel(self, opened: Callable[[Channel], None]) -> None:
         """Open a channel, on the lowest number that is free."""
         number = 1
-        while number in self.connection.channels:
+        while number in self._numbers:
             number += 1
         channel = self._channels[number] = LoopChannel(self, number)
-        self.connection.channels[number] = channel  # type: ignore[assignment] # all it needs is `frames`
+        self._numbers[number] = channel
         channel.open(opened)
+
+    def channel_gone(self, number: int) -> None:
+        """Both sides have closed it: its number is free."""
+        channel = self._channels.pop(number, None)
+        if self._numbers.get(number) is channel:  # not every aiormq sees to that
+            self._numbers.pop(number, None)
 
     def close(self) -> None:
         """Close it, or give it back."""

@@ -74,11 +74,16 @@ class TaskExecutor:
             yield from self._threads.close()
 
     def _start(self, run: Run, end: End) -> None:
-        task = run.worker = self._run_task(drive(self._runner.work(run, end)))
-        # It holds the task and not the other way round; when the job is settled it is forgotten.
-        self._holding.on_end(run.lease, partial(self._cancel, task))
+        run.worker = self._run_task(self._work(run, end))
 
-    def _cancel(self, task: Task) -> None:
+    async def _work(self, run: Run, end: End) -> None:
+        """Run it. Only from here on can it be cancelled: a task that has not begun tells nobody."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._holding.on_end(run.lease, partial(self._cancel, task))
+        await drive(self._runner.work(run, end))
+
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
         """Its job is taken away: at the ttr, on the loop; or, with the connection, anywhere."""
         if threading.get_ident() == self._thread:
             task.cancel()

@@ -1,5 +1,6 @@
 """`rabbitdelay consume`: a worker whose handler is a function, a command, a URL, or a line."""
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -8,6 +9,7 @@ from typing import Any, TextIO, cast
 
 import click
 
+from rabbitdelay import aio
 from rabbitdelay.actions.allow_list import AllowList
 from rabbitdelay.actions.command import BURY_EXIT_CODE, Command
 from rabbitdelay.actions.loading import load_handler
@@ -15,9 +17,10 @@ from rabbitdelay.actions.printing import JobPrinter
 from rabbitdelay.actions.webhook import Webhook
 from rabbitdelay.cli.exits import ExitCode
 from rabbitdelay.cli.parameters import read_duration, read_topic
-from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.cli.settings import AnyWorker, Settings, pass_settings
 from rabbitdelay.cli.worker_log import json_log, plain_log
 from rabbitdelay.cli.worker_status import live_status, summary
+from rabbitdelay.core.handlers import is_async
 from rabbitdelay.core.retry import (
     DEFAULT_BACKOFF_MAX_SECONDS,
     DEFAULT_BACKOFF_SECONDS,
@@ -150,6 +153,7 @@ def consume(
             raise click.UsageError("--pool process is for --handler")
         alone = action["prints"] and concurrency is None
         worker = settings.worker(
+            aio.Worker if is_async(function) and pool == "thread" else Worker,
             concurrency=1 if alone else concurrency or _DEFAULT_CONCURRENCY,
             pool=cast("PoolKind", pool),
             grace=_DEFAULT_GRACE if grace is None else grace,
@@ -163,7 +167,9 @@ def consume(
                 backoff_max=DEFAULT_BACKOFF_MAX_SECONDS if backoff_max is None else backoff_max,
             )(_stopping(function, worker) if action["prints"] else function)
         with _telling(settings, worker, topics, quiet=action["prints"] or bool(action["command"])):
-            worker.run(max_jobs=max_jobs, until_empty=until_empty)
+            running = worker.run(max_jobs=max_jobs, until_empty=until_empty)
+            if running is not None:
+                asyncio.run(running)
     if worker.was_stopped_at_once:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
@@ -211,7 +217,7 @@ def _of_job(action: Callable[[ReservedJob], None]) -> Function:
     return function
 
 
-def _stopping(function: Function, worker: Worker) -> Function:
+def _stopping(function: Function, worker: AnyWorker) -> Function:
     """Stop when nobody reads any more what is printed: no later job would be printed either."""
 
     def printing(job: ReservedJob) -> None:
@@ -227,7 +233,7 @@ def _stopping(function: Function, worker: Worker) -> Function:
 
 @contextmanager
 def _telling(
-    settings: Settings, worker: Worker, topics: Sequence[str], *, quiet: bool
+    settings: Settings, worker: AnyWorker, topics: Sequence[str], *, quiet: bool
 ) -> Iterator[None]:
     """Show what goes on, for people or for programs.
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 from pika import BlockingConnection
 
-from rabbitdelay import locate
+from rabbitdelay import aio, locate
 from rabbitdelay.address import Address
 from rabbitdelay.core import intake
 from rabbitdelay.core.topology import QueueType, Topology
@@ -18,6 +18,8 @@ from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.worker import Worker
 
+AnyWorker = Worker | aio.Worker
+"""A worker of either front."""
 LOOK_SECONDS = 0.2
 """How long one look at what is read may take; then a person is told how far it is."""
 
@@ -67,9 +69,11 @@ class Settings:
             timeout=LOOK_SECONDS,
         )
 
-    def worker(self, *, concurrency: int, pool: PoolKind, grace: timedelta) -> Worker:
-        """A worker that says at once when nobody answers."""
-        return Worker(
+    def worker(
+        self, kind: type[AnyWorker], *, concurrency: int, pool: PoolKind, grace: timedelta
+    ) -> AnyWorker:
+        """A worker of one of the fronts, that says at once when nobody answers."""
+        return kind(
             self.url,
             concurrency=concurrency,
             pool=pool,

@@ -9,12 +9,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from rabbitdelay.cli.settings import Settings
+from rabbitdelay.cli.settings import AnyWorker, Settings
 from rabbitdelay.cli.worker_log import LineFormatter, logging_to
 from rabbitdelay.engine.working import WorkerStats
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync.administration import Administrator
-from rabbitdelay.sync.worker import Worker
 
 INTERVAL_SECONDS = 0.5
 
@@ -34,7 +33,7 @@ class _Above(logging.Handler):
 
 
 @contextmanager
-def live_status(settings: Settings, worker: Worker, topics: Sequence[str]) -> Iterator[None]:
+def live_status(settings: Settings, worker: AnyWorker, topics: Sequence[str]) -> Iterator[None]:
     """Show what a worker does, for as long as it runs, and what it did at its end."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     over = threading.Event()
@@ -55,7 +54,7 @@ def live_status(settings: Settings, worker: Worker, topics: Sequence[str]) -> It
 
 
 def _draw(
-    settings: Settings, worker: Worker, topics: Sequence[str], live: Live, over: threading.Event
+    settings: Settings, worker: AnyWorker, topics: Sequence[str], live: Live, over: threading.Event
 ) -> None:
     """Draw again and again, with a new connection when the old one is lost."""
     while not over.is_set():
@@ -75,7 +74,7 @@ def _ready(administrator: Administrator, settings: Settings, topics: Sequence[st
     return sum(count.ready for count in counts if count is not None)
 
 
-def _show(worker: Worker, live: Live, ready: str) -> None:
+def _show(worker: AnyWorker, live: Live, ready: str) -> None:
     stats = worker.last_stats
     if stats is not None:
         live.update(status_line(stats, ready), refresh=True)

@@ -89,11 +89,12 @@ def make_handler(
         concurrency,
         auto_touch,
         keep_responses,
-        _is_async(function),
+        is_async(function),
     )
 
 
-def _is_async(function: Function) -> bool:
+def is_async(function: Function) -> bool:
+    """Whether it is a coroutine function, or an object that is called as one."""
     called = getattr(function, "__call__", None)  # noqa: B004 - not whether it can be called
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 

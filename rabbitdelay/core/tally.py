@@ -1,6 +1,6 @@
 """The tally: what a worker has done, counted, and how late its jobs were.
 
-It is added to on the I/O thread, for each job: adding does not sort, search or grow. Looking is
+It is added to for each job: adding does not sort, search or grow. Looking is
 dear, and may be done from any thread: it reads, and may miss what is added in that instant.
 
 Times are seconds on a monotonic clock.

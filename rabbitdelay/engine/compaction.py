@@ -35,7 +35,7 @@ IN_FLIGHT = 4
 
 
 class Compactor:
-    """Asks for snapshots, and writes them if it is the one; on the I/O thread."""
+    """Asks for snapshots, and writes them if it is the one; on the wire's thread."""
 
     def __init__(self, follower: "Follower", consumer: Consumer) -> None:
         topology = consumer.topology

@@ -1,4 +1,4 @@
-"""The consumer: one connection on which jobs come in and are settled, with its I/O thread.
+"""The consumer: one connection on which jobs come in and are settled.
 
 Deliveries go to whoever opened the channel that they come on. What settles them is collected and
 sent as one piece: by then a busy worker has more than one.
@@ -54,7 +54,7 @@ class Consumer:
         # Under the holding's lock:
         self._outbound: list[tuple[int, bytes]] = []
         self._woken = False
-        # Of the I/O thread alone:
+        # Of the wire's thread alone:
         self._user: User | None = None
         self._routes = routes
         self._listeners: dict[int, OnInbound] = {}
@@ -73,7 +73,7 @@ class Consumer:
         return self.first.wait(timeout)
 
     def call(self, function: Callable[[], None]) -> bool:
-        """Run a function on the I/O thread; False when that has ended."""
+        """Run a function on the wire's thread; False when that has ended."""
         return self._connector.call(function)
 
     @property
@@ -123,7 +123,7 @@ class Consumer:
         self.wake()
 
     def wake(self) -> None:
-        """Let the I/O thread send what was settled, and go on."""
+        """Let the wire's thread send what was settled, and go on."""
         if not self._woken:
             self._woken = True
             self._connector.call(self._go_on)
@@ -135,14 +135,20 @@ class Consumer:
             self._connector.call(self._set_timer)
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run a function on the I/O thread after a while."""
+        """Run a function on the wire's thread after a while."""
 
         def set_timer() -> None:
             self.call_later(seconds, function)
 
         self._connector.call(set_timer)
 
-    # For the user, on the I/O thread
+    # For the user, on the wire's thread
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the broker can be asked for anything now."""
+        link = self._connector.link
+        return link is not None and link.is_open
 
     def open_channel(self, opened: Callable[[Channel], None], on_inbound: OnInbound) -> None:
         """Open a channel; what comes in on it goes to `on_inbound`."""
@@ -184,7 +190,7 @@ class Consumer:
             link.send_frames(data)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> object:
-        """Run a function on the I/O thread after a while; return what cancels it."""
+        """Run a function on the wire's thread after a while; return what cancels it."""
         return self._connector.call_later(seconds, function)
 
     def cancel(self, timer: object) -> None:

@@ -91,7 +91,7 @@ class Dispatcher:
         self._by_identity: dict[Identity, Run] = {}
         self._ended: deque[Run] = deque()  # under the holding's lock
         self._may_start_here = not any(handler.auto_touch for handler in handlers.values())
-        """Whether who has ended a run may start the next: timers are for the I/O thread alone."""
+        """Whether who has ended a run may start the next: timers are set on the wire's thread."""
         self.failure: Exception | None = None
         """What made the worker give up, if anything did."""
         self.is_idle = threading.Event()

@@ -11,7 +11,7 @@ QUIET_SECONDS = 0.2
 
 
 class Emptiness:
-    """Looks, when nothing has happened for a moment; everything on the I/O thread."""
+    """Looks, when nothing has happened for a moment; everything on the wire's thread."""
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 
 from rabbitdelay.core import envelope, frames, records, replies, snapshots
 from rabbitdelay.core.deliveries import Delivery
@@ -27,7 +28,7 @@ from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.snapshot_reader import SnapshotReader
 from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription
-from rabbitdelay.errors import ConnectionFailed, CutOff
+from rabbitdelay.errors import ConnectionFailed, CutOff, PermissionRefused
 from rabbitdelay.models import Job
 
 PREFETCH = 2_000
@@ -72,7 +73,7 @@ class TombstoneStats:
 
 
 class Follower:
-    """What one consumer knows of the log; on the I/O thread, but for what any thread may ask."""
+    """What one consumer knows of the log; on the wire's thread, but for what any thread may ask."""
 
     def __init__(
         self,
@@ -201,7 +202,7 @@ class Follower:
             )
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Call this on the I/O thread when it has become current or not, or a topic paused."""
+        """Call this on the wire's thread when it has become current or not, or a topic paused."""
         self._watchers.append(watcher)
 
     @property
@@ -416,11 +417,27 @@ class Follower:
         nonce = self._fence = secrets.token_hex(8)
         with self.lock:
             self.following.await_fence(nonce)
-        self.appender.append(self._log, records.encode(Fence(nonce)))
+        written = self.appender.append(self._log, records.encode(Fence(nonce)))
+        written.add_done_callback(partial(self._fence_written, nonce))
         self.consumer.call_later(PATIENCE_SECONDS, lambda: self._miss(nonce))
         if not self._is_fencing:
             self._is_fencing = True
             self.consumer.call_later(FENCE_SECONDS, self._fence_again)
+
+    def _fence_written(self, nonce: str, done: Future[None]) -> None:
+        error = done.exception()
+        if isinstance(error, PermissionRefused):
+            self.consumer.call(partial(self._fence_refused, nonce, error))
+
+    def _fence_refused(self, nonce: str, error: PermissionRefused) -> None:
+        """This user may not write to the log: it can never know that it has read all of it."""
+        if self._fence != nonce:
+            return
+        if self.has_caught_up:  # it worked before, and is tried again
+            self._no_longer_current(error)
+        else:
+            self._subscription.stop()
+            self.failed(error)
 
     def _fence_again(self) -> None:
         self._is_fencing = False

@@ -57,7 +57,7 @@ class Settler(Protocol):
         """See to it that `expire` is called at this time."""
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run a function on the I/O thread after a while."""
+        """Run a function on the wire's thread after a while."""
 
 
 class Holding:
@@ -170,7 +170,7 @@ class Holding:
                 return
         callback()
 
-    # What the consumer calls, on its I/O thread
+    # What the consumer calls, on the wire's thread
 
     def expire(self) -> list[tuple[Lease, Fate]]:
         """Give back what has reached its deadline; return it, and what becomes of it."""
@@ -189,7 +189,8 @@ class Holding:
         with self.lock:
             self.leases.take(lease)
             self.leases.unread(lease)
-        self._publish(lease, GiveUp(reason), None, Future())
+        # No delete is meant for it, and its id may be no text at all.
+        self._publish_copy(lease, GiveUp(reason), None, Future())
 
     def lose(self, channel: int | None = None) -> list[Lease]:
         """The connection, or one channel of it, is gone, and with it these jobs."""
@@ -282,6 +283,11 @@ class Holding:
         death = self.death(lease)
         if death is not None:
             return self._drop_leaving(lease, death, future)
+        return self._publish_copy(lease, fate, why, future)
+
+    def _publish_copy(
+        self, lease: Lease, fate: Fate, why: Failure | None, future: Future[Fate]
+    ) -> Fate:
         with self.lock:
             self._count(fate)
         now, job = time.monotonic(), lease.job

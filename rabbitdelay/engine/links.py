@@ -150,6 +150,7 @@ class Links:
         """Wait for a first connection. Others may wait for it too: the last to give up ends it."""
         try:
             yield from one.connected(self._connect_timeout)
+            self._refuse_when_closed()
         except BaseException:
             if self._gives_up_last(one):
                 yield from one.close(0)

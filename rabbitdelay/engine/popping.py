@@ -69,7 +69,7 @@ class Popper:
             else:
                 return leases
 
-    # On the I/O thread
+    # On the wire's thread
 
     def _begin(self, request: Pop) -> None:
         self._pops.add(request)

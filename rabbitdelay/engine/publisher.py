@@ -1,7 +1,7 @@
 """The publisher: the way of a put from any thread to the broker's confirm.
 
-Callers hand puts over with `submit`. Everything else happens on the I/O thread: what must be made
-is made, what can be sent is sent, and what is confirmed, refused or late is resolved.
+Callers hand puts over with `submit`. All else happens on the wire's thread: what must be made is
+made, what can be sent is sent, and what is confirmed, refused or late is resolved.
 """
 
 import time
@@ -52,7 +52,7 @@ class Publisher:
         self._woken = False
         self._first = FirstConnection()
         self._closed = False
-        # Of the I/O thread alone:
+        # Of the wire's thread alone:
         self._routes = routes
         self._outbox = Outbox()
         self._channel: Channel | None = None
@@ -75,7 +75,7 @@ class Publisher:
         return self._first.wait(timeout)
 
     def submit(self, pending: Pending) -> None:
-        """Take a put; its `resolve` will be called on the I/O thread."""
+        """Take a put; its `resolve` will be called on the wire's thread."""
         if self._closed:
             raise ClientClosed("the client is closed")
         self._inbox.append(pending)

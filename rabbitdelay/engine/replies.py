@@ -25,7 +25,7 @@ Found = Response | NoResponse
 
 
 class Replies:
-    """Consumes the client's reply queue; everything on the I/O thread but `start` and `wait`."""
+    """Consumes the client's reply queue; everything on the wire's thread but `start` and `wait`."""
 
     def __init__(self, consumer: Consumer, name: str) -> None:
         part = consumer.topology.replies(name)
@@ -66,7 +66,7 @@ class Replies:
             raise found
         return found
 
-    # On the I/O thread
+    # On the wire's thread
 
     def _want(self) -> None:
         if not self._is_wanted:

@@ -14,7 +14,7 @@ Done = Callable[[bool | Exception], None]
 
 
 class SetupDriver:
-    """Asks the broker what the conversation yields, on the I/O thread, and calls `done` once."""
+    """Asks the broker what the conversation yields, on the wire's thread, and calls `done` once."""
 
     def __init__(self, link: Link, conversation: Conversation, done: Done) -> None:
         self._link = link

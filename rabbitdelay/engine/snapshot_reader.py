@@ -24,7 +24,7 @@ Done = Callable[[Reading | None], None]
 
 
 class SnapshotReader:
-    """Reads one snapshot, and tells; on the I/O thread."""
+    """Reads one snapshot, and tells; on the wire's thread."""
 
     def __init__(self, consumer: Consumer, grace_ms: int, found: Found, done: Done) -> None:
         self._consumer = consumer

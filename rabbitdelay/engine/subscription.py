@@ -20,7 +20,7 @@ RETRY_SECONDS = 2.0
 
 
 class Subscriber(Protocol):
-    """Who is told, on the I/O thread."""
+    """Who is told, on the wire's thread."""
 
     def delivered(self, delivery: Delivery) -> None:
         """A message has come."""
@@ -36,7 +36,7 @@ class Subscriber(Protocol):
 
 
 class Subscription:
-    """Consumes one queue; everything on the I/O thread."""
+    """Consumes one queue; everything on the wire's thread."""
 
     def __init__(
         self,
@@ -63,7 +63,12 @@ class Subscription:
         self._worked = False
 
     def begin(self) -> None:
-        """Consume, unless it does so already; what is missing is made."""
+        """Consume, unless it does so already; what is missing is made.
+
+        Without a connection nothing is begun: whoever is told of the next one begins then.
+        """
+        if not self._consumer.is_connected:
+            return
         if self._is_wanted and not self._is_opening and self._channel is None:
             self._is_opening = True
             self._consumer.make(self._parts, self._made)

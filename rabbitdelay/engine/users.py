@@ -9,7 +9,7 @@ from rabbitdelay.errors import ConnectionFailed
 
 
 class User(Protocol):
-    """Who takes jobs over the connection; everything on the I/O thread."""
+    """Who takes jobs over the connection; everything on the wire's thread."""
 
     def connected(self) -> None:
         """There is a connection, with nothing on it yet."""

@@ -1,196 +1,24 @@
-"""The wire over pika: one I/O thread, and a SelectConnection on it."""
+"""The wire over pika: one I/O thread, and a connection on it."""
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
 
 import pika
-from pika import exceptions as pika_errors
 from pika.adapters.select_connection import IOLoop
-from pika.channel import Channel as PikaChannel
 from pika.connection import Connection, ConnectionParameters, SSLOptions
-from pika.exchange_type import ExchangeType
 
 from rabbitdelay.address import Address
-from rabbitdelay.core.deliveries import Deliveries, Other
-from rabbitdelay.core.topology import Binding, Exchange, Queue
 from rabbitdelay.engine import lifetime
-from rabbitdelay.engine.wire import (
-    Channel,
-    Closed,
-    Confirm,
-    Link,
-    OnInbound,
-    Owner,
-    Returned,
-    Then,
-    nothing,
-)
+from rabbitdelay.engine.wire import Link, Owner, Then
 from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.sync import driver_errors
+from rabbitdelay.sync.link import ThreadLink
 
 # Without this, a program that set up no logging gets pika's tracebacks on its terminal whenever
 # a connection is refused. Handlers that the program did set up still get them.
 logging.getLogger("pika").addHandler(logging.NullHandler())
-
-RECEIVE_BYTES = 64 * 1024
-
-
-class ThreadChannel:
-    """A channel of pika's."""
-
-    def __init__(self, channel: PikaChannel) -> None:
-        self._channel = channel
-        self.number: int = channel.channel_number
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it can be used."""
-        return self._channel.is_open
-
-    def on_closed(self, closed: Callable[[Channel, Closed], None]) -> None:
-        """Call this when the broker closes it."""
-
-        def told(_channel: PikaChannel, error: Exception) -> None:
-            if isinstance(error, pika_errors.ChannelClosedByBroker):
-                closed(self, Closed(error.reply_code, error.reply_text))
-
-        self._channel.add_on_close_callback(told)
-
-    def on_cancelled(self, cancelled: Callable[[str], None]) -> None:
-        """Call this when the broker cancels a consumer."""
-        self._channel.add_on_cancel_callback(lambda frame: cancelled(frame.method.consumer_tag))
-
-    def qos(self, prefetch: int) -> None:
-        """Let so many messages be unacked."""
-        self._channel.basic_qos(prefetch_count=prefetch)
-
-    def consume(self, queue: str, arguments: Mapping[str, Any], consuming: Then) -> str:
-        """Consume a queue."""
-        # pika is never told of a delivery: it is read before pika sees it.
-        return self._channel.basic_consume(
-            queue, nothing, arguments=dict(arguments), callback=lambda _: consuming()
-        )
-
-    def cancel(self, tag: str, cancelled: Then = nothing) -> None:
-        """Consume no more."""
-        self._channel.basic_cancel(tag, callback=lambda _: cancelled())
-
-    def count(self, queue: str, counted: Callable[[int, int], None]) -> None:
-        """Count what is in a queue."""
-
-        def answered(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
-            counted(frame.method.message_count, frame.method.consumer_count)
-
-        self._channel.queue_declare(queue, passive=True, callback=answered)
-
-    def look(self, exchange: str, seen: Then) -> None:
-        """Look for an exchange."""
-        self._channel.exchange_declare(exchange, passive=True, callback=lambda _: seen())
-
-    def declare(self, declaration: Exchange | Queue | Binding, declared: Then) -> None:
-        """Make something."""
-        channel = self._channel
-
-        def answered(_frame: object) -> None:
-            declared()
-
-        match declaration:
-            case Exchange(name, type_, arguments):
-                channel.exchange_declare(
-                    name,
-                    ExchangeType(type_),
-                    durable=True,
-                    arguments=dict(arguments),
-                    callback=answered,
-                )
-            case Queue(name, arguments):
-                channel.queue_declare(
-                    name, durable=True, arguments=dict(arguments), callback=answered
-                )
-            case Binding(source, destination, "queue", key):
-                channel.queue_bind(destination, source, key, callback=answered)
-            case Binding(source, destination, _, key):
-                channel.exchange_bind(destination, source, key, callback=answered)
-
-    def purge(self, queue: str, purged: Callable[[int], None]) -> None:
-        """Empty a queue."""
-
-        def answered(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
-            purged(frame.method.message_count)
-
-        self._channel.queue_purge(queue, callback=answered)
-
-    def confirm(
-        self,
-        confirmed: Callable[[Confirm], None],
-        returned: Callable[[Returned], None],
-        then: Then,
-    ) -> None:
-        """Let the broker confirm what is published."""
-
-        def on_confirm(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
-            method = frame.method
-            is_taken = method.NAME == "Basic.Ack"
-            confirmed(Confirm(method.delivery_tag, method.multiple, is_taken))
-
-        def on_return(_channel: object, method: Any, properties: Any, _body: bytes) -> None:  # noqa: ANN401 - pika's
-            where = (method.exchange, method.routing_key, method.reply_text)
-            returned(Returned(*where, properties.message_id, properties.headers or {}))
-
-        self._channel.add_on_return_callback(on_return)
-        self._channel.confirm_delivery(on_confirm, callback=lambda _: then())
-
-    def close(self) -> None:
-        """Close it."""
-        self._channel.close()
-
-
-class ThreadLink(pika.SelectConnection):
-    """A SelectConnection that sends frames and reads deliveries past pika's own objects."""
-
-    _deliveries: Deliveries | None = None
-
-    @property
-    def frame_max(self) -> int:
-        """The largest frame, as agreed with the broker."""
-        assert self.params is not None
-        return self.params.frame_max
-
-    def send_frames(self, data: bytes) -> None:
-        """Send whole frames. pika's channels keep no count of what is sent on them."""
-        self._adapter_emit_data(data)
-
-    def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
-        """Hand over messages; `on_read` is called after all that came at once."""
-        self._deliveries = Deliveries()
-        # pika reads 4 KiB at a time: eight small jobs, and the threads are woken for each piece.
-        setattr(self._transport, "_MAX_RECV_BYTES", RECEIVE_BYTES)  # noqa: B010 - pika's own
-        self._on_inbound = on_inbound
-        self._on_read = on_read
-
-    def _on_data_available(self, data_in: bytes) -> None:
-        if self._deliveries is None:
-            super()._on_data_available(data_in)
-            return
-        self.bytes_received += len(data_in)  # else its heartbeat takes a busy broker for dead
-        for found in self._deliveries.feed(data_in):
-            if isinstance(found, Other):
-                super()._on_data_available(found.frame)
-            else:
-                self._on_inbound(found)
-        self._on_read()
-
-    def on_blocked(self, blocked: Callable[[str | None], None]) -> None:
-        """Call this when the broker blocks who publishes, and when it does no more."""
-        self.add_on_connection_blocked_callback(lambda _, frame: blocked(frame.method.reason))
-        self.add_on_connection_unblocked_callback(lambda *_: blocked(None))
-
-    def open_channel(self, opened: Callable[[Channel], None]) -> None:
-        """Open a channel."""
-        self.channel(on_open_callback=lambda channel: opened(ThreadChannel(channel)))
 
 
 class ThreadWire:
@@ -198,7 +26,7 @@ class ThreadWire:
 
     def __init__(self, name: str) -> None:
         self.ended: Future[None] = Future()
-        self._loop = IOLoop()
+        self._running: IOLoop | None = None
         self._link: ThreadLink | None = None
         self._owner: Owner | None = None
         self._ending = threading.RLock()  # a finalizer may call while its own thread does
@@ -210,8 +38,9 @@ class ThreadWire:
     def start(self, owner: Owner, first: Then) -> None:
         """Start the thread."""
         self._owner = owner
-        lifetime.opened(self)
+        self._running = IOLoop()  # it has sockets: one that is never started must not have it
         self._loop.add_callback(first)
+        lifetime.opened(self)
         self._thread.start()
 
     def call(self, function: Then) -> bool:
@@ -236,6 +65,11 @@ class ThreadWire:
         """This is a forked child: the owner lets go of the parent's connection."""
         assert self._owner is not None
         self._owner.abandon()
+
+    @property
+    def _loop(self) -> IOLoop:
+        assert self._running is not None
+        return self._running
 
     # On the thread
 

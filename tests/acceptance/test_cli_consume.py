@@ -27,7 +27,7 @@ Put = Callable[..., None]
 Reasons = Callable[[], dict[str, str]]
 
 HANDLERS = """
-import asyncio, os, pathlib
+import asyncio, os, pathlib, threading
 from pydantic import BaseModel
 from rabbitdelay import Job
 
@@ -39,7 +39,7 @@ def close(order: Order, job: Job):
 
 async def aclose(order: Order):
     await asyncio.sleep(0.01)
-    print(f"closed {order.order} asynchronously", flush=True)
+    print(f"closed {order.order} on {threading.current_thread().name}", flush=True)
 
 def fail(order: Order):
     raise ValueError("no such order")
@@ -129,7 +129,7 @@ def test_a_function(client: Client, run: Callable[..., Any]) -> None:
 def test_a_coroutine_function(client: Client, run: Callable[..., Any]) -> None:
     client.put("t", {"order": 5})
     done = run("consume", "t", "--handler", "handlers:aclose", "--max-jobs", "1")
-    assert done.stdout == "closed 5 asynchronously\n"
+    assert done.stdout == "closed 5 on MainThread\n", "it ran on the front for asyncio"
 
 
 def test_a_function_in_processes(client: Client, run: Callable[..., Any]) -> None:
@@ -320,6 +320,22 @@ def test_a_second_ctrl_c_gives_it_back_at_once(
             process.wait(0.5)  # it lets the job finish
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
+    job = client.pop("t", wait=10)
+    assert job is not None
+    assert job.attempt == 1
+    job.finish()
+
+
+def test_after_the_grace_it_gives_back_what_still_runs(
+    client: Client, program: list[str], options: list[str], tmp_path: Path
+) -> None:
+    arguments = ("consume", "t", "--handler", "handlers:slow", "--grace", "1s")
+    with started(program, options, tmp_path, *arguments) as process:
+        client.put("t", {"order": 60})
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
     job = client.pop("t", wait=10)
     assert job is not None
     assert job.attempt == 1

@@ -24,7 +24,7 @@ from rabbitdelay.core.copies import read_grave
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.table import ScaledInteger, Timestamp
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.errors import OutcomeUnknown
+from rabbitdelay.errors import OutcomeUnknown, PermissionRefused
 from rabbitdelay.sync.worker import Worker
 from tests.conftest import LookerFactory, WorkerFactory
 from tests.support.brokers import SharedBroker
@@ -119,6 +119,31 @@ def test_connections_that_are_cut_under_load(client: Client, make_worker: Worker
         wait_until(lambda: worker.stats().running == 0)
     assert set(seen.values()) == {1}
     assert client.pop("t", wait=0.3) is None
+
+
+def test_what_is_tried_again_while_there_is_no_connection(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """A pause may end just then: it is consumed all the same when there is one again."""
+    worker, seen, tried = make_worker(), list[str](), list[bool]()
+    worker.handler("t")(lambda job: seen.append(job.id))
+    client.put("t", id="before")
+    with working(worker):
+        wait_until(lambda: seen == ["before"])
+        dispatcher = worker._dispatcher
+        assert dispatcher is not None
+        follower = dispatcher._follower
+
+        def try_again() -> None:
+            if not dispatcher.consumer.is_connected:
+                tried.append(True)
+                follower._subscription.begin()
+
+        follower.watch(try_again)
+        cut_worker(worker)
+        wait_until(lambda: tried)
+        client.put("t", id="after")
+        wait_until(lambda: seen == ["before", "after"], seconds=20, what=follower.state)
 
 
 @pytest.mark.timeout(180)
@@ -428,13 +453,18 @@ def publish_small_types(url: str, queue: str) -> None:
 
 @pytest.fixture
 def reader_url(shared_broker: SharedBroker, namespace: str) -> Iterator[str]:
-    """The URL of a user who may consume, and may publish nothing."""
+    """The URL of a user who may consume, and may publish nothing but fences."""
     manage(shared_broker, "PUT", f"users/{namespace}", password=namespace, tags="")
-    allowed = {"configure": "", "write": "", "read": ".*"}
-    manage(shared_broker, "PUT", f"permissions/%2F/{namespace}", **allowed)
+    permit_writing(shared_broker, namespace, rf"^{namespace}\.tombstones$")
     host = shared_broker.url.rpartition("@")[2]
     yield f"amqp://{namespace}:{namespace}@{host}"
     manage(shared_broker, "DELETE", f"users/{namespace}")
+
+
+def permit_writing(shared: SharedBroker, user: str, names: str) -> None:
+    """Let a user read everything, and write only to these."""
+    allowed = {"configure": "", "write": names, "read": ".*"}
+    manage(shared, "PUT", f"permissions/%2F/{user}", **allowed)
 
 
 def manage(shared: SharedBroker, method: str, path: str, **fields: str) -> None:
@@ -471,3 +501,28 @@ def test_a_worker_that_may_not_publish(
     assert read_grave(message.headers).reason == "a consumer rejected it"
     assert seen.count("bury") == 1
     assert seen.count("retry") <= 2 + time.monotonic() - began
+
+
+def test_a_worker_that_may_not_even_write_a_fence(
+    client: Client,
+    shared_broker: SharedBroker,
+    namespace: str,
+    reader_url: str,
+    *,
+    make_worker: WorkerFactory,
+) -> None:
+    """It cannot know what is deleted: it runs nothing, and says at once what it must be allowed."""
+    client.put("t", id="dead")
+    client.delete("dead")
+    permit_writing(shared_broker, namespace, "")
+    worker = make_worker(reader_url, declare=False)
+    seen: list[str] = []
+    worker.handler("t")(lambda job: seen.append(job.id))
+    with pytest.raises(PermissionRefused, match=rf"{namespace}\.tombstones"):
+        worker.run(until_empty=True)
+    assert seen == []
+    with (
+        Client(reader_url, namespace=namespace, declare=False) as reader,
+        pytest.raises(PermissionRefused, match=rf"{namespace}\.tombstones"),
+    ):
+        reader.pop("t", wait=20)

@@ -251,9 +251,9 @@ def test_one_vanished_topic_does_not_delay_the_others(
     topology = Topology(namespace)
     with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
         gone = [
-            client.put_nowait("gone", n, delay=2, callback="https://x.example") for n in range(200)
+            client.put_nowait("gone", n, delay=5, callback="https://x.example") for n in range(200)
         ]
-        kept = [client.put_nowait("kept", n, delay=2) for n in range(200)]
+        kept = [client.put_nowait("kept", n, delay=5) for n in range(200)]
         gone_ids = {future.result(20).id for future in gone}
         kept_ids = {future.result(20).id for future in kept}
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:

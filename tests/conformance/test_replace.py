@@ -349,7 +349,7 @@ def test_a_delay_above_max_delay_is_refused(front: Front, make_client: ClientFac
     wait_until(lambda: client.tombstones().count == 1)
     for wrong in (-1, "1d", timedelta(days=9 * 366)):
         with pytest.raises(InvalidConfiguration, match="max_delay"):
-            front.client("amqp://localhost", max_delay=wrong)  # type: ignore[arg-type]
+            front.client("amqp://localhost", max_delay=wrong)
 
 
 def test_all_clients_of_a_namespace_have_one_max_delay(make_client: ClientFactory) -> None:

@@ -12,14 +12,15 @@ from rabbitdelay.core.records import Record
 from rabbitdelay.core.snapshots import is_piece
 from tests.support.working import publish
 
-_QUIET_SECONDS = 0.7
+_FIRST_SECONDS = 5.0
+_QUIET_SECONDS = 1.0
 Found = list[tuple[int, bytes]]
 
 
-def read_stream(url: str, stream: str, *, quiet_seconds: float = _QUIET_SECONDS) -> Found:
+def read_stream(url: str, stream: str) -> Found:
     """Everything in a stream with its position, read until nothing more comes."""
     found: Found = []
-    heard_at = time.monotonic()
+    ends_at = 0.0
 
     def take(
         channel: BlockingChannel,
@@ -27,8 +28,8 @@ def read_stream(url: str, stream: str, *, quiet_seconds: float = _QUIET_SECONDS)
         properties: pika.BasicProperties,
         body: bytes,
     ) -> None:
-        nonlocal heard_at
-        heard_at = time.monotonic()
+        nonlocal ends_at
+        ends_at = time.monotonic() + _QUIET_SECONDS
         found.append(((properties.headers or {})["x-stream-offset"], body))
         channel.basic_ack(method.delivery_tag)
 
@@ -36,7 +37,8 @@ def read_stream(url: str, stream: str, *, quiet_seconds: float = _QUIET_SECONDS)
         channel = connection.channel()
         channel.basic_qos(prefetch_count=500)
         channel.basic_consume(stream, take, arguments={"x-stream-offset": "first"})
-        while time.monotonic() - heard_at < quiet_seconds:
+        ends_at = time.monotonic() + _FIRST_SECONDS
+        while time.monotonic() < ends_at:
             connection.process_data_events(0.05)
     return found
 

@@ -17,6 +17,7 @@ _END_SECONDS = 40
 _GROUPS = {
     "test_broker_cli.py": "brokers as programs",  # for their ports: see prepare
     "test_demo.py": "brokers as programs",
+    "test_permissions.py": "one broker with few permissions",
     "test_refusals.py": "one broker with TLS",
     "test_wire_format.py": "one installation of npm packages",
 }

@@ -1,0 +1,166 @@
+"""The asyncio front against bare aio-pika: publishing, and consuming with an ack for each.
+
+put_many from a generator, against aio-pika publishing the same messages to the same exchange,
+persistent and confirmed, 500 at a time with gather. And a worker with a coroutine handler that does
+nothing, against an aio-pika consumer that acks each message, with the same prefetch, on ready
+queues that were filled before. In turns. The sync front is measured beside them.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import aio_pika
+from aio_pika.abc import AbstractIncomingMessage
+
+from benchmarks.bench_consume import CONCURRENCY, PREFETCH, fill, work
+from benchmarks.costs import Cost, Stopwatch, in_turns, rates_and_figures
+from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick
+from rabbitdelay import Client, Job, JobSpec, aio
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.core import envelope
+
+DELAY_SECONDS = 3_600
+GATHERED = 500
+LEAST_PUT_RATIO = 0.9
+LEAST_WORKER_RATIO = 0.7
+
+
+def message_of(job: Job) -> aio_pika.Message:
+    """The message of a job, as aio-pika wants it."""
+    message = envelope.encode(job)
+    return aio_pika.Message(
+        message.body,
+        headers=dict(message.headers),
+        content_type=message.content_type,
+        message_id=message.message_id,
+        timestamp=message.timestamp_s,
+        delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+    )
+
+
+async def publish(url: str, client: Client, count: int) -> Cost:
+    """Publish messages that are ready, 500 at a time."""
+    job = client.put(TOPIC, BODY, delay=DELAY_SECONDS)
+    message = message_of(job)
+    route = next(iter(client.verbs.links._publisher._routes._routes.values()))  # type: ignore[union-attr] # noqa: SLF001 - the way that the job has gone
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel()
+        exchange = await channel.get_exchange(route.exchange, ensure=False)
+        stopwatch = Stopwatch()
+        for _ in range(0, count, GATHERED):
+            puts = (
+                exchange.publish(message, route.key_prefix + TOPIC, mandatory=True)
+                for _ in range(GATHERED)
+            )
+            await asyncio.gather(*puts)
+        return stopwatch.cost(count)
+
+
+async def put_many(url: str, count: int) -> Cost:
+    """Put from a generator."""
+    async with aio.Client(url, settle_seconds=0) as client:
+        await client.put(TOPIC, BODY, delay=DELAY_SECONDS)
+        stopwatch = Stopwatch()
+        await client.put_many(JobSpec(TOPIC, BODY, delay=DELAY_SECONDS) for _ in range(count))
+        return stopwatch.cost(count)
+
+
+def put_many_sync(client: Client, count: int) -> Cost:
+    """The same, in the sync front."""
+    stopwatch = Stopwatch()
+    client.put_many(JobSpec(TOPIC, BODY, delay=DELAY_SECONDS) for _ in range(count))
+    return stopwatch.cost(count)
+
+
+async def consume(url: str, queue: str, count: int) -> Cost:
+    """Consume and ack each, from the first message to the last."""
+    began: list[Stopwatch] = []
+    left, done = count, asyncio.Event()
+
+    async def receive(message: AbstractIncomingMessage) -> None:
+        nonlocal left
+        if not began:
+            began.append(Stopwatch())
+        await message.ack()
+        left -= 1
+        if left == 0:
+            done.set()
+
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel()
+        await channel.set_qos(prefetch_count=PREFETCH)
+        ready = await channel.get_queue(queue, ensure=False)
+        await ready.consume(receive)
+        await done.wait()
+        return began[0].cost(count)
+
+
+async def work_aio(url: str, count: int) -> Cost:
+    """Run a worker through a filled queue, from the first job to the last."""
+    worker = aio.Worker(url, concurrency=CONCURRENCY, prefetch=PREFETCH, settle_seconds=0)
+    began: list[Stopwatch] = []
+    costs: list[Cost] = []
+    left = count
+
+    @worker.handler(TOPIC)
+    async def handle(job: Job) -> None:  # noqa: ARG001 - it does nothing with it
+        nonlocal left
+        if not began:
+            began.append(Stopwatch())
+        left -= 1
+        if left == 0:
+            costs.append(began[0].cost(count))
+
+    await worker.run(max_jobs=count)
+    return costs[0]
+
+
+def filled(client: Client, count: int, consuming: Callable[[], Cost]) -> Cost:
+    """Make so many jobs ready, and consume them."""
+    fill(client, count)
+    return consuming()
+
+
+def run(rounds: int, many: int) -> Report:
+    """Measure all of them."""
+    with PrivateBroker.temporary() as broker, Client(broker.url, settle_seconds=0) as client:
+        url = broker.url
+        queue = client.topology.ready_queue(TOPIC)
+        ways: dict[str, Callable[[], Cost]] = {
+            "bare_publisher": lambda: asyncio.run(publish(url, client, many)),
+            "put_many": lambda: asyncio.run(put_many(url, many)),
+            "put_many_sync": lambda: put_many_sync(client, many),
+            "bare_consumer": lambda: filled(
+                client, many, lambda: asyncio.run(consume(url, queue, many))
+            ),
+            "worker": lambda: filled(client, many, lambda: asyncio.run(work_aio(url, many))),
+            "worker_sync": lambda: work(url, client, many),
+        }
+        in_turns(1, ways)  # warms up all of them
+        time.sleep(1)
+        return report(broker_version(broker), in_turns(rounds, ways))
+
+
+def report(version: str, costs: dict[str, list[Cost]]) -> Report:
+    """Compare the medians."""
+    rates, figures = rates_and_figures(costs)
+    puts = round(rates["put_many"] / rates["bare_publisher"], 2)
+    worker = round(rates["worker"] / rates["bare_consumer"], 2)
+    return Report(
+        name="aio",
+        broker=version,
+        figures=figures,
+        ratios={"put_many": puts, "worker": worker},
+        target="put_many >= 0.9 x bare aio-pika with gather; worker >= 0.7 x a bare consumer",
+        ok=puts >= LEAST_PUT_RATIO and worker >= LEAST_WORKER_RATIO,
+        sentence=(
+            f"On asyncio put_many puts {rates['put_many']:,.0f} jobs/s, {puts} times bare aio-pika "
+            f"with windows of {GATHERED}; a worker finishes {rates['worker']:,.0f} jobs/s, "
+            f"{worker} times a bare aio-pika consumer."
+        ),
+    )
+
+
+if __name__ == "__main__":
+    run(*((2, 3_000) if is_quick(__doc__) else (5, 20_000))).show()

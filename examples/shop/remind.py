@@ -1,0 +1,56 @@
+"""A script: put a reminder for each order that is named, or for each line of stdin.
+
+python remind.py --minutes 10 1 2 3
+python remind.py --minutes 0.02 4 --wait     # and take them when they are due
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+from rabbitdelay import Client, JobSpec
+
+NAMESPACE = os.environ.get("RABBITDELAY_NAMESPACE", "rabbitdelay")
+PATIENCE_SECONDS = 10
+
+
+def main() -> None:
+    """Put the reminders; with --wait, print each when it is due."""
+    options = parse()
+    with Client(namespace=NAMESPACE) as client:
+        delay = timedelta(minutes=options.minutes)
+        count = client.put_many(reminders(options.orders or map(int, sys.stdin), delay))
+        print(f"{count} reminders, due in {delay}")
+        if options.wait:
+            take(client, count, delay)
+
+
+def reminders(numbers: Iterable[int], delay: timedelta) -> Iterator[JobSpec]:
+    """One job for each order, whose id tells which."""
+    for number in numbers:
+        yield JobSpec("reminder", {"order": number}, delay=delay, id=f"reminder-{number}")
+
+
+def take(client: Client, count: int, delay: timedelta) -> None:
+    """Take so many jobs one by one, and finish each."""
+    for _ in range(count):
+        job = client.pop("reminder", wait=delay.total_seconds() + PATIENCE_SECONDS)
+        if job is None:
+            sys.exit("no reminder came: did somebody else take it?")
+        with job:
+            print(f"remind the customer of order {job.body['order']}")
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("orders", nargs="*", type=int)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--wait", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""A shop: who orders has half an hour to pay, then the order is closed.
+
+pip install fastapi uvicorn
+rabbitdelay broker start                     # or RABBITDELAY_URL
+uvicorn service:app                          # in this folder, with a worker beside it
+curl -X POST localhost:8000/orders
+curl -X POST localhost:8000/orders/1/payment
+curl localhost:8000/orders/1
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import orders
+from fastapi import Depends, FastAPI, HTTPException, Request
+from pydantic import BaseModel
+
+from rabbitdelay.aio import Client
+
+NAMESPACE = os.environ.get("RABBITDELAY_NAMESPACE", "rabbitdelay")
+SECONDS_TO_PAY = float(os.environ.get("SHOP_SECONDS_TO_PAY", "1800"))
+
+
+class Order(BaseModel):
+    """An order as the outside sees it."""
+
+    order: int
+    state: str
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """One client for the whole life of the service."""
+    async with Client(namespace=NAMESPACE) as client:
+        app.state.client = client
+        yield
+
+
+def client_of(request: Request) -> Client:
+    """The client that the lifespan has opened."""
+    client: Client = request.app.state.client
+    return client
+
+
+app = FastAPI(lifespan=lifespan)
+Jobs = Annotated[Client, Depends(client_of)]
+
+
+@app.post("/orders", status_code=201)
+async def place(jobs: Jobs) -> Order:
+    """Take an order, and put the job that closes it."""
+    number = await asyncio.to_thread(orders.create)
+    await jobs.put("orderclose", {"order": number}, delay=SECONDS_TO_PAY, id=job_id(number))
+    return Order(order=number, state="open")
+
+
+@app.post("/orders/{number}/payment")
+async def pay(number: int, jobs: Jobs) -> Order:
+    """Take the money, and delete the job. Should that fail, the worker finds the order paid."""
+    if not await asyncio.to_thread(orders.pay, number):
+        raise HTTPException(409, f"order {number} is not open")
+    await jobs.delete(job_id(number))
+    return Order(order=number, state="paid")
+
+
+@app.get("/orders/{number}")
+def show(number: int) -> Order:
+    """Tell how an order is."""
+    state = orders.state(number)
+    if state is None:
+        raise HTTPException(404, f"there is no order {number}")
+    return Order(order=number, state=state)
+
+
+def job_id(number: int) -> str:
+    """The id of the job that closes an order: known from the order alone."""
+    return f"orderclose-{number}"

@@ -1,0 +1,132 @@
+"""A channel of pika's, as the engine asks for it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pika import exceptions as pika_errors
+from pika.channel import Channel as PikaChannel
+from pika.exchange_type import ExchangeType
+
+from rabbitdelay.core.topology import Binding, Exchange, Queue
+from rabbitdelay.engine.wire import Channel, Closed, Confirm, Returned, Then, nothing
+
+
+class ThreadChannel:
+    """A channel of pika's. On one that is about to go nothing is asked, and nobody answers."""
+
+    def __init__(self, channel: PikaChannel) -> None:
+        self._channel = channel
+        self.number: int = channel.channel_number
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used."""
+        return self._channel.is_open
+
+    def on_closed(self, closed: Callable[[Channel, Closed], None]) -> None:
+        """Call this when the broker closes it."""
+
+        def told(_channel: PikaChannel, error: Exception) -> None:
+            if isinstance(error, pika_errors.ChannelClosedByBroker):
+                closed(self, Closed(error.reply_code, error.reply_text))
+
+        self._channel.add_on_close_callback(told)
+
+    def on_cancelled(self, cancelled: Callable[[str], None]) -> None:
+        """Call this when the broker cancels a consumer."""
+        self._channel.add_on_cancel_callback(lambda frame: cancelled(frame.method.consumer_tag))
+
+    def qos(self, prefetch: int) -> None:
+        """Let so many messages be unacked."""
+        if self.is_open:
+            self._channel.basic_qos(prefetch_count=prefetch)
+
+    def consume(self, queue: str, arguments: Mapping[str, Any], consuming: Then) -> str:
+        """Consume a queue."""
+        if not self.is_open:
+            return ""
+        # pika is never told of a delivery: it is read before pika sees it.
+        return self._channel.basic_consume(
+            queue, nothing, arguments=dict(arguments), callback=lambda _: consuming()
+        )
+
+    def cancel(self, tag: str, cancelled: Then = nothing) -> None:
+        """Consume no more."""
+        if self.is_open:
+            self._channel.basic_cancel(tag, callback=lambda _: cancelled())
+
+    def count(self, queue: str, counted: Callable[[int, int], None]) -> None:
+        """Count what is in a queue."""
+
+        def answered(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
+            counted(frame.method.message_count, frame.method.consumer_count)
+
+        if self.is_open:
+            self._channel.queue_declare(queue, passive=True, callback=answered)
+
+    def look(self, exchange: str, seen: Then) -> None:
+        """Look for an exchange."""
+        if self.is_open:
+            self._channel.exchange_declare(exchange, passive=True, callback=lambda _: seen())
+
+    def declare(self, declaration: Exchange | Queue | Binding, declared: Then) -> None:
+        """Make something."""
+        channel = self._channel
+
+        def answered(_frame: object) -> None:
+            declared()
+
+        if not self.is_open:
+            return
+        match declaration:
+            case Exchange(name, type_, arguments):
+                channel.exchange_declare(
+                    name,
+                    ExchangeType(type_),
+                    durable=True,
+                    arguments=dict(arguments),
+                    callback=answered,
+                )
+            case Queue(name, arguments):
+                channel.queue_declare(
+                    name, durable=True, arguments=dict(arguments), callback=answered
+                )
+            case Binding(source, destination, "queue", key):
+                channel.queue_bind(destination, source, key, callback=answered)
+            case Binding(source, destination, _, key):
+                channel.exchange_bind(destination, source, key, callback=answered)
+
+    def purge(self, queue: str, purged: Callable[[int], None]) -> None:
+        """Empty a queue."""
+
+        def answered(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
+            purged(frame.method.message_count)
+
+        if self.is_open:
+            self._channel.queue_purge(queue, callback=answered)
+
+    def confirm(
+        self,
+        confirmed: Callable[[Confirm], None],
+        returned: Callable[[Returned], None],
+        then: Then,
+    ) -> None:
+        """Let the broker confirm what is published."""
+
+        def on_confirm(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
+            method = frame.method
+            is_taken = method.NAME == "Basic.Ack"
+            confirmed(Confirm(method.delivery_tag, method.multiple, is_taken))
+
+        def on_return(_channel: object, method: Any, properties: Any, _body: bytes) -> None:  # noqa: ANN401 - pika's
+            where = (method.exchange, method.routing_key, method.reply_text)
+            returned(Returned(*where, properties.message_id, properties.headers or {}))
+
+        if self.is_open:
+            self._channel.add_on_return_callback(on_return)
+            self._channel.confirm_delivery(on_confirm, callback=lambda _: then())
+
+    def close(self) -> None:
+        """Close it."""
+        if self.is_open:
+            self._channel.close()

@@ -1,0 +1,125 @@
+"""The README and every page of docs/: their programs run, their links and commands are right."""
+
+import re
+import shlex
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rabbitdelay import Client
+from tests.support import command_line
+from tests.support.working import Process
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+FILES_ELSEWHERE = {"wire-format.md"}
+"""Its programs are files of examples/plain_amqp, word for word, which other tests run."""
+RUN = "import sys; from tests.support.documented import main; main(*sys.argv[1:])"
+pytestmark = pytest.mark.usefixtures("nothing_set")
+
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A Python block of a page."""
+
+    page: Path
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def runs_for_ever(self) -> bool:
+        return "worker.run()" in self.text
+
+
+def _programs(page: Path) -> list[Program]:
+    text = page.read_text()
+    found = re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return [Program(page, text[: one.start()].count("\n") + 1, one[1]) for one in found]
+
+
+PROGRAMS = [one for page in PAGES if page.name not in FILES_ELSEWHERE for one in _programs(page)]
+COMMANDS = {
+    command: None
+    for page in PAGES
+    for pair in re.findall(
+        r"^\$ (?:\.venv/bin/)?(rabbitdelay .*?)(?:\s{2,}#.*)?$|`(rabbitdelay [a-z][^`]*)`",
+        page.read_text(),
+        re.MULTILINE,
+    )
+    for command in pair
+    if command and not re.search("[|<>…]", command)  # a pipe, a file, something left out
+}
+
+
+@pytest.fixture
+def environment(
+    nothing_set: None,  # noqa: ARG001 - first
+    broker_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the broker is, and that lines are printed at once."""
+    monkeypatch.setenv("RABBITDELAY_URL", broker_url)
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_a_program_runs_as_it_stands(
+    program: Program, broker_url: str, namespace: str, tmp_path: Path
+) -> None:
+    """In a namespace of the test. A worker gets a job, and is ended as it is in production."""
+    file = tmp_path / "program.py"
+    file.write_text(program.text.replace('namespace="rabbitdelay"', f'namespace="{namespace}"'))
+    if program.runs_for_ever:
+        with Client(broker_url, namespace=namespace, settle_seconds=0) as client:
+            client.put("orderclose", {"order": 42})
+    with Process(RUN, namespace, str(file)) as process:
+        if program.runs_for_ever:
+            process.wait_for("order 42 was not paid: closed", seconds=30)
+            process.signal(signal.SIGTERM)
+        assert process.wait(60) == 0, process.errors
+    assert bool(process.lines) == ("print(" in program.text)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_one(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _, *arguments = shlex.split(command)
+    monkeypatch.chdir(tmp_path)
+    for file in re.findall(r"\S+\.jsonl?", command):
+        (tmp_path / file).touch()
+    command_line.check(arguments, monkeypatch)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text()):
+        file = page.parent / target if target else page
+        assert file.exists(), f"{page.name} links to {target}"
+        if heading:
+            assert heading in _anchors(file), f"{page.name} links to {target}#{heading}"
+
+
+def _anchors(page: Path) -> list[str]:
+    """The headings of a page as links name them."""
+    kept = [
+        re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(page.read_text())
+    ]
+    return [heading.replace(" ", "-") for heading in kept]
+
+
+def test_every_page_is_listed() -> None:
+    listed = (ROOT / "docs" / "README.md").read_text()
+    for page in PAGES:
+        assert page.name == "README.md" or f"({page.name})" in listed
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(PROGRAMS) >= 20
+    assert len(COMMANDS) >= 20
