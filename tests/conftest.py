@@ -6,17 +6,27 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from types import FrameType
+from typing import Any
 
 import pytest
 from xdist.remote import Producer
 
+from rabbitdelay import Client, Worker
 from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.core.topology import Topology
 from tests.support import brokers, workers
 from tests.support.brokers import SharedBroker
+from tests.support.fronts import Front, front_named
 from tests.support.management import Management
+from tests.support.receiver import Receiver
 from tests.support.workers import GroupScheduling
+from tests.support.working import Looker
 
 PrivateBrokerFactory = Callable[..., PrivateBroker]
+ClientFactory = Callable[..., Client]
+WorkerFactory = Callable[..., Worker]
+LookerFactory = Callable[..., Looker]
+ReceiverFactory = Callable[..., Receiver]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -94,6 +104,73 @@ def start_private_broker() -> Iterator[PrivateBrokerFactory]:
             return brokers_to_end.enter_context(broker)
 
         yield start
+
+
+@pytest.fixture
+def front() -> Iterator[Front]:
+    """The front that a test uses: sync, but for the tests in conformance, which use both."""
+    with front_named("sync") as front:
+        yield front
+
+
+@pytest.fixture
+def make_client(front: Front, broker_url: str, namespace: str) -> Iterator[ClientFactory]:
+    """Clients of this test's namespace, closed at its end.
+
+    They do not wait for new queues to settle: only the tests that kill a broker need that.
+    """
+    with ExitStack() as stack:
+
+        def make(url: str = broker_url, **options: Any) -> Client:  # noqa: ANN401 - passed on
+            settings: dict[str, Any] = {
+                "namespace": namespace,
+                "settle_seconds": 0,
+                "timeout": 20.0,
+            } | options
+            return stack.enter_context(front.client(url, **settings))
+
+        yield make
+
+
+@pytest.fixture
+def client(make_client: ClientFactory) -> Client:
+    return make_client()
+
+
+@pytest.fixture
+def receive(broker_url: str, namespace: str) -> Iterator[ReceiverFactory]:
+    """Plain consumers of a topic's ready queue, stopped at the end."""
+    with ExitStack() as stack:
+
+        def start(topic: str) -> Receiver:
+            return stack.enter_context(Receiver(broker_url, f"{namespace}.v1.ready.{topic}"))
+
+        yield start
+
+
+@pytest.fixture
+def make_worker(front: Front, broker_url: str, namespace: str) -> WorkerFactory:
+    """Workers of this test's namespace; run them with `working`."""
+
+    def make(url: str = broker_url, **options: Any) -> Worker:  # noqa: ANN401 - passed on
+        settings: dict[str, Any] = {"namespace": namespace, "settle_seconds": 0} | options
+        return front.worker(url, **settings)
+
+    return make
+
+
+@pytest.fixture
+def buried(broker_url: str, namespace: str) -> Iterator[LookerFactory]:
+    """Lookers into the buried queue of a topic, which takes out what is in it."""
+    with ExitStack() as stack:
+
+        def look(topic: str) -> Looker:
+            client = stack.enter_context(
+                Client(broker_url, namespace=namespace, settle_seconds=0, timeout=20)
+            )
+            return stack.enter_context(Looker(client, Topology(namespace).buried_queue(topic)))
+
+        yield look
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

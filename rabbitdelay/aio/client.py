@@ -10,7 +10,7 @@ from typing import Any, Self, Unpack, overload
 from aio_pika import Connection
 
 from rabbitdelay import address, locate
-from rabbitdelay.aio.driving import drive
+from rabbitdelay.aio.driving import drive, start
 from rabbitdelay.aio.reserved import ReservedJob, reserved_job
 from rabbitdelay.aio.wire import LentWire, OwnWire
 from rabbitdelay.core import intake
@@ -148,8 +148,7 @@ class Client:
 
         To cancel the task ends the waiting, and not the put: whether it arrives is not known.
         """
-        spec = JobSpec(topic, body, **options)
-        return asyncio.create_task(drive(self.verbs.put(spec, timeout, reply=reply)))
+        return start(self.verbs.put(JobSpec(topic, body, **options), timeout, reply=reply))
 
     async def put_many(
         self,

@@ -1,8 +1,8 @@
 """aiormq's errors as ours, in one table. A test fails when aiormq adds one that is not in it."""
 
+import os
 import ssl
 from asyncio import CancelledError
-from collections.abc import Iterator
 
 from aiormq import exceptions as aiormq_errors
 
@@ -50,7 +50,7 @@ def connection_error(error: BaseException | None, address: Address) -> errors.Co
         return errors.BrokerUnreachable(f"{address}: {_LOST}")
     if isinstance(error, errors.ConnectionFailed):
         return error
-    causes = list(_causes(error))
+    causes = _causes(error)
     for cause in causes:
         reply = _reply(cause)
         if reply is not None:
@@ -58,7 +58,7 @@ def connection_error(error: BaseException | None, address: Address) -> errors.Co
     for kind, (ours, text) in CONNECTION_ERRORS.items():
         for cause in causes:
             if isinstance(cause, kind):
-                return ours(f"{address}: {text.format(cause=cause)}")
+                return ours(f"{address}: {text.format(cause=_said(cause))}")
     return errors.BrokerUnreachable(f"{address}: {type(error).__name__}")
 
 
@@ -70,8 +70,17 @@ def _reply(error: BaseException) -> tuple[int, str] | None:
     return (code, str(text)) if isinstance(code, int) and code else None
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    yield error
-    for inner in (*error.args, error.__cause__):
-        if isinstance(inner, BaseException):
-            yield from _causes(inner)
+def _causes(error: BaseException) -> list[BaseException]:
+    """An error and what caused it. aiormq lets a refused login be the cause of itself."""
+    causes = [error]
+    for cause in causes:
+        inner = (*cause.args, cause.__cause__)
+        causes += [one for one in inner if isinstance(one, BaseException) and one not in causes]
+    return causes
+
+
+def _said(cause: BaseException) -> str:
+    """What an error says, in the system's words: asyncio's name the address and not the reason."""
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return f"[Errno {cause.errno}] {os.strerror(cause.errno)}"
+    return str(cause)

@@ -12,10 +12,15 @@ from rabbitdelay.engine.flows import Call, Flow, Sleep, Step, Wait
 Result = TypeVar("Result")
 
 
-async def drive(flow: Flow[Result]) -> Result:
-    """Run a flow to its end, and return what it returns."""
+def start(flow: Flow[Result]) -> asyncio.Task[Result]:
+    """Run a flow at once until it waits, and from there on in a task."""
+    return asyncio.create_task(drive(flow, next(flow)))
+
+
+async def drive(flow: Flow[Result], step: Step | None = None) -> Result:
+    """Run a flow to its end, from the step that it waits for if it has begun."""
     try:
-        step = next(flow)
+        step = next(flow) if step is None else step
         while True:
             try:
                 value = await _take(step)

@@ -27,6 +27,8 @@ class FrameReader(asyncio.StreamReader):
         super().__init__()
         self.on_inbound: OnInbound = nothing
         self.on_read: Then = nothing
+        self.has_heard = False
+        """Whether a whole frame has come: who answers speaks AMQP."""
         self._deliveries = Deliveries()
         self._told_at = 0.0
 
@@ -35,6 +37,7 @@ class FrameReader(asyncio.StreamReader):
         took = False
         for found in self._deliveries.feed(data):
             if isinstance(found, Other):
+                self.has_heard = True
                 super().feed_data(found.frame)
             else:
                 took = True

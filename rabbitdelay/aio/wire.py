@@ -9,6 +9,7 @@ from concurrent.futures import Future
 
 import aio_pika
 from aio_pika.abc import AbstractConnection
+from aiormq.exceptions import AMQPConnectionError, IncompatibleProtocolError
 from yarl import URL
 
 from rabbitdelay.address import Address
@@ -138,7 +139,12 @@ class OwnWire(LoopWire):
         transport = FrameTransport(address)
         connection = _Connection(_url(address))
         connection.kwargs["transport_factory"] = transport
-        await connection.connect()
+        try:
+            await connection.connect()
+        except AMQPConnectionError as error:
+            if transport.reader.has_heard:
+                raise
+            raise IncompatibleProtocolError(*error.args) from None
         assert connection.transport is not None
 
         def close() -> None:

@@ -46,8 +46,13 @@ _OVERHEAD_BYTES = 33 + 8
 
 def id_key(id: str) -> bytes:
     """What an id is known by: a quick hash, which finds its bucket, and 96 bits of a sure one."""
-    encoded = id.encode()
+    encoded = _encoded(id)
     return _quick_key(encoded) + _sure_key(encoded)
+
+
+def _encoded(id: str) -> bytes:
+    """An id in bytes, also one that is no UTF-8: other people's messages may be named anything."""
+    return id.encode(errors="surrogatepass")
 
 
 def _quick_key(encoded_id: bytes) -> bytes:
@@ -133,7 +138,7 @@ class Stones:
 
     def of(self, id: str) -> list[Stone]:
         """The stones of an id: nearly always none, which the quick hash tells."""
-        encoded = id.encode()
+        encoded = _encoded(id)
         number = crc32(encoded)
         bucket = self._buckets[self._place(number)]
         quick = number.to_bytes(_QUICK_BYTES, "little")

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rabbitdelay.address import Address
@@ -97,8 +98,8 @@ class Links:
         """Wait for what is on its way, and close."""
         with self._lock:
             self._closed = True
-            front, self._front = self._front, None
-            publisher, self._publisher = self._publisher, None
+            front, self._front = self._front or self._connecting_front, None
+            publisher, self._publisher = self._publisher or self._connecting, None
         if self._process_id != os.getpid():
             return
         if front is not None:
@@ -116,14 +117,8 @@ class Links:
                 publisher = Publisher(wire, self._addresses, self._new_routes(), self.window)
                 publisher.start()
                 self._connecting = publisher
-        try:
-            yield from publisher.connected(self._connect_timeout)
-            self._refuse_when_closed()
-        except BaseException:
-            with self._lock:
-                self._connecting = None if self._connecting is publisher else self._connecting
-            yield from publisher.close(0)
-            raise
+            self._waiting[publisher] += 1
+        yield from self._until_connected(publisher)
         with self._lock:
             if self._connecting is publisher:
                 self._connecting = None
@@ -142,21 +137,38 @@ class Links:
                 front = Front(consumer, self.new_follower(consumer, is_wanted=False))
                 front.start()
                 self._connecting_front = front
-        try:
-            yield from front.consumer.connected(self._connect_timeout)
-            self._refuse_when_closed()
-        except BaseException:
-            with self._lock:
-                is_mine = self._connecting_front is front
-                self._connecting_front = None if is_mine else self._connecting_front
-            yield from front.consumer.close(0)
-            raise
+            self._waiting[front.consumer] += 1
+        yield from self._until_connected(front.consumer)
         with self._lock:
             if self._connecting_front is front:
                 self._connecting_front = None
                 self._front = front
                 weakref.finalize(self, front.consumer.close_soon).atexit = False
         return front
+
+    def _until_connected(self, one: Publisher | Consumer) -> Flow[None]:
+        """Wait for a first connection. Others may wait for it too: the last to give up ends it."""
+        try:
+            yield from one.connected(self._connect_timeout)
+            self._refuse_when_closed()
+        except BaseException:
+            if self._gives_up_last(one):
+                yield from one.close(0)
+            raise
+        with self._lock:
+            self._waiting.pop(one, None)
+
+    def _gives_up_last(self, one: Publisher | Consumer) -> bool:
+        with self._lock:
+            self._waiting[one] -= 1
+            if self._waiting[one] > 0:
+                return False
+            del self._waiting[one]
+            if self._connecting is one:
+                self._connecting = None
+            if self._connecting_front is not None and self._connecting_front.consumer is one:
+                self._connecting_front = None
+            return True
 
     def _consumer(self, publisher: Publisher, policy: Callable[[str], RetryPolicy]) -> Consumer:
         wire = self._new_wire("rabbitdelay-consumer")
@@ -185,3 +197,5 @@ class Links:
         self.window = Window(self._window_puts, WINDOW_BYTES)
         self._publisher = self._connecting = None
         self._front = self._connecting_front = None
+        self._waiting: Counter[Publisher | Consumer] = Counter()
+        """How many wait for the first connection of each."""

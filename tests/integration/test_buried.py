@@ -23,7 +23,7 @@ from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.buried import BuriedQueue
 from rabbitdelay.sync.parked import BATCH
-from tests.integration.conftest import ClientFactory, ReceiverFactory
+from tests.conftest import ClientFactory, ReceiverFactory
 from tests.support.brokers import SharedBroker
 from tests.support.management import Management
 from tests.support.waiting import wait_until

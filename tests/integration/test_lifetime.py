@@ -11,7 +11,7 @@ import pytest
 
 from rabbitdelay import Client
 from rabbitdelay.broker import PrivateBroker
-from tests.integration.conftest import ClientFactory, ReceiverFactory
+from tests.conftest import ClientFactory, ReceiverFactory
 
 ROOT = Path(__file__).parents[2]
 

@@ -20,7 +20,7 @@ from rabbitdelay.core.tombstones import Tombstones
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import compaction, following, snapshot_reader
 from rabbitdelay.engine.following import Follower
-from tests.integration.conftest import ClientFactory
+from tests.conftest import ClientFactory
 from tests.support import streams
 from tests.support.deleting_processes import COMPACTOR
 from tests.support.waiting import wait_until

@@ -13,7 +13,7 @@ from rabbitdelay.core.unrouted import Choice
 from rabbitdelay.errors import TopologyMissing
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.unrouted import UnroutedQueue
-from tests.integration.conftest import ClientFactory, ReceiverFactory
+from tests.conftest import ClientFactory, ReceiverFactory
 from tests.support.waiting import wait_until
 
 QUORUM = pytest.mark.parametrize("client", ["quorum"], indirect=True)

@@ -13,23 +13,25 @@ PROPAGATION_SECONDS = 0.5
 # Prints when it is ready, and what it runs with the time.
 WORKER = """
 import logging, os, sys, time
-from rabbitdelay import Worker
-logging.getLogger("pika").setLevel(logging.CRITICAL)
-url, namespace = sys.argv[1:]
-worker = Worker(url, namespace=namespace, concurrency=20, settle_seconds=0)
+from tests.support.fronts import front_named
+for name in ("pika", "aio_pika", "aiormq"):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
+name, url, namespace = sys.argv[1:]
+front = front_named(name)
+worker = front.worker(url, namespace=namespace, concurrency=20, settle_seconds=0)
 @worker.handler("t", ttr=60, backoff=0)
 def work(job):
     os.write(1, f"ran {job.id} {time.time():.6f}\\n".encode())
-worker.run()
+front.run(worker)
 """
 
 # Deletes its share of every second job, each at a random moment before it is due.
 DELETER = """
 import os, random, sys, time
-from rabbitdelay import Client
-url, namespace, share, count, first_due, span, is_put = sys.argv[1:]
+from tests.support.fronts import front_named
+name, url, namespace, share, count, first_due, span, is_put = sys.argv[1:]
 share, count, first_due, span = int(share), int(count), float(first_due), float(span)
-with Client(url, namespace=namespace, settle_seconds=0, timeout=30) as client:
+with front_named(name).client(url, namespace=namespace, settle_seconds=0, timeout=30) as client:
     client.delete(f"warm-up-{share}")
     while not os.path.exists(is_put):
         time.sleep(0.01)

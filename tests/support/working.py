@@ -16,6 +16,7 @@ from typing import Any, Self
 import pika
 
 from rabbitdelay import Client, RetryPolicy, Worker
+from rabbitdelay.aio.transport import FrameTransport
 from rabbitdelay.core import frames
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.envelope import Message
@@ -58,9 +59,9 @@ def working(worker: Worker, **options: Any) -> Iterator[Worker]:  # noqa: ANN401
 class Process:
     """A Python script in a process of its own. What it prints is kept, line by line."""
 
-    def __init__(self, script: str, *arguments: str) -> None:
+    def __init__(self, script: str, *arguments: str, options: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", script, *arguments],
+            [sys.executable, *options, "-c", script, *arguments],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -138,7 +139,9 @@ def iter_lines(pipe: Any) -> Iterator[str]:  # noqa: ANN401 - a text stream
 def cut(connector: Connector) -> bool:
     """Shut the socket of a connection, if it has one that is connected."""
     transport = getattr(connector.link, "_transport", None)
-    sock = getattr(transport, "_sock", None)
+    sock = getattr(transport, "_sock", None)  # pika's
+    if isinstance(transport, FrameTransport) and transport.writer is not None:
+        sock = transport.writer.get_extra_info("socket")
     if sock is None:
         return False
     try:
@@ -146,6 +149,12 @@ def cut(connector: Connector) -> bool:
     except OSError:
         return False  # it is yet to be connected, or was cut before
     return True
+
+
+def publishing(client: Client) -> Connector:
+    """The connection on which a client puts."""
+    assert client.verbs.links._publisher is not None
+    return client.verbs.links._publisher._connector
 
 
 def cut_pops(client: Client) -> None:

@@ -1,12 +1,9 @@
 """Popping jobs, and what their holder may do with them."""
 
-import gc
 import logging
-import os
 import signal
 import threading
 import time
-import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -26,21 +23,18 @@ from rabbitdelay import (
     RetryPolicy,
     TopologyMissing,
 )
+from rabbitdelay.aio.wire import LoopWire
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import popping
 from rabbitdelay.engine.flows import Wait
 from rabbitdelay.sync.wire import ThreadWire
-from tests.integration.conftest import ClientFactory, LookerFactory
+from tests.conftest import ClientFactory, LookerFactory
+from tests.support.fronts import Front
+from tests.support.popping import pop
 from tests.support.waiting import wait_until
 from tests.support.working import Process, cut_pops, popper_of, publish
 
 AT_ONCE = RetryPolicy(max_attempts=3, backoff=0)
-
-
-def pop(client: Client, topic: str = "t", wait: float = 10) -> ReservedJob:
-    job = client.pop(topic, wait=wait)
-    assert job is not None
-    return job
 
 
 # What comes
@@ -304,8 +298,9 @@ def test_a_pop_that_waits_survives_a_cut_connection(client: Client) -> None:
 
 HOLDER = """
 import sys, time
-from rabbitdelay import Client
-client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+from tests.support.fronts import front_named
+front = front_named(sys.argv[1])
+client = front.client(sys.argv[2], namespace=sys.argv[3], settle_seconds=0)
 jobs = client.pop("t", max=5, wait=20)
 print("holds", flush=True)
 time.sleep(60)
@@ -313,10 +308,10 @@ time.sleep(60)
 
 
 def test_a_process_that_dies_gives_its_jobs_back(
-    client: Client, broker_url: str, namespace: str
+    front: Front, client: Client, broker_url: str, namespace: str
 ) -> None:
     client.put_many(JobSpec("t", n, ttr=60) for n in range(5))
-    with Process(HOLDER, broker_url, namespace) as process:
+    with Process(HOLDER, front.name, broker_url, namespace) as process:
         process.wait_for("holds")
     found: list[ReservedJob] = []
     wait_until(lambda: found.extend(client.pop("t", max=5, wait=5)) or len(found) == 5)  # type: ignore[func-returns-value]
@@ -325,30 +320,11 @@ def test_a_process_that_dies_gives_its_jobs_back(
         job.finish()
 
 
-LEFT_OPEN = """
-import sys
-from rabbitdelay import Client
-client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
-assert len(client.pop("t", max=5, wait=20)) == 5
-"""
-
-
-def test_a_process_that_ends_gives_its_jobs_back(
-    client: Client, broker_url: str, namespace: str
-) -> None:
-    client.put_many(JobSpec("t", n, ttr=60) for n in range(5))
-    began = time.monotonic()
-    with Process(LEFT_OPEN, broker_url, namespace) as process:
-        assert process.wait() == 0
-    assert time.monotonic() - began < 10
-    assert process.errors == []
-    assert [pop(client).attempt for _ in range(5)] == [1] * 5
-
-
 INTERRUPTED = """
 import sys, time
-from rabbitdelay import Client
-client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+from tests.support.fronts import front_named
+front = front_named(sys.argv[1])
+client = front.client(sys.argv[2], namespace=sys.argv[3], settle_seconds=0)
 client.pop("t")
 print("waits", flush=True)
 try:
@@ -359,9 +335,11 @@ time.sleep(60)
 """
 
 
-def test_control_c_ends_a_pop_that_waits(client: Client, broker_url: str, namespace: str) -> None:
+def test_control_c_ends_a_pop_that_waits(
+    front: Front, client: Client, broker_url: str, namespace: str
+) -> None:
     """The process lives on, and what is put from then on is not for it."""
-    with Process(INTERRUPTED, broker_url, namespace) as process:
+    with Process(INTERRUPTED, front.name, broker_url, namespace) as process:
         process.wait_for("waits")
         time.sleep(0.5)  # let it get into the pop; too early it is interrupted all the same
         process.signal(signal.SIGINT)
@@ -467,52 +445,6 @@ def test_plain_messages_are_jobs_and_others_are_buried(
     assert "rd-attempt" in message.headers["rd-reason"]
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12: fork, threads
-def test_parent_and_forked_child_both_pop(client: Client) -> None:
-    """The child has a connection of its own, and the parent's jobs are not the child's."""
-    client.put_many(JobSpec("t", n) for n in range(3))
-    held = pop(client)
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            with pytest.raises(LeaseLost):
-                held.finish()
-            pop(client).finish()
-            client.close()
-            code = 0
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    held.finish()
-    pop(client).finish()
-    assert client.pop("t", wait=0.2) is None
-
-
-def test_a_client_that_is_dropped_is_collected(
-    broker_url: str, namespace: str, client: Client
-) -> None:
-    """But not while somebody has a job of it. Then its jobs go back, and its threads end."""
-    dropped = Client(broker_url, namespace=namespace, settle_seconds=0)
-    dropped.put("t", ttr=60)
-    job = pop(dropped)
-    ended = popper_of(dropped).consumer._connector.wire.ended
-    gone = weakref.ref(dropped)
-    gc.disable()
-    try:
-        del dropped
-        assert gone() is not None, "its job went back while somebody had it"
-        id_of_job = job.id
-        job.touch()
-        del job
-        assert gone() is None, "a cycle keeps it"
-    finally:
-        gc.enable()
-    wait_until(ended.done)
-    assert pop(client).id == id_of_job
-
-
 def test_a_ready_queue_that_is_deleted_is_made_again(client: Client, broker_url: str) -> None:
     client.put("t", 1)
     pop(client).finish()
@@ -569,6 +501,13 @@ def test_nothing_is_left_behind(client: Client, caplog: pytest.LogCaptureFixture
     assert len(consumer._listeners) <= 5  # two of them for the log of deletes
     assert not popper._pops
     wire = consumer._connector.wire
-    assert isinstance(wire, ThreadWire)
-    assert len(wire._loop._timer._timeout_heap or ()) < 1_500
+    assert isinstance(wire, ThreadWire | LoopWire)
+    assert timers(wire) < 1_500
     assert [record for record in caplog.records if record.name == "rabbitdelay"] == []
+
+
+def timers(wire: ThreadWire | LoopWire) -> int:
+    """How many timers are set on the loop of a wire."""
+    if isinstance(wire, ThreadWire):
+        return len(wire._loop._timer._timeout_heap or ())
+    return len(wire._loop._scheduled)  # type: ignore[attr-defined]  # on purpose

@@ -11,21 +11,24 @@ from rabbitdelay import Client, Job, JobSpec, OutcomeUnknown, TopologyMissing
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.records import RecordTooNew
 from rabbitdelay.errors import DeleteManyFailed
-from tests.integration.conftest import ClientFactory, WorkerFactory
+from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting
 from tests.support.deleting import left_over, noting, pops, take
+from tests.support.fronts import Front
 from tests.support.waiting import wait_until
 from tests.support.working import cut_pops, cut_worker, working
 
 # What lasts
 
 
-def test_what_returned_outlives_the_broker(breakable_broker: PrivateBroker, namespace: str) -> None:
+def test_what_returned_outlives_the_broker(
+    front: Front, breakable_broker: PrivateBroker, namespace: str
+) -> None:
     """With no consumer alive; what was asked for in the outage holds too, or says so."""
     broker, jobs = breakable_broker, dict[str, Job]()
     names = ("by id", "whole", "purged", "during", "lives", "paused")
     topics = {"purged": "u", "paused": "p"}
-    with Client(broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(broker.url, namespace=namespace, timeout=60) as client:
         specs = (JobSpec(topics.get(name, "t"), id=name, delay=4) for name in names)
         client.put_many(specs, on_confirmed=lambda job: jobs.update({job.id: job}))
         client.delete("by id")
@@ -41,7 +44,7 @@ def test_what_returned_outlives_the_broker(breakable_broker: PrivateBroker, name
                 client.delete_many(["unknown"], timeout=0.3)
             broker.start()
             during.result(60)
-    with Client(broker.url, namespace=namespace) as another:
+    with front.client(broker.url, namespace=namespace) as another:
         (job,) = take(another, 1, "t", "u", "p")
         assert job.id == "lives"
         job.finish()

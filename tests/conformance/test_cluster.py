@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from rabbitdelay import Client
 from rabbitdelay.core.topology import Topology
 from tests.conftest import PrivateBrokerFactory
+from tests.support.fronts import Front
 from tests.support.putting import putting
 from tests.support.receiver import Receiver
 from tests.support.waiting import wait_until
@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_puts_go_on_when_a_node_is_killed(
-    start_private_broker: PrivateBrokerFactory, namespace: str
+    front: Front, start_private_broker: PrivateBrokerFactory, namespace: str
 ) -> None:
     """The node that the client is connected to dies, and so does its share of the leaders."""
     broker = start_private_broker(nodes=3)
     urls = ",".join(node.url for node in broker.nodes)
     delay = timedelta(seconds=2.25)
-    with Client(urls, namespace=namespace, timeout=20) as client:
+    with front.client(urls, namespace=namespace, timeout=20) as client:
         client.put("t", delay=delay)
         with putting(client, "t", delay, threads=4) as putters:
             wait_until(lambda: len(putters.returned) > 200, seconds=30)

@@ -27,7 +27,7 @@ from rabbitdelay.core.buried import Choice
 from rabbitdelay.errors import DeleteManyFailed
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.buried import BuriedQueue
-from tests.integration.conftest import ClientFactory, WorkerFactory
+from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting
 from tests.support.deleting import left_over, noting, pops, take
 from tests.support.waiting import wait_until

@@ -20,8 +20,8 @@ from rabbitdelay import (
     PutManyFailed,
 )
 from rabbitdelay.core import identity
-from rabbitdelay.errors import RabbitDelayError
-from tests.integration.conftest import ClientFactory, ReceiverFactory
+from tests.conftest import ClientFactory, ReceiverFactory
+from tests.support.fronts import Front
 
 
 def test_a_job_arrives_once_after_its_delay_as_it_was_put(
@@ -176,19 +176,6 @@ def test_put_nowait_returns_a_future(client: Client, receive: ReceiverFactory) -
     receive("t").wait_for(*(job.id for job in jobs))
 
 
-def test_put_in_a_futures_callback_is_refused_and_not_a_deadlock(client: Client) -> None:
-    outcome: Future[str] = Future()
-
-    def callback(_future: Future[Job]) -> None:
-        try:
-            client.put("t")
-        except RabbitDelayError as error:
-            outcome.set_result(str(error))
-
-    client.put_nowait("t").add_done_callback(callback)
-    assert "use put_nowait" in outcome.result(10)
-
-
 def test_many_threads_share_one_client(client: Client, receive: ReceiverFactory) -> None:
     ids: list[str] = []
 
@@ -256,10 +243,11 @@ def test_closing_flushes_what_is_on_its_way(
 
 
 def test_a_client_that_nobody_holds_still_flushes(
-    broker_url: str, namespace: str, receive: ReceiverFactory
+    front: Front, broker_url: str, namespace: str, receive: ReceiverFactory
 ) -> None:
     def put_and_forget() -> Future[Job]:
-        return Client(broker_url, namespace=namespace, settle_seconds=0).put_nowait("t")
+        client = front.client(broker_url, namespace=namespace, settle_seconds=0)
+        return client.put_nowait("t")
 
     job = put_and_forget().result(10)
     receive("t").wait_for(job.id)

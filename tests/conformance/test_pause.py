@@ -9,7 +9,7 @@ import pytest
 
 from rabbitdelay import Client, InvalidJob, Job, JobSpec, ReservedJob
 from rabbitdelay.core.topology import DELIVERY_LIMIT
-from tests.integration.conftest import ClientFactory, WorkerFactory
+from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting
 from tests.support.deleting import left_over, noting, pops, take
 from tests.support.waiting import wait_until

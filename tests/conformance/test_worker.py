@@ -28,8 +28,8 @@ from rabbitdelay import (
 )
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine.run import Run
-from rabbitdelay.sync.link import ThreadLink
-from tests.integration.conftest import ClientFactory, LookerFactory, WorkerFactory
+from tests.conftest import ClientFactory, LookerFactory, WorkerFactory
+from tests.support.fronts import Front
 from tests.support.waiting import wait_until
 from tests.support.working import Process, cut_worker, publish, working
 
@@ -358,28 +358,29 @@ def test_a_graceful_stop(client: Client, make_worker: WorkerFactory) -> None:
 
 SIGNALLED = """
 import sys, time
-from rabbitdelay import Worker
-worker = Worker(sys.argv[1], namespace=sys.argv[2], settle_seconds=0, grace=30)
+from tests.support.fronts import front_named
+front = front_named(sys.argv[1])
+worker = front.worker(sys.argv[2], namespace=sys.argv[3], settle_seconds=0, grace=30)
 @worker.handler("t")
 def work(job):
     print("began", job.id, flush=True)
     time.sleep(float(job.body))
     print("done", job.id, flush=True)
-worker.run()
+front.run(worker)
 print("ended", flush=True)
 """
 
 
-def test_signals(client: Client, broker_url: str, namespace: str) -> None:
+def test_signals(front: Front, client: Client, broker_url: str, namespace: str) -> None:
     """The first lets handlers finish; the second ends it at once, and gives back what runs."""
     client.put("t", 1.5, id="short")
-    with Process(SIGNALLED, broker_url, namespace) as process:
+    with Process(SIGNALLED, front.name, broker_url, namespace) as process:
         process.wait_for("began short")
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
     assert process.lines == ["began short", "done short", "ended"]
     client.put("t", 60, id="long")
-    with Process(SIGNALLED, broker_url, namespace) as process:
+    with Process(SIGNALLED, front.name, broker_url, namespace) as process:
         process.wait_for("began long")
         process.signal(signal.SIGTERM)
         time.sleep(0.5)  # two signals at once are one
@@ -645,27 +646,6 @@ def test_auto_touch_keeps_no_finished_job(client: Client, make_worker: WorkerFac
         wait_until(lambda: worker.last_stats and worker.stats().counts.finished == 50)
         gc.collect()
         wait_until(lambda: sum(isinstance(one, Run) for one in gc.get_objects()) == 0)
-
-
-def test_deliveries_count_as_a_sign_of_life(client: Client, make_worker: WorkerFactory) -> None:
-    """Else pika's heartbeat would take a broker for dead that sends nothing but jobs."""
-    worker = make_worker()
-    done: list[object] = []
-
-    @worker.handler("t")
-    def collect(body: object) -> None:
-        done.append(body)
-
-    with working(worker):
-        client.put("t", 0)
-        wait_until(lambda: done)
-        assert worker._dispatcher is not None
-        connection = worker._dispatcher.consumer._connector.link
-        assert isinstance(connection, ThreadLink)
-        before = connection.bytes_received
-        client.put("t", b"x" * 1_000)
-        wait_until(lambda: len(done) == 2)
-        assert connection.bytes_received > before + 1_000
 
 
 def test_a_worker_without_handlers(make_worker: WorkerFactory) -> None:

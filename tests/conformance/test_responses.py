@@ -8,7 +8,7 @@ import pika
 import pytest
 
 from rabbitdelay import Bury, Client, ClientClosed, InvalidJob, Job, JobSpec, NoResponse, Worker
-from tests.integration.conftest import ClientFactory, WorkerFactory
+from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.receiver import Receiver
 from tests.support.waiting import wait_until
 from tests.support.working import cut_pops, working

@@ -12,9 +12,10 @@ import pytest
 from rabbitdelay import Client, InvalidConfiguration, InvalidJob, Job, JobSpec
 from rabbitdelay.core.tombstones import HORIZON_MS
 from rabbitdelay.errors import TopologyConflict
-from tests.integration.conftest import ClientFactory, WorkerFactory
+from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting
 from tests.support.deleting import left_over, noting, pops, take
+from tests.support.fronts import Front
 from tests.support.waiting import wait_until
 from tests.support.working import Process, working
 
@@ -107,17 +108,19 @@ def test_the_new_job_is_retried(client: Client, make_worker: WorkerFactory) -> N
 
 KILLED_IN_BETWEEN = """
 import os, signal, sys
-from rabbitdelay import Client
-client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+from tests.support.fronts import front_named
+client = front_named(sys.argv[1]).client(sys.argv[2], namespace=sys.argv[3], settle_seconds=0)
 client.verbs._deleter.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 client.replace("t", "new", id="same", delay=0.3)
 """
 
 
-def test_a_crash_in_between_leaves_both(client: Client, broker_url: str, namespace: str) -> None:
+def test_a_crash_in_between_leaves_both(
+    front: Front, client: Client, broker_url: str, namespace: str
+) -> None:
     """Never none: the new one is put first."""
     client.put("t", "old", id="same", delay=0.3)
-    with Process(KILLED_IN_BETWEEN, broker_url, namespace) as process:
+    with Process(KILLED_IN_BETWEEN, front.name, broker_url, namespace) as process:
         assert process.wait() < 0
     assert sorted(job.body for job in take(client, 2)) == ["new", "old"]
 
@@ -331,7 +334,7 @@ def test_what_was_replaced_is_rescheduled_with_a_clock_behind(
 # Bounds
 
 
-def test_a_delay_above_max_delay_is_refused(make_client: ClientFactory) -> None:
+def test_a_delay_above_max_delay_is_refused(front: Front, make_client: ClientFactory) -> None:
     client = make_client(max_delay=DAY)
     job = client.put("t", delay=DAY, id="fine")
     refused: list[Callable[[], object]] = [
@@ -346,7 +349,7 @@ def test_a_delay_above_max_delay_is_refused(make_client: ClientFactory) -> None:
     wait_until(lambda: client.tombstones().count == 1)
     for wrong in (-1, "1d", timedelta(days=9 * 366)):
         with pytest.raises(InvalidConfiguration, match="max_delay"):
-            Client("amqp://localhost", max_delay=wrong)  # type: ignore[arg-type]
+            front.client("amqp://localhost", max_delay=wrong)
 
 
 def test_all_clients_of_a_namespace_have_one_max_delay(make_client: ClientFactory) -> None:

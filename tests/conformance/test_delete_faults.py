@@ -20,9 +20,10 @@ from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import compaction, following
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.errors import OutcomeUnknown
-from tests.integration.conftest import ClientFactory, WorkerFactory
+from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import streams
 from tests.support.deleting_processes import DELETER, WORKER, Books, put_over, times
+from tests.support.fronts import Front
 from tests.support.waiting import wait_until
 from tests.support.working import Process, working
 
@@ -77,6 +78,7 @@ def wait_for_deleted(worker: Worker, count: int) -> None:
 )
 @pytest.mark.timeout(240)
 def test_half_of_the_jobs_are_deleted_while_workers_are_restarted(
+    front: Front,
     client: Client,
     broker_url: str,
     namespace: str,
@@ -89,7 +91,7 @@ def test_half_of_the_jobs_are_deleted_while_workers_are_restarted(
 ) -> None:
     """None of the deleted runs, but for those that had just been handed out; all others run."""
     first_due = time.time() + lead
-    arguments = (broker_url, namespace)
+    arguments = (front.name, broker_url, namespace)
     one, two = Process(WORKER, *arguments), Process(WORKER, *arguments)
     is_put = tmp_path / "is put"
     plan = (str(count), str(first_due), str(span), str(is_put))
@@ -147,14 +149,17 @@ def test_a_worker_that_starts_reads_all_of_a_long_log_first(
 
 @pytest.mark.timeout(180)
 def test_deletes_go_on_while_the_broker_is_killed(
-    breakable_broker: PrivateBroker, namespace: str, capsys: pytest.CaptureFixture[str]
+    front: Front,
+    breakable_broker: PrivateBroker,
+    namespace: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A delete that returned holds, before and after; of one that did not, nothing is known."""
     broker = breakable_broker
     first_due = time.time() + 9
-    worker = Worker(broker.url, namespace=namespace, concurrency=10)
+    worker = front.worker(broker.url, namespace=namespace, concurrency=10)
     seen = Seen(worker)
-    with Client(broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(broker.url, namespace=namespace, timeout=60) as client:
         client.put("t", id="before-all")  # the queues are settled now
         with working(worker):
             seen.wait_for({"before-all"})
@@ -211,6 +216,7 @@ def deleting(client: Client, ids: list[str]) -> Iterator[Deletes]:
 
 @pytest.mark.timeout(180)
 def test_a_broker_that_stands_still(
+    front: Front,
     breakable_broker: PrivateBroker,
     namespace: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -219,9 +225,9 @@ def test_a_broker_that_stands_still(
     """What a worker has prefetched it does not hand out while it cannot know what is deleted."""
     monkeypatch.setattr(following, "FENCE_SECONDS", 0.3)
     monkeypatch.setattr(following, "PATIENCE_SECONDS", 0.5)
-    worker = Worker(breakable_broker.url, namespace=namespace, concurrency=1, prefetch=100)
+    worker = front.worker(breakable_broker.url, namespace=namespace, concurrency=1, prefetch=100)
     seen = Seen(worker, seconds=0.05)
-    with Client(breakable_broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(breakable_broker.url, namespace=namespace, timeout=60) as client:
         client.put_many(JobSpec("t", id=str(n)) for n in range(100))
         client.delete("99")
         with working(worker):

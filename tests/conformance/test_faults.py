@@ -1,21 +1,23 @@
 """Faults: a broker that is killed, and what a put that returned is worth then."""
 
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 
 import pika
 import pytest
 
-from rabbitdelay import Client, PutManyFailed
+from rabbitdelay import PutManyFailed
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.models import Job, JobSpec
+from tests.support.fronts import Front
 from tests.support.putting import putting
 from tests.support.receiver import Receiver
 from tests.support.waiting import wait_until
+from tests.support.working import cut, publishing
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -34,10 +36,10 @@ def ready(broker: PrivateBroker, namespace: str, topic: str = "t") -> Receiver:
 
 
 def test_the_first_put_of_a_namespace_survives_the_brokers_death(
-    broker: PrivateBroker, namespace: str
+    front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     """And again the first put on a hold queue, and the first of a topic, never used before."""
-    with Client(broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(broker.url, namespace=namespace, timeout=60) as client:
         first = client.put("t", delay=4)
         kill(broker)
         broker.start()
@@ -52,12 +54,12 @@ def test_the_first_put_of_a_namespace_survives_the_brokers_death(
 
 
 def test_another_clients_put_through_a_queue_made_just_now_survives_too(
-    broker: PrivateBroker, namespace: str
+    front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     """The one that did not make the queue cannot know its age, but for the announcement."""
     with (
-        Client(broker.url, namespace=namespace, timeout=60) as maker,
-        Client(broker.url, namespace=namespace, timeout=60) as follower,
+        front.client(broker.url, namespace=namespace, timeout=60) as maker,
+        front.client(broker.url, namespace=namespace, timeout=60) as follower,
     ):
         made = maker.put_nowait("t", delay=5)
         topology = Topology(namespace)
@@ -78,10 +80,12 @@ def exists(broker: PrivateBroker, queue: str) -> bool:
         return True
 
 
-def test_killed_while_eight_threads_put(broker: PrivateBroker, namespace: str) -> None:
+def test_killed_while_eight_threads_put(
+    front: Front, broker: PrivateBroker, namespace: str
+) -> None:
     """Every put that returned arrives, none early; the others say that they do not know."""
     delay = timedelta(seconds=1.5)
-    with Client(broker.url, namespace=namespace, timeout=4) as client:
+    with front.client(broker.url, namespace=namespace, timeout=4) as client:
         client.put("t", delay=delay, timeout=30)
         with putting(client, "t", delay, threads=8) as putters:
             wait_until(lambda: len(putters.returned) > 500, seconds=20)
@@ -96,10 +100,10 @@ def test_killed_while_eight_threads_put(broker: PrivateBroker, namespace: str) -
 
 
 def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
-    broker: PrivateBroker, namespace: str
+    front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     """The time that it waited for the broker is taken off its delay."""
-    with Client(broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(broker.url, namespace=namespace, timeout=60) as client:
         client.put("t", delay=0.5)
         kill(broker)
         future = client.put_nowait("t", delay=20, id="during")
@@ -113,13 +117,15 @@ def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
 
 
 @pytest.mark.timeout(300)
-def test_the_broker_is_down_over_a_jobs_due_time(broker: PrivateBroker, namespace: str) -> None:
+def test_the_broker_is_down_over_a_jobs_due_time(
+    front: Front, broker: PrivateBroker, namespace: str
+) -> None:
     """It arrives right after the restart.
 
     But for brokers on Mnesia, which may dead-letter before their bindings are back: then the
     broker itself tries again after 180 s (1 of about 45 restarts of 3.10.8; docs/measurements.md).
     """
-    with Client(broker.url, namespace=namespace) as client:
+    with front.client(broker.url, namespace=namespace) as client:
         job = client.put("t", delay=4)  # returns after 3 s: the queue is new
         kill(broker)
         wait_until(lambda: time.time() * 1000 > job.due_ms, seconds=5)
@@ -138,14 +144,14 @@ def version(broker: PrivateBroker) -> tuple[int, ...]:
 
 
 def test_jobs_parked_while_the_broker_started_are_sent_on(
-    broker: PrivateBroker, namespace: str
+    front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     """A broker on Mnesia may dead-letter before its bindings are back: made here by hand.
 
     Jobs of a topic that is really gone stay parked, for a person.
     """
     topology = Topology(namespace)
-    with Client(broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(broker.url, namespace=namespace, timeout=60) as client:
         parked = client.put("t", delay=0)
         client.put("gone", delay=0)
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
@@ -173,7 +179,7 @@ def test_jobs_parked_while_the_broker_started_are_sent_on(
 
 
 def test_put_many_through_a_broker_restart_loses_nothing(
-    broker: PrivateBroker, namespace: str
+    front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     confirmed: list[Job] = []
 
@@ -187,13 +193,15 @@ def test_put_many_through_a_broker_restart_loses_nothing(
         kill(broker)
         broker.start()
 
-    with Client(broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(broker.url, namespace=namespace, timeout=60) as client:
         assert client.put_many(specs(), on_confirmed=confirmed.append) == 10_000
     with ready(broker, namespace) as receiver:
         receiver.wait_for(*(job.id for job in confirmed), seconds=60)
 
 
-def test_put_many_that_fails_says_which_are_there(broker: PrivateBroker, namespace: str) -> None:
+def test_put_many_that_fails_says_which_are_there(
+    front: Front, broker: PrivateBroker, namespace: str
+) -> None:
     confirmed: list[Job] = []
 
     def specs() -> Iterator[JobSpec]:
@@ -202,7 +210,7 @@ def test_put_many_that_fails_says_which_are_there(broker: PrivateBroker, namespa
                 kill(broker)
             yield JobSpec("t", number, delay=0.5, id=str(number))
 
-    with Client(broker.url, namespace=namespace, timeout=1) as client:
+    with front.client(broker.url, namespace=namespace, timeout=1) as client:
         client.put("t", delay=0.5, timeout=20)
         with pytest.raises(PutManyFailed) as caught:
             client.put_many(specs(), on_confirmed=confirmed.append)
@@ -216,37 +224,32 @@ def test_put_many_that_fails_says_which_are_there(broker: PrivateBroker, namespa
         receiver.wait_for(*claimed, seconds=60)
 
 
-def test_a_cut_connection_in_the_middle_of_puts(broker: PrivateBroker, namespace: str) -> None:
+def test_a_cut_connection_in_the_middle_of_puts(
+    front: Front, broker: PrivateBroker, namespace: str
+) -> None:
     """The connection is cut again and again: everything arrives."""
-    with Client(broker.url, namespace=namespace, settle_seconds=0, timeout=60) as client:
+    with front.client(broker.url, namespace=namespace, settle_seconds=0, timeout=60) as client:
         client.put("t", delay=0.1)
         futures = []
         for number in range(3_000):
             futures.append(client.put_nowait("t", number, delay=0.1))
             if number % 1_000 == 500:
-                wait_until(lambda: cut(client), seconds=30, what="there is a connection to cut")
+                wait_until(
+                    partial(cut, publishing(client)),
+                    seconds=30,
+                    what="there is a connection to cut",
+                )
         jobs = [future.result(60) for future in futures]
     with ready(broker, namespace) as receiver:
         receiver.wait_for(*(job.id for job in jobs), seconds=30)
 
 
-def cut(client: Client) -> bool:
-    """Shut the client's socket, if it has one."""
-    assert client.verbs.links._publisher is not None
-    transport = getattr(client.verbs.links._publisher._connector.link, "_transport", None)
-    sock = getattr(transport, "_sock", None)
-    if sock is None:
-        return False
-    sock.shutdown(socket.SHUT_RDWR)
-    return True
-
-
 def test_one_vanished_topic_does_not_delay_the_others(
-    broker: PrivateBroker, namespace: str
+    front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     """Its jobs are parked in `unrouted`, every header kept, and the hold queue goes on."""
     topology = Topology(namespace)
-    with Client(broker.url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
         gone = [
             client.put_nowait("gone", n, delay=5, callback="https://x.example") for n in range(200)
         ]

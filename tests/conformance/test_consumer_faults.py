@@ -26,20 +26,23 @@ from rabbitdelay.core.table import ScaledInteger, Timestamp
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import OutcomeUnknown, PermissionRefused
 from rabbitdelay.sync.worker import Worker
-from tests.integration.conftest import LookerFactory, WorkerFactory
+from tests.conftest import LookerFactory, WorkerFactory
 from tests.support.brokers import SharedBroker
+from tests.support.fronts import Front
 from tests.support.waiting import wait_until
 from tests.support.working import Process, cut_worker, publish_frames, working
 
 WORKER = """
 import logging, os, sys, time
-from rabbitdelay import Worker
+from tests.support.fronts import front_named
 def say(*words):
     os.write(1, f"{' '.join(words)}\\n".encode())  # one piece, whatever other threads print
 logging.basicConfig(level=logging.WARNING, format="%(name)s %(message)s")
-logging.getLogger("pika").setLevel(logging.CRITICAL)
-url, namespace, concurrency, settle_seconds = sys.argv[1:]
-worker = Worker(
+for name in ("pika", "aio_pika", "aiormq"):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
+name, url, namespace, concurrency, settle_seconds = sys.argv[1:]
+front = front_named(name)
+worker = front.worker(
     url, namespace=namespace, concurrency=int(concurrency), settle_seconds=float(settle_seconds)
 )
 @worker.handler("t", ttr=60, backoff=0)
@@ -49,15 +52,15 @@ def work(job):
         time.sleep(0.1)
     say("ended", job.id)
 worker.after(lambda job, _: say("finished", job.id))
-worker.run()
+front.run(worker)
 """
 
 
 def test_a_worker_that_is_killed_loses_nothing(
-    client: Client, broker_url: str, namespace: str
+    front: Front, client: Client, broker_url: str, namespace: str
 ) -> None:
     client.put_many(JobSpec("t", 600, id=str(n)) for n in range(50))
-    with Process(WORKER, broker_url, namespace, "50", "0") as process:
+    with Process(WORKER, front.name, broker_url, namespace, "50", "0") as process:
         process.wait_for("began", count=50)
         process.signal(signal.SIGKILL)
         process.wait()
@@ -76,14 +79,14 @@ def taken(client: Client) -> dict[str, int]:
 
 
 def test_a_worker_that_stands_still_is_replaced(
-    client: Client, broker_url: str, namespace: str, make_worker: WorkerFactory
+    front: Front, client: Client, broker_url: str, namespace: str, make_worker: WorkerFactory
 ) -> None:
     """Beyond its heartbeat its jobs run elsewhere, and its own late ends are refused."""
     client.put_many(JobSpec("t", 30, id=str(n)) for n in range(5))
     seen: list[str] = []
     other = make_worker()
     other.handler("t")(lambda job: seen.append(job.id))
-    with Process(WORKER, f"{broker_url}?heartbeat=1", namespace, "5", "0") as process:
+    with Process(WORKER, front.name, f"{broker_url}?heartbeat=1", namespace, "5", "0") as process:
         process.wait_for("began", count=5)
         process.signal(signal.SIGSTOP)
         with working(other):
@@ -145,7 +148,10 @@ def test_what_is_tried_again_while_there_is_no_connection(
 
 @pytest.mark.timeout(180)
 def test_a_broker_that_is_killed_under_load(
-    breakable_broker: PrivateBroker, namespace: str, capsys: pytest.CaptureFixture[str]
+    front: Front,
+    breakable_broker: PrivateBroker,
+    namespace: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Two workers at 500 jobs/s: every job whose put returned is done at least once.
 
@@ -153,9 +159,9 @@ def test_a_broker_that_is_killed_under_load(
     back to the worker that did it.
     """
     broker = breakable_broker
-    arguments = (broker.url, namespace, "60", "3")
+    arguments = (front.name, broker.url, namespace, "60", "3")
     with (
-        Client(broker.url, namespace=namespace, timeout=60) as client,
+        front.client(broker.url, namespace=namespace, timeout=60) as client,
         Process(WORKER, *arguments) as one,
         Process(WORKER, *arguments) as two,
     ):
@@ -237,16 +243,17 @@ class Rated:
 
 SUPERVISOR = """
 import os, signal, sys, time
-from rabbitdelay import Worker
+from tests.support.fronts import front_named
 def run():
-    worker = Worker(sys.argv[1], namespace=sys.argv[2], concurrency=10, settle_seconds=0)
+    front = front_named(sys.argv[1])
+    worker = front.worker(sys.argv[2], namespace=sys.argv[3], concurrency=10, settle_seconds=0)
     @worker.handler("t", backoff=0)
     def work(job):
         if job.id == "culprit":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.02)
         os.write(1, f"ran {job.id}\\n".encode())
-    worker.run(until_empty=True)
+    front.run(worker, until_empty=True)
 while True:
     child = os.fork()
     if child == 0:
@@ -262,13 +269,13 @@ print("ended", flush=True)
 
 @pytest.mark.timeout(120)
 def test_a_job_that_kills_its_process_is_buried_and_no_other(
-    client: Client, broker_url: str, namespace: str, buried: LookerFactory
+    front: Front, client: Client, broker_url: str, namespace: str, buried: LookerFactory
 ) -> None:
     """By the broker's own count; those around it are not taken down with it."""
     client.put_many(JobSpec("t", id=f"before-{n}") for n in range(15))
     client.put("t", id="culprit")
     client.put_many(JobSpec("t", id=f"after-{n}") for n in range(15))
-    with Process(SUPERVISOR, broker_url, namespace) as process:
+    with Process(SUPERVISOR, front.name, broker_url, namespace) as process:
         process.wait_for("ended", seconds=90)
     (message,) = buried("t").wait_for(1)
     assert message.message_id == "culprit"

@@ -17,7 +17,6 @@ from rabbitdelay import (
     BrokerBlocked,
     BrokerUnreachable,
     CertificateRefused,
-    Client,
     InvalidConfiguration,
     InvalidJob,
     JobRefused,
@@ -33,11 +32,13 @@ from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import following
+from tests.support.fronts import Front
 from tests.support.receiver import Receiver
 from tests.support.waiting import wait_until
 
 SECRET = "s3cr3t"  # noqa: S105 - made up
 Management = Callable[..., None]
+Connect = Callable[[str], None]
 
 
 @pytest.fixture(scope="module")
@@ -115,104 +116,117 @@ def _no_password_anywhere(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     assert SECRET not in caplog.text
 
 
-def connect(url: str, **options: object) -> None:
-    settings = {"connect_timeout": 0, "settle_seconds": 0} | options
-    with Client(url, **settings):  # type: ignore[arg-type]  # passed on
-        pass
+@pytest.fixture
+def connect(front: Front) -> Connect:
+    """Connect, and close again."""
+
+    def open_and_close(url: str) -> None:
+        with front.client(url, connect_timeout=0, settle_seconds=0):
+            pass
+
+    return open_and_close
 
 
-def test_nobody_there() -> None:
+def test_nobody_there(connect: Connect) -> None:
     with pytest.raises(BrokerUnreachable, match=r"guest:\*\*\*@127.0.0.1.*refused"):
         connect(f"amqp://127.0.0.1:{pick_free(1)[0]}")
 
 
-def test_no_such_host() -> None:
+def test_no_such_host(connect: Connect) -> None:
     with pytest.raises(BrokerUnreachable):
         connect("amqp://no-such-host.invalid")
 
 
 def test_the_first_connection_is_waited_for(
-    breakable_broker: PrivateBroker, namespace: str
+    front: Front, breakable_broker: PrivateBroker, namespace: str
 ) -> None:
     """A service that starts a moment before its broker finds it, within connect_timeout."""
     breakable_broker.nodes[0].kill()
-    client = Client(breakable_broker.url, namespace=namespace, settle_seconds=0, connect_timeout=30)
+    client = front.client(
+        breakable_broker.url, namespace=namespace, settle_seconds=0, connect_timeout=30
+    )
     putting = ThreadPoolExecutor().submit(client.put, "t")
     breakable_broker.start()
     assert putting.result(30).topic == "t"
     client.close()
 
 
-def test_something_else_answers_there(broker: PrivateBroker) -> None:
+def test_something_else_answers_there(connect: Connect, broker: PrivateBroker) -> None:
     with pytest.raises(BrokerUnreachable, match="does not speak AMQP"):
         connect(f"amqp://127.0.0.1:{urlsplit(broker.management_url).port}")
 
 
-def test_a_wrong_scheme() -> None:
+def test_a_wrong_scheme(front: Front) -> None:
     with pytest.raises(InvalidConfiguration, match="amqp:// or amqps://"):
-        Client("redis://localhost")
+        front.client("redis://localhost")
 
 
-def test_a_refused_login(broker: PrivateBroker) -> None:
+def test_a_refused_login(connect: Connect, broker: PrivateBroker) -> None:
     with pytest.raises(LoginRefused, match="check the user and the password") as caught:
         connect(f"amqp://guest:{SECRET}@127.0.0.1:{urlsplit(broker.url).port}")
     assert SECRET not in str(caught.value)
 
 
-def test_a_missing_vhost(broker: PrivateBroker) -> None:
+def test_a_missing_vhost(connect: Connect, broker: PrivateBroker) -> None:
     with pytest.raises(VhostRefused, match="nowhere"):
         connect(f"{broker.url}nowhere")
 
 
-def test_a_closed_vhost(broker: PrivateBroker, management: Management, namespace: str) -> None:
+def test_a_closed_vhost(
+    connect: Connect, broker: PrivateBroker, management: Management, namespace: str
+) -> None:
     management("PUT", f"users/{namespace}", password=SECRET, tags="")
     with pytest.raises(VhostRefused, match="permissions"):
         connect(f"amqp://{namespace}:{SECRET}@127.0.0.1:{urlsplit(broker.url).port}")
 
 
-def test_no_permission_to_declare(user_url: Callable[..., str], namespace: str) -> None:
+def test_no_permission_to_declare(
+    front: Front, user_url: Callable[..., str], namespace: str
+) -> None:
     with (
-        Client(user_url(write=".*", read=".*"), namespace=namespace) as client,
+        front.client(user_url(write=".*", read=".*"), namespace=namespace) as client,
         pytest.raises(PermissionRefused, match="configure"),
     ):
         client.put("t")
 
 
 def test_no_permission_to_publish(
-    user_url: Callable[..., str], broker: PrivateBroker, namespace: str
+    front: Front, user_url: Callable[..., str], broker: PrivateBroker, namespace: str
 ) -> None:
-    with Client(broker.url, namespace=namespace, settle_seconds=0) as owner:
+    with front.client(broker.url, namespace=namespace, settle_seconds=0) as owner:
         owner.put("t", delay=60)
     with (
-        Client(user_url(read=".*"), namespace=namespace, declare=False, timeout=10) as client,
+        front.client(user_url(read=".*"), namespace=namespace, declare=False, timeout=10) as client,
         pytest.raises(PermissionRefused, match="ACCESS_REFUSED"),
     ):
         client.put("t", delay=60)
 
 
 def test_a_putter_needs_write_alone_where_all_is_made(
-    user_url: Callable[..., str], broker: PrivateBroker, namespace: str
+    front: Front, user_url: Callable[..., str], broker: PrivateBroker, namespace: str
 ) -> None:
-    with Client(broker.url, namespace=namespace, settle_seconds=0) as owner:
+    with front.client(broker.url, namespace=namespace, settle_seconds=0) as owner:
         owner.put("t", delay=0.01)
     url = user_url(write=rf"^{namespace}\.")
-    with Client(url, namespace=namespace, declare=False) as putter:
+    with front.client(url, namespace=namespace, declare=False) as putter:
         job = putter.put("t", delay=0.01)
     with Receiver(broker.url, Topology(namespace).ready_queue("t")) as receiver:
         receiver.wait_for(job.id)
 
 
 def test_the_namespace_is_permission_enough_to_declare(
-    user_url: Callable[..., str], namespace: str
+    front: Front, user_url: Callable[..., str], namespace: str
 ) -> None:
     own = rf"^{namespace}\."
-    with Client(user_url(own, own, own), namespace=namespace, settle_seconds=0) as client:
+    with front.client(user_url(own, own, own), namespace=namespace, settle_seconds=0) as client:
         assert client.put("t", delay=1.5).topic == "t"
 
 
-def test_a_locked_down_client_says_what_is_missing(broker: PrivateBroker, namespace: str) -> None:
+def test_a_locked_down_client_says_what_is_missing(
+    front: Front, broker: PrivateBroker, namespace: str
+) -> None:
     with (
-        Client(broker.url, namespace=namespace, declare=False) as client,
+        front.client(broker.url, namespace=namespace, declare=False) as client,
         pytest.raises(TopologyMissing) as caught,
     ):
         client.put("orderclose", delay=1800)
@@ -224,19 +238,23 @@ def test_a_locked_down_client_says_what_is_missing(broker: PrivateBroker, namesp
             channel.queue_declare(f"{namespace}.v1.unrouted", passive=True)
 
 
-def test_a_namespace_with_other_arguments(broker: PrivateBroker, namespace: str) -> None:
-    with Client(broker.url, namespace=namespace, settle_seconds=0) as first:
+def test_a_namespace_with_other_arguments(
+    front: Front, broker: PrivateBroker, namespace: str
+) -> None:
+    with front.client(broker.url, namespace=namespace, settle_seconds=0) as first:
         first.put("t")
     with (
-        Client(broker.url, namespace=namespace, queue_type="classic") as second,
+        front.client(broker.url, namespace=namespace, queue_type="classic") as second,
         pytest.raises(TopologyConflict, match=r"PRECONDITION_FAILED.*queue type"),
     ):
         second.put("t")
 
 
-def test_one_refused_put_does_not_hurt_the_next(broker: PrivateBroker, namespace: str) -> None:
+def test_one_refused_put_does_not_hurt_the_next(
+    front: Front, broker: PrivateBroker, namespace: str
+) -> None:
     other = Topology(namespace).ready_queue("taken")
-    with Client(broker.url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
         client.put("t")
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             connection.channel().queue_declare(other, durable=True)
@@ -245,9 +263,11 @@ def test_one_refused_put_does_not_hurt_the_next(broker: PrivateBroker, namespace
         assert client.put("t").topic == "t"
 
 
-def test_a_body_above_the_brokers_limit(broker: PrivateBroker, namespace: str) -> None:
+def test_a_body_above_the_brokers_limit(
+    front: Front, broker: PrivateBroker, namespace: str
+) -> None:
     """The broker closes the channel; the put that caused it fails, those beside it do not."""
-    with Client(
+    with front.client(
         broker.url, namespace=namespace, settle_seconds=0, max_body_bytes=10_000_000, timeout=20
     ) as client:
         beside = [client.put_nowait("t", n, delay=0.01) for n in range(50)]
@@ -258,10 +278,10 @@ def test_a_body_above_the_brokers_limit(broker: PrivateBroker, namespace: str) -
         assert all(future.result(20) for future in beside + after)
 
 
-def test_nowhere_to_put_a_job(broker: PrivateBroker, namespace: str) -> None:
+def test_nowhere_to_put_a_job(front: Front, broker: PrivateBroker, namespace: str) -> None:
     """Its hold queue and even `unrouted` are gone: the broker returns it, and put says so."""
     topology = Topology(namespace)
-    with Client(broker.url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
         client.put("t", delay=60)
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             channel = connection.channel()
@@ -272,9 +292,11 @@ def test_nowhere_to_put_a_job(broker: PrivateBroker, namespace: str) -> None:
         assert client.put("t", delay=60).topic == "t"  # it has been made again
 
 
-def test_a_deleted_exchange_is_made_again(broker: PrivateBroker, namespace: str) -> None:
+def test_a_deleted_exchange_is_made_again(
+    front: Front, broker: PrivateBroker, namespace: str
+) -> None:
     topology = Topology(namespace)
-    with Client(broker.url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
         client.put("t", delay=0.02)
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             connection.channel().exchange_delete(f"{topology.prefix}hold.20ms")
@@ -283,35 +305,37 @@ def test_a_deleted_exchange_is_made_again(broker: PrivateBroker, namespace: str)
         receiver.wait_for(job.id)
 
 
-def test_tls_with_a_known_authority(broker: PrivateBroker, tls_port: int, namespace: str) -> None:
+def test_tls_with_a_known_authority(
+    front: Front, broker: PrivateBroker, tls_port: int, namespace: str
+) -> None:
     url = f"amqps://guest:guest@localhost:{tls_port}?cacertfile={broker.directory}/authority.pem"
-    with Client(url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(url, namespace=namespace, settle_seconds=0) as client:
         job = client.put("t", b"x" * 500_000, delay=0.05)
     with Receiver(broker.url, Topology(namespace).ready_queue("t")) as receiver:
         receiver.wait_for(job.id)
 
 
-def test_tls_with_an_unknown_authority(tls_port: int) -> None:
+def test_tls_with_an_unknown_authority(connect: Connect, tls_port: int) -> None:
     with pytest.raises(CertificateRefused, match="certificate verify failed"):
         connect(f"amqps://localhost:{tls_port}")
 
 
-def test_tls_with_another_host_name(broker: PrivateBroker, tls_port: int) -> None:
+def test_tls_with_another_host_name(connect: Connect, broker: PrivateBroker, tls_port: int) -> None:
     authority = f"cacertfile={broker.directory}/authority.pem"
     with pytest.raises(CertificateRefused, match=r"127\.0\.0\.1"):
         connect(f"amqps://127.0.0.1:{tls_port}?{authority}")
 
 
-def test_tls_files_that_are_not_there(tls_port: int) -> None:
+def test_tls_files_that_are_not_there(connect: Connect, tls_port: int) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot read the TLS files"):
         connect(f"amqps://localhost:{tls_port}?cacertfile=nothing.pem")
 
 
 def test_a_broker_alarm(
-    broker: PrivateBroker, namespace: str, alarm: Callable[[bool], None]
+    front: Front, broker: PrivateBroker, namespace: str, alarm: Callable[[bool], None]
 ) -> None:
     """While the alarm lasts a put says so; when it ends, puts go on over the same connection."""
-    with Client(broker.url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
         client.put("t", delay=0.01)
         alarm(True)  # noqa: FBT003 - on
         with pytest.raises(BrokerBlocked, match="alarm") as caught:
@@ -326,6 +350,7 @@ def test_a_broker_alarm(
 
 
 def test_jobs_are_consumed_while_an_alarm_lasts(
+    front: Front,
     broker: PrivateBroker,
     namespace: str,
     alarm: Callable[[bool], None],
@@ -337,7 +362,9 @@ def test_jobs_are_consumed_while_an_alarm_lasts(
     """
     monkeypatch.setattr(following, "FENCE_SECONDS", 0.5)
     monkeypatch.setattr(following, "PATIENCE_SECONDS", 0.5)
-    new_client = partial(Client, broker.url, namespace=namespace, settle_seconds=0, timeout=20)
+    new_client = partial(
+        front.client, broker.url, namespace=namespace, settle_seconds=0, timeout=20
+    )
     with new_client() as client:
         jobs = [client.put("t", n) for n in range(4)]
         client.delete(jobs[0])

@@ -5,10 +5,11 @@ from urllib.parse import quote
 
 import pytest
 
-from rabbitdelay import Client, Job, JobSpec, Worker
+from rabbitdelay import Client, Job, JobSpec
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.node import Node
 from tests.conftest import PrivateBrokerFactory
+from tests.support.fronts import Front
 from tests.support.management import Management
 from tests.support.waiting import wait_until
 from tests.support.working import working
@@ -20,19 +21,19 @@ DELAY_SECONDS = 6
 
 
 def test_the_node_of_the_log_is_stopped_and_then_the_workers_own(
-    start_private_broker: PrivateBrokerFactory, namespace: str
+    front: Front, start_private_broker: PrivateBrokerFactory, namespace: str
 ) -> None:
     """What is deleted before, between and after does not run; everything else does."""
     broker = start_private_broker(nodes=3)
-    with Client(broker.url, namespace=namespace) as client:
+    with front.client(broker.url, namespace=namespace) as client:
         client.put("t", id="first", delay=DELAY_SECONDS)  # its queues are settled now
         client.delete("nobody")
     leading = leader_of_log(broker, namespace)
     others = [node for node in broker.nodes if node.name != leading.name]
     addresses = ",".join(node.url for node in [*others, leading])
     # Whoever deletes keeps its connection here: what is tested is the log, and who reads it.
-    with Client(others[1].url, namespace=namespace, timeout=60) as client:
-        worker = Worker(addresses, namespace=namespace, concurrency=10)
+    with front.client(others[1].url, namespace=namespace, timeout=60) as client:
+        worker = front.worker(addresses, namespace=namespace, concurrency=10)
         seen: set[str] = set()
 
         @worker.handler("t", backoff=0)

@@ -1,0 +1,788 @@
+"""What is of the asyncio front alone: cancelling, event loops, and the known traps of aio-pika.
+
+A publish during an outage, a consumer that the broker cancels, alarms and the like are shown for
+both fronts in tests/conformance.
+"""
+
+import asyncio
+import gc
+import random
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import aio_pika
+import pytest
+
+from rabbitdelay import Client as SyncClient
+from rabbitdelay import (
+    ConnectionFailed,
+    InvalidConfiguration,
+    JobSpec,
+    LeaseLost,
+    RabbitDelayError,
+)
+from rabbitdelay.aio import Client, ReservedJob, Worker
+from rabbitdelay.engine.connector import Connector
+from tests.conftest import ReceiverFactory
+from tests.support.working import Process, cut
+
+Main = Callable[[], Coroutine[Any, Any, None]]
+New = Callable[..., Client]
+NewWorker = Callable[..., Worker]
+
+
+def run(main: Main, seconds: float = 60) -> None:
+    """Run a test on an event loop of its own: at its end nothing may be left, or have failed."""
+    failures: list[str] = []
+
+    async def guarded() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: failures.append(str(context)))
+        async with asyncio.timeout(seconds):
+            await main()
+        await until(lambda: asyncio.all_tasks() == {asyncio.current_task()}, what="tasks are left")
+
+    asyncio.run(guarded())
+    gc.collect()
+    assert failures == []
+
+
+async def until(condition: Callable[[], object], *, seconds: float = 10, what: str = "") -> None:
+    """Wait until the condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def new(broker_url: str, namespace: str) -> New:
+    return partial(Client, broker_url, namespace=namespace, settle_seconds=0, timeout=20)
+
+
+@pytest.fixture
+def new_worker(broker_url: str, namespace: str) -> NewWorker:
+    return partial(Worker, broker_url, namespace=namespace, settle_seconds=0)
+
+
+@pytest.fixture
+def other(broker_url: str, namespace: str) -> Any:  # noqa: ANN401 - a generator's
+    """Somebody else, who uses the sync front."""
+    with SyncClient(broker_url, namespace=namespace, settle_seconds=0) as client:
+        yield client
+
+
+@asynccontextmanager
+async def at_work(worker: Worker, **options: Any) -> AsyncIterator[Worker]:  # noqa: ANN401 - passed on
+    """Run a worker inside the block."""
+    task = asyncio.create_task(worker.run(**options))
+    try:
+        await until(lambda: worker.last_stats is not None or task.done())
+        yield worker
+    finally:
+        worker.stop()
+        await task
+
+
+async def pop(client: Client, topic: str = "t", wait: float = 10) -> ReservedJob:
+    job = await client.pop(topic, wait=wait)
+    assert job is not None
+    return job
+
+
+def consuming(client: Client) -> Connector:
+    """The connection on which a client holds jobs."""
+    assert client.verbs.links._front is not None
+    return client.verbs.links._front.consumer._connector
+
+
+def publishing(client: Client) -> Connector:
+    """The connection on which a client puts."""
+    assert client.verbs.links._publisher is not None
+    return client.verbs.links._publisher._connector
+
+
+def is_idle(client: Client) -> bool:
+    """Whether nothing is on its way, and nothing is held."""
+    links = client.verbs.links
+    held = 0 if links._front is None else len(links._front.consumer.holding.leases)
+    return links.window._puts == 0 and held == 0
+
+
+def waits(client: Client) -> bool:
+    """Whether a pop waits at the broker."""
+    front = client.verbs.links._front
+    pops = list(front.popper._pops) if front is not None else []
+    return any(request.slot is not None and request.slot._topics for request in pops)
+
+
+# Reconnects
+
+
+def test_what_was_popped_before_a_reconnect_cannot_be_settled(new: New, other: SyncClient) -> None:
+    """It raises LeaseLost, and does not ack what has the same tag on the new channel."""
+
+    async def main() -> None:
+        async with new() as client:
+            await client.put("t", id="a", ttr=60)
+            before = await pop(client)
+            cut(consuming(client))
+            again = await asyncio.to_thread(other.pop, "t", wait=10)
+            assert again is not None
+            assert (again.id, again.attempt) == ("a", 1)
+            await client.put("t", id="b", ttr=60)
+            after = await pop(client)
+            assert after._lease.tag == before._lease.tag
+            acts: list[Callable[[], Coroutine[Any, Any, None]]] = [
+                before.finish,
+                before.touch,
+                before.release,
+                partial(before.bury, "too late"),
+            ]
+            for act in acts:
+                with pytest.raises(LeaseLost, match="connection"):
+                    await act()
+            assert await client.pop("t") is None
+            await after.touch()
+            assert consuming(client)._attempts == 1, "a wrong ack would have closed the channel"
+            await after.finish()
+            again.finish()
+            assert await client.pop("t", wait=0.2) is None
+
+    run(main)
+
+
+def test_a_cut_in_the_middle_of_puts_by_many_tasks(new: New, receive: ReceiverFactory) -> None:
+    ids: list[str] = []
+
+    async def main() -> None:
+        async with new() as client:
+            await client.put("t")
+
+            async def put(n: int) -> None:
+                ids.append((await client.put("t", n, delay=0.05)).id)
+
+            async with asyncio.TaskGroup() as group:
+                for n in range(1_000):
+                    group.create_task(put(n))
+                    if n % 250 == 100:
+                        await until(lambda: cut(publishing(client)))
+                        await asyncio.sleep(0)
+
+    run(main)
+    assert len(ids) == 1_000
+    receive("t").wait_for(*ids)
+
+
+# Cancelling
+
+
+def test_a_put_that_is_cancelled(broker_url: str, namespace: str, receive: ReceiverFactory) -> None:
+    """The client goes on; the job may arrive: here it was sent, and waits for a new queue."""
+
+    async def main() -> None:
+        async with Client(broker_url, namespace=namespace, settle_seconds=1) as client:
+            tasks = [
+                asyncio.create_task(client.put("t", id="awaited")),
+                client.put_nowait("t", id="task"),
+            ]
+            await until(lambda: client.verbs.links.window._puts == 2)
+            await asyncio.sleep(0.3)
+            for task in tasks:
+                assert not task.done()
+                task.cancel()
+            for task in tasks:
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await client.put("u", id="timed out")
+            assert (await client.put("t", id="next")).id == "next"
+            await until(lambda: is_idle(client))
+
+    run(main)
+    receive("t").wait_for("awaited", "task", "next")
+    receive("u").wait_for("timed out")
+
+
+def test_one_who_gives_up_the_first_connection_leaves_it_to_the_others(new: New) -> None:
+    async def main() -> None:
+        client = new()
+        puts = [client.put_nowait("t", n) for n in range(3)]
+        pops = [asyncio.create_task(client.pop("u", wait=0.5)) for _ in range(2)]
+        await asyncio.sleep(0)
+        puts[0].cancel()
+        assert [(await one).body for one in puts[1:]] == [1, 2]
+        await until(lambda: client.verbs.links._connecting_front is not None)
+        pops[0].cancel()
+        assert await pops[1] is None
+        await client.close()
+
+    run(main)
+
+
+def test_a_client_that_is_closed_while_it_connects(new: New) -> None:
+    """Whoever waits is told, and no connection is left behind."""
+
+    async def main() -> None:
+        client = new()
+        put = client.put_nowait("t")
+        await asyncio.sleep(0)
+        await client.close()
+        with pytest.raises(RabbitDelayError, match="closed"):
+            await put
+
+    run(main)
+
+
+def test_a_pop_that_is_cancelled_takes_nothing(new: New, other: SyncClient) -> None:
+    async def main() -> None:
+        async with new() as client:
+            waiting = asyncio.create_task(client.pop("t", wait=None))
+            await until(lambda: waits(client))
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            other.put("t", id="a", ttr=60)
+            job = await asyncio.to_thread(other.pop, "t", wait=5)
+            assert job is not None
+            assert (job.id, job.redeliveries) == ("a", 0)
+            job.finish()
+            assert is_idle(client)
+            assert await client.pop("t", wait=0.1) is None
+
+    run(main)
+
+
+def test_pops_that_are_cancelled_at_any_moment_lose_nothing(new: New) -> None:
+    """What had come for one that was cancelled goes to the next, and does not wait for its ttr."""
+    draw, found = random.Random(5), set[int]()
+
+    async def taken(client: Client) -> None:
+        for job in await client.pop("t", max=3, wait=1):
+            await job.finish()
+            found.add(job.body)
+
+    async def main() -> None:
+        async with new() as client, new() as putter:
+            await putter.put_many(JobSpec("t", n, ttr=60) for n in range(60))
+            for _ in range(60):
+                task = asyncio.create_task(taken(client))
+                await asyncio.sleep(draw.random() * 0.01)
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            while len(found) < 60:
+                before = len(found)
+                await taken(client)
+                assert len(found) > before, f"{60 - before} are missing"
+            await until(lambda: is_idle(client))
+
+    run(main)
+
+
+def test_a_put_many_that_is_cancelled(new: New, receive: ReceiverFactory) -> None:
+    """What it has taken goes on its way; the client is free for others."""
+    taken: list[str] = []
+
+    async def specs() -> AsyncIterator[JobSpec]:
+        while True:
+            taken.append(str(len(taken)))
+            yield JobSpec("t", id=taken[-1])
+            await asyncio.sleep(0.001)
+
+    async def main() -> None:
+        async with new() as client:
+            task = asyncio.create_task(client.put_many(specs()))
+            await until(lambda: len(taken) > 50)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await client.put("t", id="next")
+            await until(lambda: is_idle(client))
+
+    run(main)
+    receive("t").wait_for(*taken[:-1], "next")
+
+
+def test_put_many_of_an_asynchronous_generator(new: New, receive: ReceiverFactory) -> None:
+    """It is not read further ahead than the window, and others have their turn."""
+    confirmed, furthest, turns = 0, 0, 0
+
+    def note(_job: object) -> None:
+        nonlocal confirmed
+        confirmed += 1
+
+    async def specs() -> AsyncIterator[JobSpec]:
+        nonlocal furthest
+        for n in range(2_000):
+            furthest = max(furthest, n - confirmed)
+            yield JobSpec("t", n)
+
+    async def main() -> None:
+        nonlocal turns
+        async with new(window=50) as client:
+            task = asyncio.create_task(client.put_many(specs(), on_confirmed=note))
+            while not task.done():
+                turns += 1
+                await asyncio.sleep(0)
+            assert await task == 2_000
+            assert await client.delete_many(name async for name in names()) == 3
+
+    async def names() -> AsyncIterator[str]:
+        for name in ("a", "b", "c"):
+            yield name
+
+    run(main)
+    assert furthest <= 50
+    assert turns > 20
+    receive("t").wait_for_count(2_000)
+
+
+# Handlers
+
+
+def test_a_handler_is_cancelled_at_the_ttr(new: New, new_worker: NewWorker) -> None:
+    """It sees CancelledError and may clean up; the job is given back with the next attempt."""
+    worker, seen = new_worker(), list[object]()
+
+    @worker.handler("t", ttr=1, backoff=0, backoff_max=0)
+    async def hang(job: ReservedJob) -> None:
+        seen.append(job.attempt)
+        if job.attempt > 1:
+            return
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.1)
+            seen.append("cleaned up")
+            with pytest.raises(LeaseLost, match="ttr"):
+                await job.finish()
+            raise
+
+    async def main() -> None:
+        async with new() as client, at_work(worker):
+            await client.put("t")
+            await until(lambda: worker.stats().counts.finished == 1)
+            assert worker.stats().counts.timed_out == 1
+            await until(lambda: worker.stats().lost_threads == 0)
+
+    run(main)
+    assert seen == [1, "cleaned up", 2]
+
+
+def test_a_handler_that_does_not_want_to_end(new: New, new_worker: NewWorker) -> None:
+    """It is counted as lost; its job is done by another, and its own end comes too late."""
+    worker, let_go = new_worker(concurrency=1), asyncio.Event()
+    seen: list[int] = []
+
+    @worker.handler("t", ttr=1, backoff=0, backoff_max=0)
+    async def swallow(job: ReservedJob) -> None:
+        seen.append(job.attempt)
+        if job.attempt > 1:
+            return
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(30)
+        await let_go.wait()
+
+    async def main() -> None:
+        async with new() as client, at_work(worker):
+            await client.put("t")
+            await until(lambda: worker.stats().counts.finished == 1)
+            assert worker.stats().lost_threads == 1
+            let_go.set()
+            await until(lambda: worker.stats().lost_threads == 0)
+            assert worker.stats().counts.refused_late == 1
+
+    run(main)
+    assert seen == [1, 2]
+
+
+def test_a_handler_that_blocks_the_loop(new: New, broker_url: str, namespace: str) -> None:
+    """Beyond its ttr, and beyond the heartbeat: its finish is refused, and the worker goes on."""
+    worker = Worker(f"{broker_url}?heartbeat=1", namespace=namespace, settle_seconds=0)
+    seen: list[tuple[str, int]] = []
+
+    @worker.handler("t", ttr=1, backoff=0, backoff_max=0)
+    async def block(job: ReservedJob) -> None:
+        seen.append((job.id, job.attempt))
+        if job.id == "blocks" and job.attempt == 1:
+            time.sleep(3.5)  # noqa: ASYNC251 - on purpose
+
+    async def main() -> None:
+        async with new() as client, at_work(worker):
+            await client.put("t", id="blocks")
+            await until(lambda: worker.stats().counts.finished == 1, seconds=20)
+            await client.put("t", id="next")
+            await until(lambda: worker.stats().counts.finished == 2, seconds=20)
+
+    run(main)
+    assert seen[0] == ("blocks", 1)
+    assert seen[-1] == ("next", 1)
+    assert seen.count(("blocks", 1)) + seen.count(("blocks", 2)) == len(seen) - 1 > 1
+
+
+def test_a_worker_that_is_cancelled_gives_back_what_it_has(new: New, new_worker: NewWorker) -> None:
+    worker, seen = new_worker(concurrency=3, prefetch=10), list[str]()
+
+    @worker.handler("t", ttr=60)
+    async def hang(job: ReservedJob) -> None:
+        try:
+            seen.append(job.id)
+            await asyncio.sleep(60)
+        finally:
+            seen.remove(job.id)
+
+    async def main() -> None:
+        async with new() as client:
+            await client.put_many(JobSpec("t", id=str(n)) for n in range(8))
+            task = asyncio.create_task(worker.run())
+            await until(lambda: len(seen) == 3)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert seen == []
+            found: list[ReservedJob] = []
+            while len(found) < 8:
+                more = await client.pop("t", max=8, wait=5)
+                assert more
+                found += more
+            assert {job.attempt for job in found} == {1}
+            assert {job.id for job in found} == {str(n) for n in range(8)}
+
+    run(main)
+
+
+def test_handlers_and_hooks_of_both_kinds(new: New, new_worker: NewWorker) -> None:
+    worker, seen = new_worker(), list[object]()
+
+    @worker.handler("coroutine")
+    async def coroutine(body: int, job: ReservedJob) -> int:
+        await job.touch()
+        await worker.client.put("plain", body + 1, delay=0.05)
+        return body
+
+    @worker.handler("plain")
+    def plain(body: int) -> int:
+        time.sleep(0.01)
+        return body
+
+    @worker.before
+    async def before(job: ReservedJob) -> None:
+        await asyncio.sleep(0)
+        seen.append(("before", job.topic))
+
+    @worker.after
+    async def after(job: ReservedJob, response: object) -> None:
+        await asyncio.sleep(0)
+        seen.append(("after", job.topic, response))
+
+    worker.after(lambda job, response: seen.append(("after plainly", job.topic, response)))
+
+    async def main() -> None:
+        async with new() as client, at_work(worker):
+            job = await client.put("coroutine", 1, reply=True)
+            response = await client.response(job, wait=10)
+            assert response is not None
+            assert response.body == 1
+            await until(lambda: worker.stats().counts.finished == 2 and len(seen) == 6)
+
+    run(main)
+    topics = {"coroutine": 1, "plain": 2}
+    for topic, value in topics.items():
+        own = [one for one in seen if isinstance(one, tuple) and one[1] == topic]
+        first = [("before", topic), ("after", topic, value), ("after plainly", topic, value)]
+        assert own == first
+
+
+# Event loops
+
+
+def test_many_tasks_at_once_share_one_client(new: New) -> None:
+    """Also its first connection: there is one for what goes out, and one for what comes in."""
+    found: list[int] = []
+
+    async def main() -> None:
+        client = new()
+
+        async def one(n: int) -> None:
+            await client.put("t", n, id=f"job-{n}")
+            await client.delete(f"nobody-{n}")
+            job = await pop(client, wait=20)
+            await job.finish()
+            found.append(job.body)
+
+        async with asyncio.TaskGroup() as group:
+            for n in range(200):
+                group.create_task(one(n))
+        assert publishing(client)._attempts == consuming(client)._attempts == 0
+        await client.close()
+
+    run(main)
+    assert sorted(found) == list(range(200))
+
+
+def test_two_event_loops_one_after_the_other(new: New, new_worker: NewWorker) -> None:
+    async def main() -> None:
+        worker, done = new_worker(), list[int]()
+
+        @worker.handler("t")
+        async def work(body: int) -> None:
+            done.append(body)
+
+        async with new() as client:
+            await client.put("t", 1)
+            await worker.run(until_empty=True)
+        assert done == [1]
+
+    run(main)
+    run(main)
+
+
+def test_a_client_in_another_event_loop_says_so(new: New) -> None:
+    """It does not hang, whether or not it was closed in its own."""
+    closed, left_open = new(), new()
+
+    async def first() -> None:
+        for client in (closed, left_open):
+            await client.put("t")
+            await pop(client)
+        await closed.close()
+
+    async def second() -> None:
+        for client in (closed, left_open):
+            for act in (client.put, client.pop, client.delete):
+                with pytest.raises(RabbitDelayError):
+                    await act("t")
+            await client.close()
+
+    with suppress(AssertionError):
+        run(first, 20)
+    run(second, 20)
+
+
+SHUTDOWN = """
+import asyncio, sys
+from rabbitdelay.aio import Client
+url, namespace, how = sys.argv[1:]
+async def main():
+    client = Client(url, namespace=namespace, settle_seconds=0)
+    if how != "connecting":
+        await client.put("t")
+        await client.pop("u")
+    tasks = [client.put_nowait("t", n, delay=0.01) for n in range(3_000)]
+    if how == "waiting":
+        tasks.append(asyncio.create_task(client.pop("u", wait=None)))
+    if how == "closing":
+        await client.close()
+    await asyncio.sleep(0.1 if how == "waiting" else 0)
+    print("ends", flush=True)
+asyncio.run(main())
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["at once", "connecting", "waiting", "closing"])
+def test_an_event_loop_that_ends_with_puts_in_flight(
+    broker_url: str, namespace: str, how: str
+) -> None:
+    """Nothing hangs, nothing is destroyed while it is pending, and nobody complains."""
+    began = time.monotonic()
+    with Process(SHUTDOWN, broker_url, namespace, how, options=("-X", "dev")) as process:
+        assert process.wait() == 0
+    assert process.lines == ["ends", "ended"]
+    assert process.errors == []
+    assert time.monotonic() - began < 15
+
+
+DEBUGGED = """
+import asyncio, logging, sys
+from rabbitdelay import JobSpec
+from rabbitdelay.aio import Client, Worker
+logging.basicConfig(level=logging.WARNING)
+url, namespace = sys.argv[1:]
+worker = Worker(url, namespace=namespace, settle_seconds=0)
+@worker.handler("t", backoff=0)
+async def work(body, job):
+    await asyncio.sleep(0.01)
+    print("ran", body, flush=True)
+async def main():
+    async with Client(url, namespace=namespace, settle_seconds=0) as client:
+        await client.put_many(JobSpec("t", n) for n in range(3))
+        await client.put("t", 3, delay=0.1, reply=True)
+        await client.delete(await client.put("t", 4, delay=0.1))
+        await worker.run(max_jobs=4)
+        async with await client.pop("u", wait=0.1) or Client(url) as nothing:
+            print(type(nothing).__name__)
+asyncio.run(main())
+"""
+
+
+def test_in_debug_mode_nobody_complains(broker_url: str, namespace: str) -> None:
+    with Process(DEBUGGED, broker_url, namespace, options=("-X", "dev")) as process:
+        assert process.wait() == 0, process.errors
+    assert sorted(process.lines) == ["Client", "ran 0", "ran 1", "ran 2", "ran 3"]
+    slow = [line for line in process.errors if "asyncio" in line and "took" in line]
+    assert [line for line in process.errors if line not in slow] == []
+
+
+SIGNALLED = """
+import asyncio, sys
+from rabbitdelay.aio import Worker
+worker = Worker(sys.argv[1], namespace=sys.argv[2], settle_seconds=0, grace=30)
+@worker.handler("t", ttr=60)
+async def work(job):
+    print("began", job.id, flush=True)
+    try:
+        await asyncio.sleep(float(job.body))
+        print("done", job.id, flush=True)
+    except asyncio.CancelledError:
+        await asyncio.sleep(0.1)
+        print("cancelled", job.id, flush=True)
+        raise
+async def main():
+    await worker.run()
+    print("tasks", len(asyncio.all_tasks()), flush=True)
+asyncio.run(main())
+"""
+
+
+def test_signals(broker_url: str, namespace: str, other: SyncClient) -> None:
+    """The first lets coroutines finish; the second cancels them, and gives back what they had."""
+    other.put("t", 1.0, id="short")
+    with Process(SIGNALLED, broker_url, namespace, options=("-X", "dev")) as process:
+        process.wait_for("began short")
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+    assert process.lines == ["began short", "done short", "tasks 1"]
+    assert process.errors == []
+    other.put("t", 60, id="long")
+    with Process(SIGNALLED, broker_url, namespace, options=("-X", "dev")) as process:
+        process.wait_for("began long")
+        process.signal(signal.SIGTERM)
+        time.sleep(0.5)  # two signals at once are one
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+    assert process.lines == ["began long", "cancelled long", "tasks 1"]
+    job = other.pop("t", wait=5)
+    assert job is not None
+    assert (job.id, job.attempt) == ("long", 1)
+
+
+# The application's own connection
+
+Connect = Callable[[str], Coroutine[Any, Any, Any]]
+KINDS: dict[str, Connect] = {"plain": aio_pika.connect, "robust": aio_pika.connect_robust}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_applications_own_connection_is_shared_and_left_open(
+    broker_url: str, namespace: str, kind: str
+) -> None:
+    async def main() -> None:
+        connection = await KINDS[kind](broker_url)
+        async with connection:
+            own = await connection.channel()
+            queue = await own.declare_queue(exclusive=True)
+            options: dict[str, Any] = {"namespace": namespace, "settle_seconds": 0}
+            async with Client(connection=connection, **options) as client:
+                job = await client.put("t", {"a": b"x".decode() * 300_000}, reply=True, delay=0.05)
+                worker = Worker(connection=connection, **options)
+
+                @worker.handler("t")
+                async def work(body: dict[str, str]) -> int:
+                    return len(body["a"])
+
+                async with at_work(worker):
+                    response = await client.response(job, wait=10)
+                assert response is not None
+                assert response.body == 300_000
+                await client.delete(await client.put("t"))
+                assert await client.pop("t", wait=0.2) is None
+                await client.put_many(JobSpec("t", n, ttr=60) for n in range(1_000))
+                held = await client.pop("t", max=10, wait=5)
+                await held[0].finish()
+            assert not connection.is_closed
+            with pytest.raises(LeaseLost):
+                await held[1].finish()
+            async with Client(connection=connection, **options) as client:
+                found = 0
+                while jobs := await client.pop("t", max=500, wait=1):
+                    found += len(jobs)
+                    for one in jobs:
+                        await one.finish()
+                assert found == 999
+            await own.default_exchange.publish(aio_pika.Message(b"its own"), queue.name)
+            message = await queue.get(timeout=5)
+            assert message is not None
+            await message.ack()
+            assert set(connection.transport.connection.channels) <= {0, 1}
+
+    run(main)
+
+
+def test_a_robust_connection_that_comes_back(broker_url: str, namespace: str) -> None:
+    """Puts that were on their way arrive, what was held is lost, and pops go on."""
+
+    async def main() -> None:
+        connection = await aio_pika.connect_robust(broker_url, reconnect_interval=0.2)
+        async with (
+            connection,
+            Client(connection=connection, namespace=namespace, settle_seconds=0) as client,
+        ):
+            await client.put("t", "before", ttr=60)
+            held = await pop(client)
+            cut_lent(connection)
+            await client.put("t", "after", timeout=20)
+            with pytest.raises(LeaseLost, match="connection"):
+                await held.finish()
+            bodies = []
+            for _ in range(2):
+                job = await pop(client)
+                bodies.append(job.body)
+                await job.finish()
+            assert sorted(bodies) == ["after", "before"]
+
+    run(main)
+
+
+def cut_lent(connection: Any) -> None:  # noqa: ANN401 - aio-pika's
+    """Cut a connection of aio-pika's."""
+    connection.transport.connection._transport.writer.get_extra_info("socket").shutdown(2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_applications_connection_is_closed(broker_url: str, namespace: str, kind: str) -> None:
+    """Before it is lent, and meanwhile: whoever puts or pops is told, and nothing hangs."""
+
+    async def main() -> None:
+        connection = await KINDS[kind](broker_url)
+        client = Client(connection=connection, namespace=namespace, settle_seconds=0, timeout=3)
+        await client.put("t", ttr=60)
+        held = await pop(client)
+        await connection.close()
+        with pytest.raises(RabbitDelayError, match="lent is closed"):
+            await client.put("t")
+        with pytest.raises(RabbitDelayError, match="lent is closed"):
+            await client.pop("t", wait=0.5)
+        with pytest.raises(LeaseLost):
+            await held.finish()
+        await client.close()
+        late = Client(connection=connection, namespace=namespace, connect_timeout=0)
+        with pytest.raises(ConnectionFailed, match="lent is closed"):
+            await late.put("t")
+
+    run(main)
+
+
+def test_either_a_url_or_a_connection(broker_url: str) -> None:
+    async def main() -> None:
+        async with await aio_pika.connect(broker_url) as connection:
+            with pytest.raises(InvalidConfiguration, match="not both"):
+                Client(broker_url, connection=connection)
+
+    run(main)

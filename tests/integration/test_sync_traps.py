@@ -1,0 +1,117 @@
+"""What is of the sync front alone: threads, forks, and what pika does."""
+
+import gc
+import os
+import time
+import weakref
+from concurrent.futures import Future
+
+import pytest
+
+from rabbitdelay import Client, Job, JobSpec, LeaseLost
+from rabbitdelay.errors import RabbitDelayError
+from rabbitdelay.sync.link import ThreadLink
+from tests.conftest import WorkerFactory
+from tests.support.popping import pop
+from tests.support.waiting import wait_until
+from tests.support.working import Process, popper_of, working
+
+
+def test_put_in_a_futures_callback_is_refused_and_not_a_deadlock(client: Client) -> None:
+    outcome: Future[str] = Future()
+
+    def callback(_future: Future[Job]) -> None:
+        try:
+            client.put("t")
+        except RabbitDelayError as error:
+            outcome.set_result(str(error))
+
+    client.put_nowait("t").add_done_callback(callback)
+    assert "use put_nowait" in outcome.result(10)
+
+
+LEFT_OPEN = """
+import sys
+from rabbitdelay import Client
+client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+assert len(client.pop("t", max=5, wait=20)) == 5
+"""
+
+
+def test_a_process_that_ends_gives_its_jobs_back(
+    client: Client, broker_url: str, namespace: str
+) -> None:
+    client.put_many(JobSpec("t", n, ttr=60) for n in range(5))
+    began = time.monotonic()
+    with Process(LEFT_OPEN, broker_url, namespace) as process:
+        assert process.wait() == 0
+    assert time.monotonic() - began < 10
+    assert process.errors == []
+    assert [pop(client).attempt for _ in range(5)] == [1] * 5
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12: fork, threads
+def test_parent_and_forked_child_both_pop(client: Client) -> None:
+    """The child has a connection of its own, and the parent's jobs are not the child's."""
+    client.put_many(JobSpec("t", n) for n in range(3))
+    held = pop(client)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with pytest.raises(LeaseLost):
+                held.finish()
+            pop(client).finish()
+            client.close()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    held.finish()
+    pop(client).finish()
+    assert client.pop("t", wait=0.2) is None
+
+
+def test_a_client_that_is_dropped_is_collected(
+    broker_url: str, namespace: str, client: Client
+) -> None:
+    """But not while somebody has a job of it. Then its jobs go back, and its threads end."""
+    dropped = Client(broker_url, namespace=namespace, settle_seconds=0)
+    dropped.put("t", ttr=60)
+    job = pop(dropped)
+    ended = popper_of(dropped).consumer._connector.wire.ended
+    gone = weakref.ref(dropped)
+    gc.disable()
+    try:
+        del dropped
+        assert gone() is not None, "its job went back while somebody had it"
+        id_of_job = job.id
+        job.touch()
+        del job
+        assert gone() is None, "a cycle keeps it"
+    finally:
+        gc.enable()
+    wait_until(ended.done)
+    assert pop(client).id == id_of_job
+
+
+def test_deliveries_count_as_a_sign_of_life(client: Client, make_worker: WorkerFactory) -> None:
+    """Else pika's heartbeat would take a broker for dead that sends nothing but jobs."""
+    worker = make_worker()
+    done: list[object] = []
+
+    @worker.handler("t")
+    def collect(body: object) -> None:
+        done.append(body)
+
+    with working(worker):
+        client.put("t", 0)
+        wait_until(lambda: done)
+        assert worker._dispatcher is not None
+        connection = worker._dispatcher.consumer._connector.link
+        assert isinstance(connection, ThreadLink)
+        before = connection.bytes_received
+        client.put("t", b"x" * 1_000)
+        wait_until(lambda: len(done) == 2)
+        assert connection.bytes_received > before + 1_000
