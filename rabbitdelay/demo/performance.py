@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from rich.console import Console
@@ -70,6 +71,7 @@ class Evening:
         """How many jobs the worker did not run, because they were deleted or rescheduled."""
         self._to_kick: dict[str, float] = {}
         """Buried jobs, and when they are kicked."""
+        self._kicks: list[Future[None]] = []
         self._called_off_ms: dict[str, int] = {}
         """Jobs that are not to come, and when they would have: until that has passed."""
 
@@ -108,14 +110,16 @@ class Evening:
     def _watch(self, shop: Shop) -> None:
         last_due = max(order.last_due_seconds for order in self._orders.values())
         deadline = time.monotonic() + last_due + PATIENCE_SECONDS
-        with connected(self._addresses) as connection:
+        with ThreadPoolExecutor(1) as somebody, connected(self._addresses) as connection:
             administrator = Administrator(connection)
             while self._is_awaiting and time.monotonic() < deadline:
                 self._stage.show(self.scoreboard, self._holding(administrator))
                 self._take(shop)
-                self._kick(BuriedQueue(connection, self._topology, TOPIC))
+                self._let_kick(somebody)
                 self._see_who_kept_away()
             self._take(shop)  # whatever comes twice comes about now
+        for kick in self._kicks:
+            kick.result()
 
     def _take(self, shop: Shop) -> None:
         for arrival in shop.arrivals(_LOOK_SECONDS):
@@ -147,13 +151,21 @@ class Evening:
             if self.scoreboard.kept_away(name):
                 self._stage.kept_away(self._orders[name], due_ms)
 
-    def _kick(self, buried: BuriedQueue) -> None:
+    def _let_kick(self, somebody: ThreadPoolExecutor) -> None:
+        """Kick what is due, and show what arrives meanwhile: it takes a second or two."""
         due = [name for name, at in self._to_kick.items() if at <= time.monotonic()]
         for name in due:
+            del self._to_kick[name]
+            self._kicks.append(somebody.submit(self._kick, name))
+
+    def _kick(self, name: str) -> None:
+        with connected(self._addresses) as connection:
+            buried = BuriedQueue(connection, self._topology, TOPIC)
             found = buried.look(Choice(name), limit=1)
-            if found and buried.kick(Choice(name)).sent:
-                del self._to_kick[name]
+            if found:  # it is ready before the kick is over, which looks for more of that name
                 self._stage.kicked(self._orders[name], found[0].grave.reason)
+            if not found or not buried.kick(Choice(name)).sent:
+                self._to_kick[name] = time.monotonic()
 
     def _holding(self, administrator: Administrator) -> dict[str, int]:
         counts = {

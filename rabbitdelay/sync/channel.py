@@ -12,7 +12,7 @@ from rabbitdelay.engine.wire import Channel, Closed, Confirm, Returned, Then, no
 
 
 class ThreadChannel:
-    """A channel of pika's."""
+    """A channel of pika's. On one that is about to go nothing is asked, and nobody answers."""
 
     def __init__(self, channel: PikaChannel) -> None:
         self._channel = channel
@@ -38,10 +38,13 @@ class ThreadChannel:
 
     def qos(self, prefetch: int) -> None:
         """Let so many messages be unacked."""
-        self._channel.basic_qos(prefetch_count=prefetch)
+        if self.is_open:
+            self._channel.basic_qos(prefetch_count=prefetch)
 
     def consume(self, queue: str, arguments: Mapping[str, Any], consuming: Then) -> str:
         """Consume a queue."""
+        if not self.is_open:
+            return ""
         # pika is never told of a delivery: it is read before pika sees it.
         return self._channel.basic_consume(
             queue, nothing, arguments=dict(arguments), callback=lambda _: consuming()
@@ -49,7 +52,8 @@ class ThreadChannel:
 
     def cancel(self, tag: str, cancelled: Then = nothing) -> None:
         """Consume no more."""
-        self._channel.basic_cancel(tag, callback=lambda _: cancelled())
+        if self.is_open:
+            self._channel.basic_cancel(tag, callback=lambda _: cancelled())
 
     def count(self, queue: str, counted: Callable[[int, int], None]) -> None:
         """Count what is in a queue."""
@@ -57,11 +61,13 @@ class ThreadChannel:
         def answered(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
             counted(frame.method.message_count, frame.method.consumer_count)
 
-        self._channel.queue_declare(queue, passive=True, callback=answered)
+        if self.is_open:
+            self._channel.queue_declare(queue, passive=True, callback=answered)
 
     def look(self, exchange: str, seen: Then) -> None:
         """Look for an exchange."""
-        self._channel.exchange_declare(exchange, passive=True, callback=lambda _: seen())
+        if self.is_open:
+            self._channel.exchange_declare(exchange, passive=True, callback=lambda _: seen())
 
     def declare(self, declaration: Exchange | Queue | Binding, declared: Then) -> None:
         """Make something."""
@@ -70,6 +76,8 @@ class ThreadChannel:
         def answered(_frame: object) -> None:
             declared()
 
+        if not self.is_open:
+            return
         match declaration:
             case Exchange(name, type_, arguments):
                 channel.exchange_declare(
@@ -94,7 +102,8 @@ class ThreadChannel:
         def answered(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
             purged(frame.method.message_count)
 
-        self._channel.queue_purge(queue, callback=answered)
+        if self.is_open:
+            self._channel.queue_purge(queue, callback=answered)
 
     def confirm(
         self,
@@ -113,9 +122,11 @@ class ThreadChannel:
             where = (method.exchange, method.routing_key, method.reply_text)
             returned(Returned(*where, properties.message_id, properties.headers or {}))
 
-        self._channel.add_on_return_callback(on_return)
-        self._channel.confirm_delivery(on_confirm, callback=lambda _: then())
+        if self.is_open:
+            self._channel.add_on_return_callback(on_return)
+            self._channel.confirm_delivery(on_confirm, callback=lambda _: then())
 
     def close(self) -> None:
         """Close it."""
-        self._channel.close()
+        if self.is_open:
+            self._channel.close()

@@ -53,4 +53,5 @@ class ThreadLink(pika.SelectConnection):
 
     def open_channel(self, opened: Callable[[Channel], None]) -> None:
         """Open a channel."""
-        self.channel(on_open_callback=lambda channel: opened(ThreadChannel(channel)))
+        if self.is_open:
+            self.channel(on_open_callback=lambda channel: opened(ThreadChannel(channel)))

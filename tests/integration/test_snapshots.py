@@ -15,10 +15,11 @@ import pytest
 from rabbitdelay import Client
 from rabbitdelay.core import snapshots, topology
 from rabbitdelay.core.records import Delete, Fence, encode
-from rabbitdelay.core.snapshots import Anchor, Trailer, Writing, is_piece, read_trailer
+from rabbitdelay.core.snapshots import Anchor, Reading, Trailer, Writing, is_piece, read_trailer
 from rabbitdelay.core.tombstones import Tombstones
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import compaction, following, snapshot_reader
+from rabbitdelay.engine.following import Follower
 from tests.integration.conftest import ClientFactory
 from tests.support import streams
 from tests.support.deleting_processes import COMPACTOR
@@ -27,7 +28,6 @@ from tests.support.working import Process
 
 NOT_TRUSTED = "no snapshot of the tombstones to be trusted"
 IN_THE_LOG = 300
-"""So many records that a snapshot is read before them, one record at a time."""
 
 
 @pytest.fixture
@@ -37,7 +37,22 @@ def names(namespace: str) -> Topology:
 
 @pytest.fixture
 def _slow_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever starts is faster with a snapshot, however short the log is."""
+    """Whoever starts gets one record of the log, and no other until it has looked for a snapshot.
+
+    By itself it reads both, and goes on with what it has read first.
+    """
+    read, snapshot_read = Follower.read, Follower._snapshot_read
+
+    def read_later(follower: Follower) -> None:
+        if follower._reader is None or follower._reader._done is None:
+            read(follower)
+
+    def read_on(follower: Follower, reading: Reading | None) -> None:
+        snapshot_read(follower, reading)
+        read(follower)
+
+    monkeypatch.setattr(Follower, "read", read_later)
+    monkeypatch.setattr(Follower, "_snapshot_read", read_on)
     monkeypatch.setattr(following, "PREFETCH", 1)
     monkeypatch.setattr(following, "PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(snapshot_reader, "PATIENCE_SECONDS", 1.0)

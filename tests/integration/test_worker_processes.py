@@ -53,6 +53,11 @@ class Running:
     def counts(self) -> Snapshot:
         return self.worker.stats().counts
 
+    def counts_before(self) -> Snapshot:
+        """The counts when nothing runs: a response is there before its job counts as finished."""
+        wait_until(lambda: self.worker.stats().running == 0)
+        return self.counts
+
     def put(self, handler: Callable[..., Any], body: object = None, **options: Any) -> Job:  # noqa: ANN401 - passed on
         return self.client.put(handler.__name__, body, **options)
 
@@ -149,7 +154,7 @@ def test_a_handler_may_use_multiprocessing(work: Running) -> None:
 
 def test_at_the_ttr_it_is_killed_with_its_children(work: Running, tmp_path: Path) -> None:
     """The job is given back at once, and the worker goes on with another process."""
-    notes, before = tmp_path / "notes", work.counts
+    notes, before = tmp_path / "notes", work.counts_before()
     began = time.monotonic()
     work.put(process_handlers.hang, str(notes), ttr=1)
     _, pid, grandchild = wait_for_lines(notes, 1)[0]
@@ -178,7 +183,7 @@ def test_a_job_that_is_lost_with_its_connection_is_killed(work: Running, tmp_pat
 
 def test_the_worker_does_other_jobs_meanwhile(work: Running, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    work.put(process_handlers.hang, str(notes), ttr=2)
+    work.put(process_handlers.hang, str(notes), ttr=5)
     pid = int(wait_for_lines(notes, 1)[0][1])
     assert work.ask(process_handlers.give_pid) != pid
     assert is_running(pid)
@@ -186,7 +191,7 @@ def test_the_worker_does_other_jobs_meanwhile(work: Running, tmp_path: Path) -> 
 
 
 def test_touch_restarts_the_ttr(work: Running) -> None:
-    before = work.counts
+    before = work.counts_before()
     assert work.ask(process_handlers.touch_often, ttr=1) is True
     assert work.counts.timed_out == before.timed_out
 
@@ -215,7 +220,7 @@ def test_a_process_that_dies_is_a_failed_attempt(
 
 
 def test_an_idle_process_that_dies_is_replaced(work: Running) -> None:
-    before, pid = work.counts, work.ask(process_handlers.give_pid)
+    before, pid = work.counts_before(), work.ask(process_handlers.give_pid)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_running(pid))
     assert work.ask(process_handlers.give_pid) != pid
@@ -253,7 +258,7 @@ def test_what_gives_a_job_up_means_the_same(work: Running, how: str, reason: str
 
 def test_a_value_that_cannot_leave_its_process(work: Running) -> None:
     """The job is done all the same; whoever waits for its response is told why there is none."""
-    before = work.counts
+    before = work.counts_before()
     with pytest.raises(NoResponse, match="a lock cannot leave its process: cannot pickle"):
         work.ask(process_handlers.give_lock)
     wait_until(lambda: work.counts.finished == before.finished + 1)
@@ -269,7 +274,7 @@ def test_a_value_that_cannot_leave_its_process(work: Running) -> None:
 def test_settling_from_inside(
     work: Running, verb: str, finished: int, released: int, buried: int
 ) -> None:
-    before = work.counts
+    before = work.counts_before()
     work.put(process_handlers.settle, verb)
     wait_until(lambda: work.counts.finished == before.finished + finished)
     wait_until(lambda: work.counts.buried == before.buried + buried)
@@ -277,7 +282,7 @@ def test_settling_from_inside(
 
 
 def test_a_job_as_a_context_manager(work: Running, tmp_path: Path) -> None:
-    notes, before = tmp_path / "notes", work.counts
+    notes, before = tmp_path / "notes", work.counts_before()
     work.put(process_handlers.settle_in_block, str(notes))
     assert wait_for_lines(notes, 2) == [["1", "True"], ["1", "False"]]
     assert work.counts.finished == before.finished + 1
@@ -305,7 +310,7 @@ def test_a_thread_that_was_left_behind_is_refused(work: Running, tmp_path: Path)
 def test_a_handler_that_goes_on_after_its_job_is_killed_at_its_ttr(
     work: Running, tmp_path: Path
 ) -> None:
-    notes, before = tmp_path / "notes", work.counts
+    notes, before = tmp_path / "notes", work.counts_before()
     work.put(process_handlers.finish_and_hang, str(notes), ttr=1)
     pid = int(wait_for_lines(notes, 1)[0][0])
     wait_until(lambda: not is_running(pid), seconds=5)

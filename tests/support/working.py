@@ -136,12 +136,15 @@ def iter_lines(pipe: Any) -> Iterator[str]:  # noqa: ANN401 - a text stream
 
 
 def cut(connector: Connector) -> bool:
-    """Shut the socket of a connection, if it has one."""
+    """Shut the socket of a connection, if it has one that is connected."""
     transport = getattr(connector.link, "_transport", None)
     sock = getattr(transport, "_sock", None)
     if sock is None:
         return False
-    sock.shutdown(socket.SHUT_RDWR)
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return False  # it is yet to be connected, or was cut before
     return True
 
 
