@@ -81,7 +81,8 @@ class Publisher:
         self._inbox.append(pending)
         if not self._woken:
             self._woken = True
-            if not self._connector.call(self._on_submit):
+            if not self._connector.call(self._on_submit):  # nothing runs there any more
+                self._closed = True
                 self._refuse_the_rest()
 
     def submit_copy(self, pending: Pending) -> None:
