@@ -120,6 +120,11 @@ class Publisher:
         return self._blocked
 
     @property
+    def has_ended(self) -> bool:
+        """Whether nothing will be sent any more."""
+        return self._connector.has_ended
+
+    @property
     def may_wait(self) -> bool:
         """Whether the caller may wait: not on a thread of the wire's own."""
         return self._connector.wire.may_wait()
