@@ -3,6 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pamqp.frame
@@ -126,7 +127,8 @@ class OwnLink(LoopLink):
         """Send whole frames, at once: a drain for each costs more than it saves."""
         writer = self._transport.writer
         if writer is not None and self.is_open:
-            writer.write(data)
+            with suppress(RuntimeError):  # aiormq ends it, and will tell
+                writer.write(data)
 
 
 class LentLink(LoopLink):

@@ -67,7 +67,8 @@ class TaskExecutor:
     def close(self) -> Flow[None]:
         """Cancel what is still at work, and let it clean up."""
         for task in self._tasks:
-            task.cancel()
+            if not task.cancelling():  # a second time would end its cleaning up
+                task.cancel()
         if self._tasks:
             yield Call(partial(asyncio.wait, set(self._tasks), timeout=CANCEL_SECONDS))
         if self._threads is not None:

@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 
 import aio_pika
 from aio_pika.abc import AbstractConnection
@@ -23,6 +24,10 @@ from rabbitdelay.errors import ConnectionFailed
 # connection is refused. Handlers that the program did set up still get them.
 for _name in ("aio_pika", "aiormq"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
+
+
+END_SECONDS = 2.0
+"""How long a connection may take to close when the event loop ends."""
 
 
 class LoopWire(ABC):
@@ -146,11 +151,30 @@ class OwnWire(LoopWire):
                 raise
             raise IncompatibleProtocolError(*error.args) from None
         assert connection.transport is not None
+        self._in_background(self._loop.create_task(self._outlive(connection)))
 
         def close() -> None:
             self._in_background(self._loop.create_task(connection.close()))
 
         return OwnLink(connection, connection.transport.connection, transport, close)
+
+    async def _outlive(self, connection: aio_pika.Connection) -> None:
+        """Wait for the end of a connection. When that of the event loop comes first, close it.
+
+        asyncio.run waits for the tasks that it cancels, and not for those that aiormq begins then.
+        """
+        assert connection.transport is not None
+        closing = connection.transport.connection.closing
+        try:
+            await asyncio.wait([closing])
+        except asyncio.CancelledError:
+            self._link = None
+            self._end()
+            with suppress(Exception):
+                async with asyncio.timeout(END_SECONDS):
+                    await connection.close()
+                    await asyncio.wait([closing])
+            raise
 
 
 class _Connection(aio_pika.Connection):

@@ -1,7 +1,7 @@
 """Responses: a handler's return value as a message, and back."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from rabbitdelay.core.copies import ERROR, ERROR_TYPE, REASON
 from rabbitdelay.core.envelope import Message
@@ -61,12 +61,17 @@ def read(message: Message) -> Response | NoResponse:
 
 def targets(topology: Topology, job: Job, *, keep: bool) -> list[Target]:
     """Where the responses of a job go: to who asked for it, and to the queue that keeps them."""
-    found = [Target(*_address(topology, job.reply_to))] if job.reply_to is not None else []
+    found = [Target(*_address(topology, job.reply_to))] if _is_queue(job.reply_to) else []
     if keep:
         part = topology.responses(job.topic)
         # It is worth less than the job's ttr, which would pass while a new queue settles.
         found.append(Target(topology.responses_exchange, part.queue.name, part, settles=False))
     return found
+
+
+def _is_queue(reply_to: str | None) -> TypeGuard[str]:
+    """Whether it names a queue: in UTF-8. aiormq hangs up when the broker returns anything else."""
+    return reply_to is not None and not any("\ud800" <= letter <= "\udfff" for letter in reply_to)
 
 
 def _address(topology: Topology, queue: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from rabbitdelay.address import Address
 from rabbitdelay.core import backoff
 from rabbitdelay.engine import lifetime
 from rabbitdelay.engine.flows import Bell, Flow, Wait
-from rabbitdelay.engine.wire import Link, Owner, Then, Wire
+from rabbitdelay.engine.wire import Link, Owner, Then, Wire, nothing
 from rabbitdelay.errors import BrokerUnreachable, ClientClosed, ConnectionFailed
 
 logger = logging.getLogger("rabbitdelay")
@@ -52,8 +52,11 @@ class Connector:
         return self.wire.ended.done()
 
     def until_ended(self, flush_seconds: float) -> Flow[None]:
-        """Wait until it has ended, while it closes; not on the wire's own thread."""
-        if self.wire.may_wait():
+        """Wait until it has ended, while it closes; not on the wire's own thread.
+
+        Nor when there is nobody to end it: an event loop that is closed runs nothing any more.
+        """
+        if self.wire.may_wait() and self.wire.call(nothing):
             with suppress(TimeoutError):
                 yield Wait(self.wire.ended, flush_seconds + lifetime.CLOSE_SECONDS)
 

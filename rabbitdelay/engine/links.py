@@ -61,6 +61,8 @@ class Links:
         if self._process_id != os.getpid():
             self._begin_anew()
         publisher = self._publisher
+        if publisher is not None and publisher.has_ended and not self._closed:
+            publisher = self._publisher = None  # its thread has died, or its event loop ended
         return publisher if publisher is not None else (yield from self._start_publisher())
 
     def front(self) -> Flow[Front]:
@@ -69,7 +71,7 @@ class Links:
             self._begin_anew()
         front = self._front
         if front is not None and front.consumer.has_ended and not self._closed:
-            front = self._front = None  # its thread has died
+            front = self._front = None  # the same
         if front is not None and not front.consumer.may_wait:
             raise RabbitDelayError(
                 "this waits for the broker, and must not be called in a callback"

@@ -81,7 +81,8 @@ class Publisher:
         self._inbox.append(pending)
         if not self._woken:
             self._woken = True
-            if not self._connector.call(self._on_submit):
+            if not self._connector.call(self._on_submit):  # nothing runs there any more
+                self._closed = True
                 self._refuse_the_rest()
 
     def submit_copy(self, pending: Pending) -> None:
@@ -117,6 +118,11 @@ class Publisher:
     def blocked(self) -> str | None:
         """Why the broker takes nothing; None when it does."""
         return self._blocked
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will be sent any more."""
+        return self._connector.has_ended
 
     @property
     def may_wait(self) -> bool:
