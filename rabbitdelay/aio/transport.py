@@ -8,7 +8,10 @@ import asyncio
 import time
 from typing import Any
 
+import pamqp.frame
 from aiormq.connection import TransportFactory
+from aiormq.exceptions import AMQPError, ConnectionClosed, IncompatibleProtocolError
+from pamqp import commands as spec
 from yarl import URL
 
 from rabbitdelay.address import Address
@@ -16,6 +19,8 @@ from rabbitdelay.core.deliveries import Deliveries, Other
 from rabbitdelay.engine.wire import OnInbound, Then, nothing
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+CLOSE, CLOSE_AT = b"\x00\x0a\x00\x32", 7
+"""Connection.Close, behind the header of its frame."""
 TELL_SECONDS = 1.0
 """How often aiormq is told that the broker is alive: it sees no delivery."""
 
@@ -27,8 +32,10 @@ class FrameReader(asyncio.StreamReader):
         super().__init__()
         self.on_inbound: OnInbound = nothing
         self.on_read: Then = nothing
-        self.has_heard = False
+        self._has_heard = False
         """Whether a whole frame has come: who answers speaks AMQP."""
+        self._close: bytes | None = None
+        """The frame in which the broker said why it closes the connection."""
         self._deliveries = Deliveries()
         self._told_at = 0.0
 
@@ -37,7 +44,9 @@ class FrameReader(asyncio.StreamReader):
         took = False
         for found in self._deliveries.feed(data):
             if isinstance(found, Other):
-                self.has_heard = True
+                self._has_heard = True
+                if found.frame.startswith(CLOSE, CLOSE_AT):
+                    self._close = found.frame
                 super().feed_data(found.frame)
             else:
                 took = True
@@ -45,6 +54,14 @@ class FrameReader(asyncio.StreamReader):
         if took:
             self._tell()
             self.on_read()
+
+    def reason(self, error: AMQPError) -> AMQPError:
+        """Why a connection could not be made: of what the broker says aiormq tells only a part."""
+        if self._close is not None:
+            frame = pamqp.frame.unmarshal(self._close)[2]
+            assert isinstance(frame, spec.Connection.Close)
+            return ConnectionClosed(frame.reply_code, frame.reply_text)
+        return error if self._has_heard else IncompatibleProtocolError(*error.args)
 
     def _tell(self) -> None:
         """Let aiormq have a heartbeat, else it takes a busy broker for dead."""

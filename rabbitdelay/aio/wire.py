@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import aio_pika
 from aio_pika.abc import AbstractConnection
-from aiormq.exceptions import AMQPConnectionError, IncompatibleProtocolError
+from aiormq.exceptions import AMQPError
 from yarl import URL
 
 from rabbitdelay.address import Address
@@ -146,10 +146,8 @@ class OwnWire(LoopWire):
         connection.kwargs["transport_factory"] = transport
         try:
             await connection.connect()
-        except AMQPConnectionError as error:
-            if transport.reader.has_heard:
-                raise
-            raise IncompatibleProtocolError(*error.args) from None
+        except AMQPError as error:
+            raise transport.reader.reason(error) from None
         assert connection.transport is not None
         self._in_background(self._loop.create_task(self._outlive(connection)))
 

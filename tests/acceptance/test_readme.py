@@ -18,6 +18,15 @@ def test_a_promise_has_its_test(file: str, test: str) -> None:
     assert any(not test or f"def {test}(" in text for text in texts)
 
 
+@pytest.mark.parametrize(
+    "file", sorted({file for row in ROWS for file in re.findall(r"`(test_\w+\.py)", row)})
+)
+def test_what_the_readme_promises_is_shown_for_both_fronts(file: str) -> None:
+    """But for what is shown without a broker."""
+    (path,) = (ROOT / "tests").rglob(file)
+    assert path.parent.name == ("unit" if file == "test_address.py" else "conformance")
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_what_the_readme_promises_is_explained(row: str) -> None:
     assert row in GUARANTEES.splitlines()

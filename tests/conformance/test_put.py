@@ -19,6 +19,7 @@ from rabbitdelay import (
     OutcomeUnknown,
     PutManyFailed,
 )
+from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.core import identity
 from tests.conftest import ClientFactory, ReceiverFactory
 from tests.support.fronts import Front
@@ -222,6 +223,20 @@ def test_years_are_accepted_and_wait(client: Client, broker_url: str, namespace:
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
         declared = connection.channel().queue_declare(f"{namespace}.v1.hold.3240d", passive=True)
     assert declared.method.queue == f"{namespace}.v1.hold.3240d"
+
+
+def test_without_a_url_it_is_found(
+    front: Front, broker_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RABBITDELAY_URL", broker_url)
+    with front.client(namespace=namespace, settle_seconds=0) as client:
+        assert client.put("t").topic == "t"
+
+
+def test_several_nodes_are_tried(make_client: ClientFactory, broker_url: str) -> None:
+    """The first that answers is taken."""
+    nobody = f"amqp://127.0.0.1:{pick_free(1)[0]}"
+    assert make_client(f"{nobody},{broker_url}").put("t").topic == "t"
 
 
 def test_a_closed_client_says_so(make_client: ClientFactory) -> None:

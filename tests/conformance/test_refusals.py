@@ -129,12 +129,12 @@ def connect(front: Front) -> Connect:
 
 def test_nobody_there(connect: Connect) -> None:
     with pytest.raises(BrokerUnreachable, match=r"guest:\*\*\*@127.0.0.1.*refused"):
-        connect(f"amqp://127.0.0.1:{pick_free(1)[0]}")
+        connect(f"amqp://guest:{SECRET}@127.0.0.1:{pick_free(1)[0]}")
 
 
 def test_no_such_host(connect: Connect) -> None:
     with pytest.raises(BrokerUnreachable):
-        connect("amqp://no-such-host.invalid")
+        connect(f"amqp://guest:{SECRET}@no-such-host.invalid")
 
 
 def test_the_first_connection_is_waited_for(
@@ -153,7 +153,7 @@ def test_the_first_connection_is_waited_for(
 
 def test_something_else_answers_there(connect: Connect, broker: PrivateBroker) -> None:
     with pytest.raises(BrokerUnreachable, match="does not speak AMQP"):
-        connect(f"amqp://127.0.0.1:{urlsplit(broker.management_url).port}")
+        connect(f"amqp://guest:{SECRET}@127.0.0.1:{urlsplit(broker.management_url).port}")
 
 
 def test_a_wrong_scheme(front: Front) -> None:
@@ -317,18 +317,18 @@ def test_tls_with_a_known_authority(
 
 def test_tls_with_an_unknown_authority(connect: Connect, tls_port: int) -> None:
     with pytest.raises(CertificateRefused, match="certificate verify failed"):
-        connect(f"amqps://localhost:{tls_port}")
+        connect(f"amqps://guest:{SECRET}@localhost:{tls_port}")
 
 
 def test_tls_with_another_host_name(connect: Connect, broker: PrivateBroker, tls_port: int) -> None:
     authority = f"cacertfile={broker.directory}/authority.pem"
     with pytest.raises(CertificateRefused, match=r"127\.0\.0\.1"):
-        connect(f"amqps://127.0.0.1:{tls_port}?{authority}")
+        connect(f"amqps://guest:{SECRET}@127.0.0.1:{tls_port}?{authority}")
 
 
 def test_tls_files_that_are_not_there(connect: Connect, tls_port: int) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot read the TLS files"):
-        connect(f"amqps://localhost:{tls_port}?cacertfile=nothing.pem")
+        connect(f"amqps://guest:{SECRET}@localhost:{tls_port}?cacertfile=nothing.pem")
 
 
 def test_a_broker_alarm(

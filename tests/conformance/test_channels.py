@@ -1,0 +1,87 @@
+"""Channels that the broker closes, alone, while their connection goes on."""
+
+import threading
+from functools import partial
+
+import pytest
+
+from rabbitdelay import Client, Job, LeaseLost
+from rabbitdelay.core import frames
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.engine.consumer import Consumer
+from tests.conftest import ReceiverFactory, WorkerFactory
+from tests.support.popping import pop
+from tests.support.waiting import wait_until
+from tests.support.working import popper_of, publishing, working
+
+UNKNOWN_TAG = 1_000_000
+
+
+def let_close(consumer: Consumer, number: int) -> None:
+    """Ack what was never delivered: the broker closes the channel, as by its consumer_timeout."""
+    consumer.call(partial(consumer.send, frames.ack(number, UNKNOWN_TAG)))
+
+
+def test_the_channel_of_a_pop(client: Client) -> None:
+    """What it held is handed out again, and cannot be settled by who had it."""
+    client.put("t", id="a", ttr=60)
+    job = pop(client)
+    let_close(popper_of(client).consumer, job._lease.channel)
+    wait_until(lambda: job.time_left == 0)
+    for act in (job.finish, job.touch, job.release, partial(job.bury, "too late")):
+        with pytest.raises(LeaseLost, match="connection"):
+            act()
+    again = pop(client)
+    assert (again.id, again.attempt) == ("a", 1)
+    again.finish()
+    assert client.pop("t", wait=0.2) is None
+    assert popper_of(client).consumer._connector._attempts == 0
+
+
+def test_the_channel_of_a_worker(client: Client, make_worker: WorkerFactory) -> None:
+    """It consumes again; a job that is at work is not run twice."""
+    worker, seen, go_on = make_worker(concurrency=2), list[str](), threading.Event()
+
+    @worker.handler("t", ttr=60)
+    def work(job: Job) -> None:
+        seen.append(job.id)
+        go_on.wait(20)
+
+    client.put("t", id="runs")
+    with working(worker):
+        wait_until(lambda: seen == ["runs"])
+        assert worker._dispatcher is not None
+        consumer = worker._dispatcher.consumer
+        (lease,) = consumer.holding.leases.held()
+        let_close(consumer, lease.channel)
+        client.put("t", id="next")
+        wait_until(lambda: "next" in seen)
+        go_on.set()
+        wait_until(lambda: worker.stats().running == 0)
+        wait_until(lambda: len(consumer.holding.leases) == 0)
+        assert consumer._connector._attempts == 0
+    assert seen == ["runs", "next"]
+    assert client.pop("t", wait=0.3) is None
+
+
+def test_the_channel_of_puts(client: Client, receive: ReceiverFactory) -> None:
+    """What was not confirmed goes again, over the same connection."""
+    client.put("t", delay=0.01)
+    publisher = client.verbs.links._publisher
+    assert publisher is not None
+
+    def publish_nowhere() -> None:
+        channel, link = publisher._channel, publisher._connector.link
+        assert channel is not None
+        assert link is not None
+        link.send_frames(frames.publish(channel.number, "nowhere", "", Message(b"", {}), 131_072))
+
+    futures = []
+    for n in range(300):
+        futures.append(client.put_nowait("t", n, delay=0.01))
+        if n % 100 == 50:
+            wait_until(lambda: publisher._channel is not None)
+            publishing(client).call(publish_nowhere)
+    ids = [future.result(20).id for future in futures]
+    receive("t").wait_for(*ids)
+    assert publishing(client)._attempts == 0
