@@ -34,6 +34,12 @@ TICK_SECONDS = 0.1
 """How often deadlines and settling queues are looked at while something is on its way."""
 PAUSE_SECONDS = 0.25
 """How long to hold back after the broker refused something, before it is sent again."""
+STALLED_SECONDS = 8.0
+"""How long a confirm may take before all is sent again on another channel.
+
+A channel of RabbitMQ 3.10 that was opened while a queue had no leader goes on sending to the one
+that died; another channel finds the new one.
+"""
 
 
 class Publisher:
@@ -64,6 +70,8 @@ class Publisher:
         self._setting_up: Pending | None = None
         self._ticking = False
         self._closing_at: float | None = None
+        self._oldest: tuple[Pending | None, float] = (None, 0.0)
+        """The put that waits longest for its confirm, and when it was first seen to be that."""
 
     # From any thread
 
@@ -156,7 +164,8 @@ class Publisher:
     def _channel_opened(self, channel: Channel) -> None:
         channel.add_on_close_callback(self._channel_closed)
         channel.add_on_return_callback(self._on_return)
-        channel.confirm_delivery(self._on_confirm, callback=lambda _: self._begin(channel))
+        confirmed = partial(self._on_confirm, channel)
+        channel.confirm_delivery(confirmed, callback=lambda _: self._begin(channel))
 
     def _begin(self, channel: Channel) -> None:
         self._channel = channel
@@ -292,7 +301,9 @@ class Publisher:
 
     # Resolving
 
-    def _on_confirm(self, frame: Any) -> None:  # noqa: ANN401 - pika's method frame
+    def _on_confirm(self, channel: Channel, frame: Any) -> None:  # noqa: ANN401 - pika's method frame
+        if channel is not self._channel:
+            return  # it is being closed, and what was sent on it goes again
         tag, multiple = frame.method.delivery_tag, frame.method.multiple
         if frame.method.NAME == "Basic.Ack":
             self._resolve(self._outbox.confirmed(tag, multiple=multiple, now=time.monotonic()))
@@ -302,11 +313,13 @@ class Publisher:
 
     def _on_return(
         self,
-        _channel: Channel,
+        channel: Channel,
         method: Any,  # noqa: ANN401 - pika's method
         properties: BasicProperties,
         _body: bytes,
     ) -> None:  # the confirm of a returned message follows, and means nothing
+        if channel is not self._channel:
+            return
         token = (properties.headers or {}).get("rd-token", "")
         where = (method.exchange, method.routing_key)
         pending = self._outbox.returned(properties.message_id, token, *where)
@@ -347,7 +360,24 @@ class Publisher:
         for pending in self._outbox.expire(now):
             self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
         self._routes.forget_settled(now)
+        self._look_for_a_stall(now)
         self._start_ticking()
+
+    def _look_for_a_stall(self, now: float) -> None:
+        oldest, since = self._oldest
+        if self._outbox.oldest_sent is not oldest or self._blocked is not None:
+            self._oldest = (self._outbox.oldest_sent, now)
+        elif oldest is not None and now - since > STALLED_SECONDS:
+            text = "%s was not confirmed for %.0f s: sent again, on another channel"
+            logger.warning(text, oldest.exchange, STALLED_SECONDS)
+            self._send_again()
+
+    def _send_again(self) -> None:
+        channel = self._channel
+        self._forget_channel()
+        if channel is not None and channel.is_open:
+            channel.close()
+        self._open_channel()
 
     # Closing
 
