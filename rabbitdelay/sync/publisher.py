@@ -35,10 +35,10 @@ TICK_SECONDS = 0.1
 PAUSE_SECONDS = 0.25
 """How long to hold back after the broker refused something, before it is sent again."""
 STALLED_SECONDS = 8.0
-"""How long a confirm may take before all is sent again on another channel.
+"""How long the broker may take to answer before all is asked and sent again on another channel.
 
-A channel of RabbitMQ 3.10 that was opened while a queue had no leader goes on sending to the one
-that died; another channel finds the new one.
+A channel of RabbitMQ 3.10 that asks for a queue, or sends to one, while that has no leader may wait
+for the one that died for ever; another channel finds the new one.
 """
 
 
@@ -71,7 +71,7 @@ class Publisher:
         self._ticking = False
         self._closing_at: float | None = None
         self._oldest: tuple[Pending | None, float] = (None, 0.0)
-        """The put that waits longest for its confirm, and when it was first seen to be that."""
+        """The put that waits longest for an answer, and when it was first seen to be that."""
 
     # From any thread
 
@@ -364,12 +364,12 @@ class Publisher:
         self._start_ticking()
 
     def _look_for_a_stall(self, now: float) -> None:
-        oldest, since = self._oldest
-        if self._outbox.oldest_sent is not oldest or self._blocked is not None:
-            self._oldest = (self._outbox.oldest_sent, now)
-        elif oldest is not None and now - since > STALLED_SECONDS:
-            text = "%s was not confirmed for %.0f s: sent again, on another channel"
-            logger.warning(text, oldest.exchange, STALLED_SECONDS)
+        (oldest, since), waits = self._oldest, self._setting_up or self._outbox.oldest_sent
+        if waits is not oldest or self._blocked is not None:
+            self._oldest = (waits, now)
+        elif waits is not None and now - since > STALLED_SECONDS:
+            text = "no answer for %.0f s about %s: it is sent again, on another channel"
+            logger.warning(text, STALLED_SECONDS, waits.job.topic)
             self._send_again()
 
     def _send_again(self) -> None:
