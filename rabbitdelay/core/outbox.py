@@ -138,6 +138,11 @@ class Outbox:
         self._sent[self._next_tag] = pending
         self._next_tag += 1
 
+    @property
+    def oldest_sent(self) -> Pending | None:
+        """The put that has waited longest for its confirm."""
+        return next(iter(self._sent.values()), None)
+
     def confirmed(self, tag: int, *, multiple: bool, now: float) -> list[Pending]:
         """Note a confirm; return the puts that are done. The others wait for their queue."""
         done: list[Pending] = []

@@ -1,7 +1,7 @@
 """Stones: what is known to be dead, by id: millions of them in little memory.
 
 A hash table whose buckets are bytes: a bucket holds its stones one after the other, each WIDTH
-bytes, and is searched as text is. About 60 bytes a stone, where a dict of texts takes 150. It grows
+bytes, and is searched as text is. About 52 bytes a stone, where a dict of texts takes 150. It grows
 bucket by bucket (linear hashing), so no single add takes long.
 
 A stone is one of two kinds, and has a last moment in which it is needed:

@@ -33,6 +33,12 @@ TICK_SECONDS = 0.1
 """How often deadlines and settling queues are looked at while something is on its way."""
 PAUSE_SECONDS = 0.25
 """How long to hold back after the broker refused something, before it is sent again."""
+STALLED_SECONDS = 8.0
+"""How long the broker may take to answer before all is asked and sent again on another channel.
+
+A channel of RabbitMQ 3.10 that asks for a queue, or sends to one, while that has no leader may wait
+for the one that died for ever; another channel finds the new one.
+"""
 
 
 class Publisher:
@@ -63,6 +69,9 @@ class Publisher:
         self._ticking = False
         self._closing_at: float | None = None
         self._rescuing: Rescue | None = None
+        self._oldest: tuple[Pending | None, float] = (None, 0.0)
+        """The put that waits longest for an answer, and when it was first seen to be that."""
+        self._patience_seconds = STALLED_SECONDS
 
     # From any thread
 
@@ -174,7 +183,11 @@ class Publisher:
 
     def _channel_opened(self, channel: Channel) -> None:
         channel.on_closed(self._channel_closed)
-        channel.confirm(self._on_confirm, self._on_return, partial(self._begin, channel))
+        channel.confirm(
+            partial(self._on_confirm, channel),
+            partial(self._on_return, channel),
+            partial(self._begin, channel),
+        )
 
     def _begin(self, channel: Channel) -> None:
         self._channel = channel
@@ -310,7 +323,10 @@ class Publisher:
 
     # Resolving
 
-    def _on_confirm(self, confirm: Confirm) -> None:
+    def _on_confirm(self, channel: Channel, confirm: Confirm) -> None:
+        if channel is not self._channel:
+            return  # it is being closed, and what was sent on it goes again
+        self._patience_seconds = STALLED_SECONDS
         tag, multiple = confirm.tag, confirm.multiple
         if confirm.is_taken:
             self._resolve(self._outbox.confirmed(tag, multiple=multiple, now=time.monotonic()))
@@ -318,7 +334,9 @@ class Publisher:
             self._outbox.put_back(*self._outbox.refused(tag, multiple=multiple))
             self._pause()
 
-    def _on_return(self, returned: Returned) -> None:
+    def _on_return(self, channel: Channel, returned: Returned) -> None:
+        if channel is not self._channel:
+            return
         token = returned.headers.get("rd-token", "")
         where = (returned.exchange, returned.routing_key)
         pending = self._outbox.returned(returned.message_id, token, *where)
@@ -359,7 +377,25 @@ class Publisher:
         for pending in self._outbox.expire(now):
             self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
         self._routes.forget_settled(now)
+        self._look_for_a_stall(now)
         self._start_ticking()
+
+    def _look_for_a_stall(self, now: float) -> None:
+        (oldest, since), waits = self._oldest, self._setting_up or self._outbox.oldest_sent
+        if waits is not oldest or self._blocked is not None:
+            self._oldest = (waits, now)
+        elif waits is not None and now - since > self._patience_seconds:
+            text = "no answer for %.0f s about %s: it is sent again, on another channel"
+            logger.warning(text, self._patience_seconds, waits.job.topic)
+            self._patience_seconds *= 2  # a broker that is only slow must not get more and more
+            self._send_again()
+
+    def _send_again(self) -> None:
+        channel = self._channel
+        self._forget_channel()
+        if channel is not None and channel.is_open:
+            channel.close()
+        self._open_channel()
 
     # Closing
 
