@@ -162,8 +162,8 @@ class Deleter:
     def let_pass(self, time_ms: int) -> Flow[None]:
         """Let the moment of a delete pass: what is put after it under the same id must live."""
         deadline = time.monotonic() + LONGEST_TICK_SECONDS
-        while self._now_ms() <= time_ms and time.monotonic() < deadline:
-            yield Sleep(0.001)
+        while (rest_ms := time_ms + 1 - self._clock() * 1000) > 0 and time.monotonic() < deadline:
+            yield Sleep(min(rest_ms, 1.0) / 1000)
 
 
 class _Sending:

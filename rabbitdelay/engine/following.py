@@ -16,7 +16,7 @@ from functools import partial
 from rabbitdelay.core import envelope, frames, records, replies, snapshots
 from rabbitdelay.core.deliveries import Delivery
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.following import Following, Read
+from rabbitdelay.core.following import Following, Offset, Read
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.records import Fence, RecordTooNew, known_until
 from rabbitdelay.core.retry import Fate
@@ -106,7 +106,7 @@ class Follower:
             (self._log,),
             PREFETCH,
             self,
-            arguments=lambda: {OFFSET: self.following.begin()},
+            arguments=self._where_to_read,
         )
         self._compactor = Compactor(self, consumer)
         self._reader: SnapshotReader | None = None
@@ -280,13 +280,18 @@ class Follower:
         if self._unacked is not None:
             channel, tag = self._unacked
             self._unacked = None
-            self.consumer.send(frames.ack(channel, tag, multiple=True))
+            if self._subscription.is_on(channel):  # an ack on one that is closed ends all of them
+                self.consumer.send(frames.ack(channel, tag, multiple=True))
 
     def closed(self) -> None:
         """Nothing will come any more."""
         self._set_caught_up()
 
     # The log
+
+    def _where_to_read(self) -> dict[str, Offset]:
+        self._unacked = None  # that was on another channel, which may have had the same number
+        return {OFFSET: self.following.begin()}
 
     def consuming(self) -> None:
         """Write a fence: when it comes back, everything before it has been read."""

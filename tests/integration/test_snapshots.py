@@ -254,13 +254,19 @@ def starting(make_client: ClientFactory, client: Client) -> Client:
 
 @pytest.mark.usefixtures("_slow_log")
 def test_a_snapshot_made_by_hand_is_trusted(
-    written: Snapshot, starting: Client, broker_url: str, names: Topology
+    written: Snapshot,
+    starting: Client,
+    broker_url: str,
+    names: Topology,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Else the tests of broken ones would show nothing."""
+    """Else the tests of broken ones would show nothing. One connection is enough for it."""
     streams.append(broker_url, names.snapshots, [*written.pieces, written.trailer])
     assert knows(starting, "trap")
     assert knows(starting, "log-299")
     assert starting.tombstones().records < 10
+    for error in ("CHANNEL_ERROR", "unknown delivery tag"):
+        assert error not in caplog.text
 
 
 @pytest.mark.usefixtures("_slow_log")

@@ -183,7 +183,7 @@ def test_a_job_that_is_lost_with_its_connection_is_killed(work: Running, tmp_pat
 
 def test_the_worker_does_other_jobs_meanwhile(work: Running, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    work.put(process_handlers.hang, str(notes), ttr=2)
+    work.put(process_handlers.hang, str(notes), ttr=5)
     pid = int(wait_for_lines(notes, 1)[0][1])
     assert work.ask(process_handlers.give_pid) != pid
     assert is_running(pid)
