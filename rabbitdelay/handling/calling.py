@@ -51,7 +51,8 @@ def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
-        task.cancel()
+        if not task.cancelling():  # a second time would end its cleaning up
+            task.cancel()
     if tasks:
         loop.run_until_complete(asyncio.wait(tasks))
     loop.close()

@@ -106,7 +106,7 @@ def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
     with front.client(broker.url, namespace=namespace, timeout=60) as client:
         client.put("t", delay=0.5)
         kill(broker)
-        future = client.put_nowait("t", delay=20, id="during")
+        future = client.put_nowait("t", delay=15, id="during")
         broker.start()
         job = future.result(60)
         with ready(broker, namespace) as receiver:

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pika
 import pytest
@@ -29,6 +30,7 @@ from rabbitdelay import (
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine.run import Run
 from tests.conftest import ClientFactory, LookerFactory, WorkerFactory
+from tests.support import process_handlers
 from tests.support.fronts import Front
 from tests.support.waiting import wait_until
 from tests.support.working import Process, cut_worker, publish, working
@@ -138,6 +140,22 @@ def test_a_handler_that_hangs(
     assert [(record.job_id, record.topic, record.attempt) for record in records] == [  # type: ignore[attr-defined]
         ("hangs", "t", 1)
     ]
+
+
+def test_a_handler_that_hangs_in_a_process_is_killed(
+    client: Client, make_worker: WorkerFactory, tmp_path: Path
+) -> None:
+    """Its job runs again, in another process."""
+    worker, notes = make_worker(pool="process", concurrency=1), tmp_path / "notes"
+    worker.handler("t", backoff=0, backoff_max=0)(process_handlers.hang)
+    client.put("t", str(notes), ttr=1)
+    with working(worker):
+        wait_until(lambda: worker.stats().counts.finished == 1, seconds=20)
+        assert worker.stats().lost_threads == 0
+    first, second = (line.split() for line in notes.read_text().splitlines())
+    assert (first[0], second[0]) == ("1", "2")
+    for process in (first[1], first[2]):
+        wait_until(lambda pid=process: not Path(f"/proc/{pid}").exists())  # type: ignore[misc]
 
 
 def test_touch_and_auto_touch(client: Client, make_worker: WorkerFactory) -> None:

@@ -29,12 +29,14 @@ front.run(worker)
 DELETER = """
 import os, random, sys, time
 from tests.support.fronts import front_named
-name, url, namespace, share, count, first_due, span, is_put = sys.argv[1:]
-share, count, first_due, span = int(share), int(count), float(first_due), float(span)
+name, url, namespace, share, count, span, is_put = sys.argv[1:]
+share, count, span = int(share), int(count), float(span)
 with front_named(name).client(url, namespace=namespace, settle_seconds=0, timeout=30) as client:
     client.delete(f"warm-up-{share}")
+    os.write(1, b"ready\\n")
     while not os.path.exists(is_put):
         time.sleep(0.01)
+    first_due = float(open(is_put).read())
     began, chosen = time.time(), random.Random(share)
     dues = {n: first_due + span * n / count for n in range(2 * share, count, 8)}
     moments = sorted((chosen.uniform(began, due), n) for n, due in dues.items() if due > began)
