@@ -72,9 +72,9 @@ def test_the_channel_of_puts(client: Client, receive: ReceiverFactory) -> None:
 
     def publish_nowhere() -> None:
         channel, link = publisher._channel, publisher._connector.link
-        assert channel is not None
-        assert link is not None
-        link.send_frames(frames.publish(channel.number, "nowhere", "", Message(b"", {}), 131_072))
+        if channel is not None and link is not None:  # else it is closed already
+            number = channel.number
+            link.send_frames(frames.publish(number, "nowhere", "", Message(b"", {}), 131_072))
 
     futures = []
     for n in range(300):
