@@ -39,6 +39,8 @@ STALLED_SECONDS = 8.0
 A channel of RabbitMQ 3.10 that asks for a queue, or sends to one, while that has no leader may wait
 for the one that died for ever; another channel finds the new one.
 """
+REFUSED_SECONDS = 2.0
+"""How long the broker may refuse everything before it is sent on another channel."""
 
 
 class Publisher:
@@ -71,6 +73,8 @@ class Publisher:
         self._rescuing: Rescue | None = None
         self._oldest: tuple[Pending | None, float] = (None, 0.0)
         """The put that waits longest for an answer, and when it was first seen to be that."""
+        self._refused_since: float | None = None
+        """Since when the broker refuses whatever is sent."""
         self._patience_seconds = STALLED_SECONDS
 
     # From any thread
@@ -329,10 +333,12 @@ class Publisher:
         self._patience_seconds = STALLED_SECONDS
         tag, multiple = confirm.tag, confirm.multiple
         if confirm.is_taken:
+            self._refused_since = None
             self._resolve(self._outbox.confirmed(tag, multiple=multiple, now=time.monotonic()))
         else:
             self._outbox.put_back(*self._outbox.refused(tag, multiple=multiple))
             self._pause()
+            self._look_for_a_deaf_channel(time.monotonic())
 
     def _on_return(self, channel: Channel, returned: Returned) -> None:
         if channel is not self._channel:
@@ -388,6 +394,15 @@ class Publisher:
             text = "no answer for %.0f s about %s: it is sent again, on another channel"
             logger.warning(text, self._patience_seconds, waits.job.topic)
             self._patience_seconds *= 2  # a broker that is only slow must not get more and more
+            self._send_again()
+
+    def _look_for_a_deaf_channel(self, now: float) -> None:
+        """A channel of RabbitMQ 3.10 whose queue has lost its leader may refuse all for good."""
+        if self._refused_since is None:
+            self._refused_since = now
+        elif now - self._refused_since > REFUSED_SECONDS:
+            self._refused_since = None
+            logger.warning("nothing was taken for %.0f s: another channel", REFUSED_SECONDS)
             self._send_again()
 
     def _send_again(self) -> None:
