@@ -72,6 +72,11 @@ class Client:
     ) -> None:
         if connection is not None and url is not None:
             raise InvalidConfiguration("give either a URL or a connection, not both")
+        if connection is not None and not isinstance(connection, Connection):
+            raise InvalidConfiguration(
+                "connection must be what `await aio_pika.connect(…)` or connect_robust returned, "
+                f"not a {type(connection).__name__}"
+            )
         self.verbs = Verbs(
             lambda _: OwnWire() if connection is None else LentWire(connection),
             locate.locate(url) if connection is None else _addresses(connection),
@@ -190,7 +195,7 @@ class Client:
         self,
         job: Job,
         *,
-        delay: float | timedelta = 0,
+        delay: float | timedelta | None = None,
         at: datetime | None = None,
         timeout: float | None = None,
     ) -> Job:

@@ -137,12 +137,20 @@ class Verbs:
         return self._replace(spec, None, timeout)
 
     def reschedule(
-        self, job: Job, delay: float | timedelta, at: datetime | None, timeout: float | None
+        self,
+        job: Job,
+        delay: float | timedelta | None,
+        at: datetime | None,
+        timeout: float | None,
     ) -> Flow[Job]:
         """Put a job again, and delete the one that was."""
         if not isinstance(job, Job):
             raise InvalidJob("reschedule needs the job that put returned: use replace with an id")
-        return self._replace(intake.same_at(job, delay=delay, at=at), job, timeout)
+        if delay is None and at is None:
+            raise InvalidJob("say when the job is to be due: give delay or at")
+        return self._replace(
+            intake.same_at(job, delay=0 if delay is None else delay, at=at), job, timeout
+        )
 
     # Deleting
 
@@ -225,6 +233,8 @@ class Verbs:
 
     def response(self, job: Job, wait: Duration) -> Flow[Response | None]:
         """Wait for the response to a job that this client put with `reply`."""
+        if not isinstance(job, Job):
+            raise InvalidJob("response needs the job that put returned")
         replies = (yield from self.links.front()).replies
         if job.reply_to != replies.queue:
             raise InvalidJob(f"job {job.id} was not put with reply=True by this client")

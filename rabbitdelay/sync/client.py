@@ -183,7 +183,7 @@ class Client:
         self,
         job: Job,
         *,
-        delay: float | timedelta = 0,
+        delay: float | timedelta | None = None,
         at: datetime | None = None,
         timeout: float | None = None,
     ) -> Job:

@@ -209,7 +209,7 @@ def test_only_a_job_can_be_rescheduled(client: Client, wrong: Any) -> None:  # n
 
 def test_a_bad_time_leaves_the_job_as_it_is(client: Client) -> None:
     job = client.put("t", delay=0.2)
-    for wrong in ({"delay": -1}, {"delay": "soon"}, {"at": datetime(2030, 1, 1)}):  # noqa: DTZ001
+    for wrong in ({}, {"delay": -1}, {"delay": "soon"}, {"at": datetime(2030, 1, 1)}):  # noqa: DTZ001
         with pytest.raises(InvalidJob):
             client.reschedule(job, **wrong)
     (found,) = take(client, 1)

@@ -88,6 +88,8 @@ class TestReply:
     def test_a_job_that_was_put_without_it_has_none(self, client: Client) -> None:
         with pytest.raises(InvalidJob, match="reply=True"):
             client.response(client.put("double", 1), wait=1)
+        with pytest.raises(InvalidJob, match="needs the job that put returned"):
+            client.response("an-id")  # type: ignore[arg-type] # on purpose
         with pytest.raises(InvalidJob, match="either reply or reply_to"):
             client.put("double", 1, reply=True, reply_to="q")
 

@@ -835,5 +835,7 @@ def test_either_a_url_or_a_connection(broker_url: str) -> None:
         async with await aio_pika.connect(broker_url) as connection:
             with pytest.raises(InvalidConfiguration, match="not both"):
                 Client(broker_url, connection=connection)
+            with pytest.raises(InvalidConfiguration, match="not a Channel"):
+                Client(connection=connection.channel())  # type: ignore[arg-type] # on purpose
 
     run(main)
