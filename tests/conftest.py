@@ -17,7 +17,6 @@ from rabbitdelay.core.topology import Topology
 from tests.support import brokers, workers
 from tests.support.brokers import SharedBroker
 from tests.support.fronts import Front, front_named
-from tests.support.management import Management
 from tests.support.receiver import Receiver
 from tests.support.workers import GroupScheduling
 from tests.support.working import Looker
@@ -78,18 +77,14 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
         shared.management.delete_namespace(name)
 
 
-@pytest.fixture(scope="session")
-def _killed_and_started() -> Iterator[PrivateBroker]:
+@pytest.fixture
+def breakable_broker() -> Iterator[PrivateBroker]:
+    """A broker that a test may kill, and nobody uses after it.
+
+    RabbitMQ 3.10 that was killed again and again may answer every declare with INTERNAL_ERROR.
+    """
     with PrivateBroker.temporary() as broker:
         yield broker
-
-
-@pytest.fixture
-def breakable_broker(_killed_and_started: PrivateBroker, namespace: str) -> Iterator[PrivateBroker]:
-    """A broker that a test may kill: the next one finds it running, without this namespace."""
-    yield _killed_and_started
-    _killed_and_started.start()
-    Management(_killed_and_started.management_url).delete_namespace(namespace)
 
 
 @pytest.fixture
