@@ -654,6 +654,7 @@ async def work(job):
         print("cancelled", job.id, flush=True)
         raise
 async def main():
+    asyncio.get_running_loop().slow_callback_duration = 60  # dev mode tells of a busy machine
     await worker.run()
     for _ in range(100):
         await asyncio.sleep(0.01 if len(asyncio.all_tasks()) > 1 else 0)
