@@ -7,7 +7,7 @@ frame that no broker would send is handed on too: pika complains, and the connec
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 
@@ -25,13 +25,13 @@ _PROTOCOL_HEADER = ord("A")
 _END = frames.END[0]
 _CUT_OFF = "properties are cut off"
 
-_DELIVER, _GET_OK, _GET_EMPTY = 60, 71, 72
+_DELIVER, _GET_OK, _GET_EMPTY = (_METHOD.pack(frames.BASIC, number) for number in (60, 71, 72))
 _EMPTY_MESSAGE = Message(b"", {})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delivery:
-    """A message as the broker handed it over."""
+    """A message as the broker handed it over. Nobody changes it: to be frozen makes it dear."""
 
     channel: int
     consumer_tag: str | None
@@ -70,11 +70,14 @@ class _Partial:
     consumer_tag: str | None
     tag: int
     redelivered: bool
+    exchange: str = ""
+    routing_key: str = ""
     header: bytes = b""
+    flags: int = 0
+    """Which properties its header has."""
     missing: int = -1
     """How many bytes of the body; negative until its header has come."""
-    body: list[bytes] = field(default_factory=list)
-    where: tuple[str, str] = ("", "")
+    body: tuple[bytes, ...] = ()
 
 
 class Deliveries:
@@ -118,38 +121,36 @@ class Deliveries:
         self, kind: int, channel: int, payload: bytes, partial: _Partial
     ) -> "Inbound | None":
         if kind == frames.HEADER:
-            partial.missing = _CONTENT.unpack_from(payload)[2]
-            partial.header, partial.body = payload, []
+            _, _, partial.missing, partial.flags = _CONTENT.unpack_from(payload)
+            partial.header, partial.body = payload, ()
         elif kind == frames.BODY and len(payload) <= partial.missing:
-            partial.body.append(payload)
+            partial.body += (payload,)
             partial.missing -= len(payload)
         else:
             return _NOT_OURS
         return self._whole(channel, partial) if partial.missing == 0 else None
 
     def _method(self, channel: int, payload: bytes) -> "Inbound | None":
-        class_id, method_id = _METHOD.unpack_from(payload)
-        if class_id != frames.BASIC or method_id not in (_DELIVER, _GET_OK, _GET_EMPTY):
-            return _NOT_OURS
-        if method_id == _GET_EMPTY:
-            return GetEmpty(channel)
-        consumer_tag, offset = None, 4
-        if method_id == _DELIVER:
-            offset = 5 + payload[4]
-            consumer_tag = payload[5:offset].decode(errors=table.TEXT_ERRORS)
-        tag, redelivered = _TAG.unpack_from(payload, offset)
-        partial = self._partial[channel] = _Partial(consumer_tag, tag, redelivered)
-        if method_id == _GET_OK:
-            where = _Reader(payload, offset + _TAG.size)
-            partial.where = (where.text(1) or "", where.text(1) or "")
-        return None
+        method = payload[:4]
+        if method == _DELIVER:
+            after = 5 + payload[4]
+            tag, redelivered = _TAG.unpack_from(payload, after)
+            self._partial[channel] = _Partial(table.known_text(payload[5:after]), tag, redelivered)
+            return None
+        if method == _GET_OK:
+            tag, redelivered = _TAG.unpack_from(payload, 4)
+            where = _Reader(payload, 4 + _TAG.size)
+            exchange, routing_key = where.text(1) or "", where.text(1) or ""
+            self._partial[channel] = _Partial(None, tag, redelivered, exchange, routing_key)
+            return None
+        return GetEmpty(channel) if method == _GET_EMPTY else _NOT_OURS
 
     def _whole(self, channel: int, partial: _Partial) -> Delivery:
         del self._partial[channel]
         body = b"".join(partial.body)
         problem: str | None = None
         try:
-            message = _message(partial.header, body)
+            message = _message(partial.header, partial.flags, body)
         except table.Undecodable as error:
             message, problem = _EMPTY_MESSAGE, str(error)
         return Delivery(
@@ -159,21 +160,22 @@ class Deliveries:
             partial.redelivered,
             message,
             problem,
-            *partial.where,
+            partial.exchange,
+            partial.routing_key,
         )
 
 
 _NOT_OURS = Other(b"")
 
 
-def _message(header: bytes, body: bytes) -> Message:
-    reader = _Reader(header, _CONTENT.size)
+def _message(header: bytes, flags: int, body: bytes) -> Message:
     try:
-        if _CONTENT.unpack_from(header)[3] == _COMMON:
+        if flags == _COMMON:
             common = _common_message(header, body)
             if common is not None:
                 return common
-        message = _read_properties(reader, header, body)
+        reader = _Reader(header, _CONTENT.size)
+        message = _read_properties(reader, flags, body)
     except IndexError:
         raise table.Undecodable(_CUT_OFF) from None
     if reader.offset > len(header):
@@ -209,9 +211,8 @@ def _common_message(header: bytes, body: bytes) -> Message | None:
     )
 
 
-def _read_properties(reader: "_Reader", header: bytes, body: bytes) -> Message:
+def _read_properties(reader: "_Reader", flags: int, body: bytes) -> Message:
     """Read the properties, in the order in which AMQP lists them."""
-    flags = _CONTENT.unpack_from(header)[3]
     content_type = reader.text(flags & frames.CONTENT_TYPE)
     content_encoding = reader.text(flags & frames.CONTENT_ENCODING)
     headers = reader.table() if flags & frames.HEADERS else {}

@@ -13,7 +13,7 @@ Times are seconds on a monotonic clock.
 
 import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from rabbitdelay.core.envelope import Message
@@ -60,11 +60,12 @@ class Lease:
     leaving: Event | None = None
     """How it is being given back, while its copy is not confirmed."""
     ended_by: Event | None = None
+    identity: Identity = field(init=False)
+    """What tells this attempt from every other, in any process."""
 
-    @property
-    def identity(self) -> Identity:
-        """What tells this attempt from every other, in any process."""
-        return (self.job.topic, self.job.id, self.job.token, self.job.attempt)
+    def __post_init__(self) -> None:
+        job = self.job
+        self.identity = (job.topic, job.id, job.token, job.attempt)
 
     @property
     def ttr_seconds(self) -> float:

@@ -8,10 +8,10 @@ Two rules this file owns:
 """
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 
 
-class State(Enum):
+class State(StrEnum):
     """Where a job is in its life. The value is what people read."""
 
     DELAYED = "delayed"
@@ -26,7 +26,7 @@ class State(Enum):
     """Is done with: finished, dropped, or deleted by its id."""
 
 
-class Event(Enum):
+class Event(StrEnum):
     """What can happen to a job. The value is what people read."""
 
     DUE = "due"

@@ -138,6 +138,8 @@ class Stones:
 
     def of(self, id: str) -> list[Stone]:
         """The stones of an id: nearly always none, which the quick hash tells."""
+        if self.count == 0:
+            return []
         encoded = _encoded(id)
         number = crc32(encoded)
         bucket = self._buckets[self._place(number)]

@@ -56,6 +56,7 @@ class StartSuspect:
     """One of the suspects starts, chosen at random, and nothing beside it."""
 
 
+_START_SUSPECT = StartSuspect()
 Choice = Start | StartSuspect | None
 
 
@@ -74,6 +75,7 @@ class Turns:
             topic: concurrency if limit is None else _checked(limit, f"concurrency of {topic}")
             for topic, limit in limits.items()
         }
+        self._starts = {topic: Start(topic) for topic in limits}
         self._running = dict.fromkeys(limits, 0)  # in the order of their last start
         self._total = 0
         self._idle_topics = len(limits)
@@ -107,14 +109,16 @@ class Turns:
         if self._is_alone:
             return None
         if self.suspects_turn(suspects_since, now):
-            return StartSuspect() if self.may_run_alone() else None
+            return _START_SUSPECT if self.may_run_alone() else None
         topic = self.next(waiting)
         if topic is not None:
-            return Start(topic)
-        return StartSuspect() if suspects_since is not None and self.may_run_alone() else None
+            return self._starts[topic]
+        return _START_SUSPECT if suspects_since is not None and self.may_run_alone() else None
 
     def next(self, waiting: Container[str]) -> str | None:
         """Return the topic that may start a job now, of those that have one waiting."""
+        if self._total >= self._concurrency:
+            return None
         for topic in self._running:
             if topic in waiting and self._may_start(topic):
                 return topic
@@ -164,9 +168,10 @@ class Turns:
 
     def _may_start(self, topic: str) -> bool:
         count = self._running[topic]
-        if self._is_alone or self.free <= 0 or count >= self._limits[topic]:
+        if self._is_alone or count >= self._limits[topic]:
             return False
-        return count == 0 or not self._keeps_slots or self.free > self._idle_topics
+        free = self._concurrency - self._total
+        return free > 0 and (count == 0 or not self._keeps_slots or free > self._idle_topics)
 
 
 def _checked(count: int, what: str) -> int:

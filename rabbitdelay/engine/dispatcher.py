@@ -25,6 +25,7 @@ from rabbitdelay.core.retry import Dropped, Fate, GiveUp
 from rabbitdelay.core.turns import StartSuspect, Turns
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.emptiness import Emptiness
+from rabbitdelay.engine.flows import Bell
 from rabbitdelay.engine.following import Follower, Verdict
 from rabbitdelay.engine.popping import MAX_AT_ONCE
 from rabbitdelay.engine.run import Executor, Run, log_fields, title
@@ -55,10 +56,12 @@ class Dispatcher:
         executor: Executor,
         max_jobs: int | None,
         until_empty: bool,
+        told: Bell,
     ) -> None:
         limits = {topic: handler.concurrency for topic, handler in handlers.items()}
-        self.is_done = threading.Event()
+        self.is_done = False
         """Whether there is nothing more to do: it failed, or did what it was to do."""
+        self._told = told
         self.consumer = consumer
         self.holding = consumer.holding
         self._follower = follower
@@ -79,7 +82,7 @@ class Dispatcher:
         self._emptiness: Emptiness | None = None
         if until_empty:
             self._emptiness = Emptiness(
-                consumer, self._subscriptions, self._is_busy, when_empty=self.is_done.set
+                consumer, self._subscriptions, self._is_busy, when_empty=self._done
             )
         self._stopping = False
         self._takes_more = True
@@ -166,7 +169,7 @@ class Dispatcher:
         if not self._stopping and self.failure is None:
             self.failure = WorkerFailed("the worker's I/O thread has ended: see its traceback")
         self._stopping = True
-        self.is_done.set()
+        self._done()
         self.is_idle.set()
 
     def topic_interrupted(self, topic: str, lost: Sequence[Lease]) -> None:
@@ -178,7 +181,7 @@ class Dispatcher:
     def fail(self, error: Exception) -> None:
         """Give up."""
         self.failure = error
-        self.is_done.set()
+        self._done()
 
     # Taking in
 
@@ -217,21 +220,23 @@ class Dispatcher:
             self._dispatch()
 
     def _drain(self) -> None:
+        if not self._ended:
+            return
         now = time.monotonic()
-        ended, self._ended = self._ended, deque()
-        for run in ended:
-            if run.lease.is_timed_out and not run.abandoned:
+        while self._ended:
+            run = self._ended.popleft()
+            lease = run.lease
+            if lease.is_timed_out and not run.abandoned:
                 continue  # it was cut off this moment: `expired` is about to see to it
             self._ended_at = now
-            self._running.pop(run.lease, None)
+            self._running.pop(lease, None)
             if run.touch_timer is not None:
                 self.consumer.cancel(run.touch_timer)
-            if self._by_identity.get(run.lease.identity) is run:
-                del self._by_identity[run.lease.identity]
+            if self._by_identity.get(lease.identity) is run:
+                del self._by_identity[lease.identity]
             if not run.abandoned:
-                self._turns.ended(run.lease.job.topic, now)
-        if ended:
-            self._look_whether_done()
+                self._turns.ended(lease.job.topic, now)
+        self._look_whether_done()
 
     # Handing out
 
@@ -374,6 +379,11 @@ class Dispatcher:
                 self.holding.hand_back(lease)
             self._look_whether_done()
 
+    def _done(self) -> None:
+        """Tell who waits for the end."""
+        self.is_done = True
+        self._told.ring()
+
     def _take_no_more(self) -> None:
         self._takes_more = False
         for topic in self._topics:
@@ -385,7 +395,7 @@ class Dispatcher:
         if self._stopping:
             self.is_idle.set()
         elif self._jobs_left == 0:
-            self.is_done.set()
+            self._done()
 
     # Until there is nothing left
 

@@ -43,7 +43,7 @@ class Next:
     iterator: AsyncIterator[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """Call a function of the user's, and wait for what it returns if that is a coroutine."""
 

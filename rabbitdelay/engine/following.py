@@ -144,7 +144,8 @@ class Follower:
             if known.is_sure_of(job.due_ms):
                 if self._overdue is not None and job.due_ms < self._now_ms() - self._grace_ms:
                     self._overdue = (time.monotonic(), self._overdue[1])
-                return Verdict.DEAD if self._kills(lease) is not None else Verdict.LIVES
+                death = self._kills(job, lease.message)
+                return Verdict.LIVES if death is None else Verdict.DEAD
             following.cut_off()
         self.consumer.call(lambda: self._recall(job.due_ms))
         return Verdict.WAIT
@@ -172,7 +173,7 @@ class Follower:
     def death(self, lease: Lease) -> Death | None:
         """Why a job is dead; None when it lives, as far as is known."""
         with self.lock:
-            return self._kills(lease)
+            return self._kills(lease.job, lease.message)
 
     def is_paused(self, topic: str) -> bool:
         """Whether no job of a topic is handed out."""
@@ -217,12 +218,9 @@ class Follower:
     def death_of(self, job: Job, message: Message) -> Death | None:
         """Why a job that nobody holds is dead; None when it lives."""
         with self.lock:
-            return self._kills_job(job, message)
+            return self._kills(job, message)
 
-    def _kills(self, lease: Lease) -> Death | None:
-        return self._kills_job(lease.job, lease.message)
-
-    def _kills_job(self, job: Job, message: Message) -> Death | None:
+    def _kills(self, job: Job, message: Message) -> Death | None:
         put_ms = job.put_ms if envelope.tells_when_put(message) else None
         return self.following.tombstones.kills(job.topic, job.id, job.token, put_ms)
 

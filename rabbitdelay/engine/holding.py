@@ -99,7 +99,11 @@ class Holding:
         """It is done: ack it."""
         now = time.monotonic()
         with self.lock:
-            do = self._or_count(lambda: self.leases.finish(lease, now))
+            try:
+                do = self.leases.finish(lease, now)
+            except LeaseLost:
+                self.tally.refused_late()
+                raise
             self.finished_before.add(lease.identity)
             self._settler.settle(lease, do)
             self.tally.finished(lease.lateness_ms, now)
@@ -272,7 +276,11 @@ class Holding:
 
     def _leave(self, lease: Lease, event: Event, fate: Fate, why: Failure | None) -> Future[Fate]:
         with self.lock:
-            self._or_count(lambda: self.leases.leave(lease, event, time.monotonic()))
+            try:
+                self.leases.leave(lease, event, time.monotonic())
+            except LeaseLost:
+                self.tally.refused_late()
+                raise
         self._on_end.pop(lease, None)
         future: Future[Fate] = Future()
         self._publish(lease, fate, why, future)
@@ -383,14 +391,6 @@ class Holding:
             self.tally.released()
         else:
             self.tally.buried()
-
-    def _or_count(self, settle: Callable[[], object]) -> Do:
-        try:
-            do = settle()
-        except LeaseLost:
-            self.tally.refused_late()
-            raise
-        return do if isinstance(do, Do) else Do.NOTHING
 
     def _tell(self, lease: Lease) -> None:
         for callback in self._on_end.pop(lease, ()):

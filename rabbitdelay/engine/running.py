@@ -94,17 +94,18 @@ class Runner:
             value = yield Call(partial(self._call, run.handler, job))
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit is its failure too
             yield from self._failed(run, job, error, end)
-        else:
-            yield from self._returned(run, job, value, began, end)
-
-    def _returned(
-        self, run: Run, job: HeldJob, value: object, began: float, end: End
-    ) -> Flow[None]:
-        lease = run.lease
-        if lease.ended_by in _SETTLED_BY_HANDLER:
             return
         if job.reply_to is not None or run.handler.keep_responses:
             yield from self._respond(run, job, value)
+        if self._finish(run, began, end):
+            for hook in self._hooks.after:
+                yield from self._guarded(hook, job, value)
+
+    def _finish(self, run: Run, began: float, end: End) -> bool:
+        """Finish a job whose handler has returned; say whether that was done, and done here."""
+        lease = run.lease
+        if lease.ended_by in _SETTLED_BY_HANDLER:
+            return False
         settle = partial(self._holding.finish_returned, lease)
         try:
             # Hooks are a part of the run: its slot is free when they are through.
@@ -112,13 +113,12 @@ class Runner:
         except LeaseLost as error:
             fields = log_fields(lease, "too late")
             logger.warning("%s: done, but too late: %s", title(lease), error, extra=fields)
-            return
+            return False
         if logger.isEnabledFor(logging.INFO):
             took_ms = round((time.monotonic() - began) * 1000)
             fields = log_fields(lease, "finished") | {"took_ms": took_ms}
             logger.info("%s: finished in %d ms", title(lease), took_ms, extra=fields)
-        for hook in self._hooks.after:
-            yield from self._guarded(hook, job, value)
+        return True
 
     def _failed(self, run: Run, job: HeldJob, error: BaseException, end: End) -> Flow[None]:
         if run.lease.is_timed_out:
@@ -153,7 +153,10 @@ class Runner:
     def _respond(self, run: Run, job: HeldJob, value: object) -> Flow[None]:
         """Publish what the handler returned, for whoever waits for it, before the job is acked."""
         keep = run.handler.keep_responses and value is not None
-        if (job.reply_to is None and not keep) or run.lease.is_timed_out:
+        lease = run.lease
+        if lease.is_timed_out or lease.ended_by in _SETTLED_BY_HANDLER:
+            return
+        if job.reply_to is None and not keep:
             return
         try:
             message = responses.of_value(job, value)

@@ -235,6 +235,7 @@ class Working(ABC, Generic[AnyClient]):
             executor=executor,
             max_jobs=max_jobs,
             until_empty=until_empty,
+            told=self._told,
         )
         try:
             consumer.start(Users(follower, dispatcher))
@@ -255,9 +256,9 @@ class Working(ABC, Generic[AnyClient]):
         """Wait until it is to stop."""
         topics = ", ".join(self._handlers)
         logger.info("worker runs: %d at once of %s", self._concurrency, topics)
-        while not (self._is_stopping or dispatcher.is_done.is_set()):
+        while not (self._is_stopping or dispatcher.is_done):
             look_at = time.monotonic() + LOOK_SECONDS
-            yield from until(self._told, lambda: self._is_stopping, look_at)
+            yield from until(self._told, lambda: self._is_stopping or dispatcher.is_done, look_at)
             if executor.lost >= MAX_LOST:
                 dispatcher.failure = WorkerFailed(
                     f"{MAX_LOST} handlers have not come back from jobs that were taken "

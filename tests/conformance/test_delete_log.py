@@ -189,7 +189,7 @@ def test_a_record_of_a_higher_version_stops_who_reads_it(
             wait_until(lambda: worker.stats().counts.finished == 1)
             deleting.append(broker_url, client.topology, {"version": 2, "sweep": "t"})
             client.put("t", id="stays", delay=0.2)
-            wait_until(worker._dispatcher.is_done.is_set)  # type: ignore[union-attr]
+            wait_until(lambda: worker._dispatcher.is_done)  # type: ignore[union-attr]
 
     with pytest.raises(RecordTooNew, match=r"version 2 .* upgrade"):
         read_it()
