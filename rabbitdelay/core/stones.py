@@ -18,19 +18,21 @@ Two rules this file owns:
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from enum import Enum, auto
 from hashlib import blake2b
 from itertools import groupby
 from zlib import crc32
 
 ID_BYTES = 16
 _QUICK_BYTES = 4
+_SURE_BYTES = ID_BYTES - _QUICK_BYTES
 TOKEN_BYTES = 8
 _TIME_BYTES = 6
 _BEFORE, _EXACT = b"B", b"T"
 _ORDER_BYTES = _TIME_BYTES + 1 + TOKEN_BYTES
 _KIND_AT = ID_BYTES
 _ORDER_AT = _KIND_AT + 1
+_TOKEN_AT = _ORDER_AT + _TIME_BYTES + 1
 _LAST_AT = _ORDER_AT + _ORDER_BYTES
 WIDTH = _LAST_AT + _TIME_BYTES
 _NO_TIME = bytes(_TIME_BYTES + 1)
@@ -47,20 +49,13 @@ _OVERHEAD_BYTES = 33 + 8
 def id_key(id: str) -> bytes:
     """What an id is known by: a quick hash, which finds its bucket, and 96 bits of a sure one."""
     encoded = _encoded(id)
-    return _quick_key(encoded) + _sure_key(encoded)
+    quick = crc32(encoded).to_bytes(_QUICK_BYTES, "little")
+    return quick + blake2b(encoded, digest_size=_SURE_BYTES).digest()
 
 
 def _encoded(id: str) -> bytes:
     """An id in bytes, also one that is no UTF-8: other people's messages may be named anything."""
-    return id.encode(errors="surrogatepass")
-
-
-def _quick_key(encoded_id: bytes) -> bytes:
-    return crc32(encoded_id).to_bytes(_QUICK_BYTES, "little")
-
-
-def _sure_key(encoded_id: bytes) -> bytes:
-    return blake2b(encoded_id, digest_size=ID_BYTES - _QUICK_BYTES).digest()
+    return id.encode("utf-8", "surrogatepass")
 
 
 def token_key(token: str) -> bytes:
@@ -68,25 +63,15 @@ def token_key(token: str) -> bytes:
     return blake2b(token.encode(), digest_size=TOKEN_BYTES).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Stone:
-    """One of them, to look at."""
+class Kill(Enum):
+    """What kills a job."""
 
-    is_exact: bool
-    order: bytes
-    """For `before`: the time, whether all tokens, the token. For `exact`: the token at its end."""
-    last_ms: int
-
-    @property
-    def spares_one(self) -> bool:
-        """Whether it kills what was put before a job that took its id."""
-        return not self.is_exact and self.order[_TIME_BYTES:][:1] == _ONE_TOKEN
-
-    def kills(self, put_ms: int, token: bytes) -> bool:
-        """Whether a copy of its id that was put then, with this token, is dead."""
-        if self.is_exact:
-            return self.order[-TOKEN_BYTES:] == token
-        return _time(put_ms) + _ONE_TOKEN + token < self.order
+    BY_TIME = auto()
+    """Its id was deleted, and it was put before that."""
+    BY_TOKEN = auto()
+    """It was deleted, and no other of its id."""
+    BY_ANOTHER = auto()
+    """Another job took its id."""
 
 
 def before(id: str, time_ms: int, last_ms: int) -> bytes:
@@ -103,6 +88,11 @@ def all_but(id: str, token: str, time_ms: int, last_ms: int) -> bytes:
 def exact(id: str, token: str, last_ms: int) -> bytes:
     """A stone that kills the copies with one token."""
     return id_key(id) + _EXACT + _NO_TIME + token_key(token) + _time(last_ms)
+
+
+def last_ms(stone: bytes) -> int:
+    """The last moment in which a stone is needed."""
+    return _number(stone[_LAST_AT:])
 
 
 class Stones:
@@ -136,18 +126,30 @@ class Stones:
         if self._is_crowded:
             self._split()
 
-    def of(self, id: str) -> list[Stone]:
-        """The stones of an id: nearly always none, which the quick hash tells."""
-        if self.count == 0:
-            return []
-        encoded = _encoded(id)
-        number = crc32(encoded)
-        bucket = self._buckets[self._place(number)]
-        quick = number.to_bytes(_QUICK_BYTES, "little")
-        if quick not in bucket:
-            return []
-        key = quick + _sure_key(encoded)
-        return [_read(stone) for stone in _stones(bucket) if stone.startswith(key)]
+    def kill(self, id: str, put_ms: int, token: str) -> Kill | None:
+        """What kills the copy of an id that was put then, with this token; None when it lives.
+
+        It is asked of every job that is handed out: hashes are made only when they decide.
+        """
+        bucket, key = self._look_for(id)
+        if not bucket:
+            return None
+        at = _find(bucket, key + _BEFORE)
+        if at >= 0:
+            moment, reach = _time(put_ms) + _ONE_TOKEN, bucket[at + _ORDER_AT : at + _TOKEN_AT]
+            if moment < reach or (
+                moment == reach and token_key(token) < bucket[at + _TOKEN_AT : at + _LAST_AT]
+            ):
+                return Kill.BY_ANOTHER if reach.endswith(_ONE_TOKEN) else Kill.BY_TIME
+        if key + _EXACT not in bucket:
+            return None
+        at = _find(bucket, key + _EXACT + _NO_TIME + token_key(token))
+        return Kill.BY_TOKEN if at >= 0 else None
+
+    def of(self, id: str) -> list[bytes]:
+        """The stones of an id."""
+        bucket, key = self._look_for(id)
+        return [stone for stone in _stones(bucket) if stone.startswith(key)]
 
     def oldest_ms(self) -> int | None:
         """The earliest time that one of them names; None when none names any. It looks at all."""
@@ -199,6 +201,19 @@ class Stones:
             self._low = 1 << buckets.bit_length() - 1
             self._buckets = [b""] * buckets
 
+    def _look_for(self, id: str) -> tuple[bytes, bytes]:
+        """Where an id may have stones, and their key; nearly always nowhere, by the quick hash."""
+        if self.count == 0:
+            return b"", b""
+        encoded = _encoded(id)
+        number = crc32(encoded)
+        index = number & (2 * self._low - 1)  # as `_place` does: a call takes longer
+        bucket = self._buckets[index if index < len(self._buckets) else index - self._low]
+        quick = number.to_bytes(_QUICK_BYTES, "little")
+        if quick not in bucket:
+            return b"", b""
+        return bucket, quick + blake2b(encoded, digest_size=_SURE_BYTES).digest()
+
     @property
     def _is_crowded(self) -> bool:
         return self.count > STONES_A_BUCKET * len(self._buckets)
@@ -241,13 +256,10 @@ def _stones(bucket: bytes) -> Iterator[bytes]:
     return (bucket[at : at + WIDTH] for at in range(0, len(bucket), WIDTH))
 
 
-def _read(stone: bytes) -> Stone:
-    is_exact = stone[_KIND_AT] == _EXACT[0]
-    return Stone(is_exact, stone[_ORDER_AT:_LAST_AT], _number(stone[_LAST_AT:]))
-
-
 def _time(ms: int) -> bytes:
-    return min(max(ms, 0), MAX_MS).to_bytes(_TIME_BYTES, "big")
+    if not 0 <= ms <= MAX_MS:
+        ms = 0 if ms < 0 else MAX_MS
+    return ms.to_bytes(_TIME_BYTES, "big")
 
 
 def _number(time: bytes) -> int:

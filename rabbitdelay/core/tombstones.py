@@ -20,7 +20,7 @@ from enum import Enum
 
 from rabbitdelay.core import identity, ladder, stones
 from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Pause, Purge, Record, Resume
-from rabbitdelay.core.stones import Stones
+from rabbitdelay.core.stones import Kill, Stones
 
 GRACE_MS = 24 * ladder.HOUR_MS
 """How long a job may wait for a consumer after it was due, and its tombstone is still known."""
@@ -107,15 +107,10 @@ class Tombstones:
             put_ms = 1  # not 0: that is what `known_until` names, which kills nothing
         elif put_ms <= self.purges.get(topic, -1):
             return Death.PURGED
-        found = self.stones.of(id)
-        if not found:
+        kill = self.stones.kill(id, put_ms, token)
+        if kill is None:
             return None
-        key = stones.token_key(token)
-        killers = [stone for stone in found if stone.kills(put_ms, key)]
-        if not killers:
-            return None
-        is_replaced = any(stone.spares_one for stone in killers)
-        return Death.REPLACED if is_replaced else Death.DELETED
+        return Death.REPLACED if kill is Kill.BY_ANOTHER else Death.DELETED
 
     def is_sure_of(self, due_ms: int) -> bool:
         """Whether everything that may have killed a job that was due then is still known."""
@@ -202,7 +197,7 @@ class Tombstones:
 
     def _known_until_ms(self, id: str) -> int:
         """When the last job of an id is due, as far as its stones tell: it may be a later copy."""
-        return max((stone.last_ms for stone in self.stones.of(id)), default=0)
+        return max(map(stones.last_ms, self.stones.of(id)), default=0)
 
     def _add(self, id: str, stone: bytes, last_ms: int) -> None:
         # Of an id that is still known a job may be due later than this record could know.

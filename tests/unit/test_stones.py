@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rabbitdelay.core import stones
-from rabbitdelay.core.stones import FEWEST_BUCKETS, ID_BYTES, STONES_A_BUCKET, WIDTH, Stones
+from rabbitdelay.core.stones import FEWEST_BUCKETS, ID_BYTES, STONES_A_BUCKET, WIDTH, Kill, Stones
 
 TIME_MS = st.integers(0, stones.MAX_MS)
 IDS = st.sampled_from(["a", "b", "order-17", "ü", "x" * 200, ""])
@@ -46,7 +46,7 @@ def content(table: Stones) -> set[bytes]:
 
 
 def killed(table: Stones, id: str, put_ms: int, token: str) -> bool:
-    return any(stone.kills(put_ms, stones.token_key(token)) for stone in table.of(id))
+    return table.kill(id, put_ms, token) is not None
 
 
 # What a stone kills
@@ -81,9 +81,9 @@ def test_of_those_that_replace_each_other_in_one_moment_one_is_left(tokens: set[
 
 @pytest.mark.parametrize(("ms", "shown"), [(-5, 0), (1 << 60, stones.MAX_MS)])
 def test_times_beyond_all_calendars_are_the_first_and_the_last(ms: int, shown: int) -> None:
-    [stone] = table_of(stones.before("a", ms, ms)).of("a")
-    assert stone.last_ms == shown
-    assert stone.kills(shown, stones.token_key(""))
+    table = table_of(stones.before("a", ms, ms))
+    assert [*map(stones.last_ms, table.of("a"))] == [shown]
+    assert killed(table, "a", shown, "")
 
 
 # Joining
@@ -107,18 +107,19 @@ def test_a_join_kills_what_any_of_its_stones_kills(
 
 def test_for_one_key_the_higher_order_and_the_later_last_moment_win() -> None:
     table = table_of(stones.before("a", 100, 900), stones.all_but("a", "t", 300, 400))
-    [stone] = table.of("a")
-    assert (stone.last_ms, stone.spares_one, table.count) == (900, True, 1)
+    assert [*map(stones.last_ms, table.of("a"))] == [900]
+    assert (table.kill("a", 299, ""), table.count) == (Kill.BY_ANOTHER, 1)
     table.add(stones.before("a", 300, 0))
-    [stone] = table.of("a")
-    assert (stone.last_ms, stone.spares_one, table.count) == (900, False, 1)
+    assert [*map(stones.last_ms, table.of("a"))] == [900]
+    assert (table.kill("a", 299, ""), table.count) == (Kill.BY_TIME, 1)
 
 
 def test_tokens_of_one_id_are_stones_of_their_own() -> None:
     table = table_of(*(stones.exact("a", token, 7) for token in "sts"), stones.before("a", 1, 2))
     assert (table.count, len(table.of("a"))) == (3, 3)
     table.add(stones.exact("a", "t", 9))
-    assert sorted(stone.last_ms for stone in table.of("a")) == [2, 7, 9]
+    assert sorted(map(stones.last_ms, table.of("a"))) == [2, 7, 9]
+    assert (table.kill("a", 1, "t"), table.kill("a", 2, "t")) == (Kill.BY_TIME, Kill.BY_TOKEN)
 
 
 # Growing
@@ -174,7 +175,7 @@ def test_an_id_with_the_same_quick_hash_is_another() -> None:
     table = table_of(stones.before(one, 1, 2))
     assert not table.of(other)
     table.add(stones.before(other, 3, 4))
-    assert [stone.last_ms for stone in table.of(one) + table.of(other)] == [2, 4]
+    assert [*map(stones.last_ms, table.of(one) + table.of(other))] == [2, 4]
 
 
 # Dumping and loading
