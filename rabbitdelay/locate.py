@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 
 from rabbitdelay import address
-from rabbitdelay.broker import PrivateBroker, default_directory, find_running
+from rabbitdelay.broker import DIRECTORY_VARIABLE, PrivateBroker, default_directory, find_running
 from rabbitdelay.errors import InvalidConfiguration
 
 DEFAULT_URL = "amqp://localhost"
@@ -17,7 +17,7 @@ def locate_url(url: str | None = None, environment: Mapping[str, str] = os.envir
     private = find_running()
     if private is not None:
         return private.url
-    _refuse_if_started(PrivateBroker(default_directory()))
+    _refuse_if_meant(PrivateBroker(default_directory()), environment)
     return DEFAULT_URL
 
 
@@ -26,13 +26,17 @@ def locate(url: str | None = None) -> tuple[address.Address, ...]:
     return address.parse_all(locate_url(url))
 
 
-def _refuse_if_started(private: PrivateBroker) -> None:
-    """Whoever has started a private broker does not mean the one on localhost when it is down."""
-    if not private.was_started:
-        return
-    is_starting = any(node.pid is not None for node in private.nodes)
-    raise InvalidConfiguration(
-        f"the private broker in {private.directory} was started and is "
-        f"{'not ready yet' if is_starting else 'not running'}: `rabbitdelay broker start` starts "
-        "it again, `rabbitdelay broker stop` forgets it, or give --url / RABBITDELAY_URL"
-    )
+def _refuse_if_meant(private: PrivateBroker, environment: Mapping[str, str]) -> None:
+    """Who has started or named a private broker does not mean localhost when it is down."""
+    if private.was_started:
+        is_starting = any(node.pid is not None for node in private.nodes)
+        raise InvalidConfiguration(
+            f"the private broker in {private.directory} was started and is "
+            f"{'not ready yet' if is_starting else 'not running'}: `rabbitdelay broker start` "
+            "starts it again, `rabbitdelay broker stop` forgets it, or give --url / RABBITDELAY_URL"
+        )
+    if named := environment.get(DIRECTORY_VARIABLE):
+        raise InvalidConfiguration(
+            f"{DIRECTORY_VARIABLE} is {named}, where no broker runs: `rabbitdelay broker start` "
+            "starts one, or give --url / RABBITDELAY_URL"
+        )

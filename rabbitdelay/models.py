@@ -3,7 +3,8 @@
 import json
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, TypedDict
+from difflib import get_close_matches
+from typing import Annotated, Any, TypedDict, Unpack
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict
 
@@ -83,6 +84,17 @@ class PutOptions(JobOptions, total=False):
     """What put takes by keyword."""
 
     id: str | None
+
+
+def make_spec(topic: str, body: object, **options: Unpack[PutOptions]) -> JobSpec:
+    """Return what put and replace ask for; an option that there is not is named as such."""
+    try:
+        return JobSpec(topic, body, **options)
+    except TypeError:
+        wrong = next(name for name in options if name not in PutOptions.__annotations__)
+        near = get_close_matches(wrong, PutOptions.__annotations__, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"there is no option {wrong!r}{hint}") from None
 
 
 @dataclass(frozen=True, slots=True)

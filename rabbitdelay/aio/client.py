@@ -24,7 +24,7 @@ from rabbitdelay.engine.deleting import OnDeleted
 from rabbitdelay.engine.following import Follower, TombstoneStats
 from rabbitdelay.engine.verbs import Duration, Verbs
 from rabbitdelay.errors import InvalidConfiguration
-from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions
+from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions, make_spec
 
 
 class Client:
@@ -138,7 +138,7 @@ class Client:
             TopologyError: A queue is missing, has other arguments, or may not be made.
             ConnectionFailed: There has been no connection to the broker yet.
         """
-        return await drive(self.verbs.put(JobSpec(topic, body, **options), timeout, reply=reply))
+        return await drive(self.verbs.put(make_spec(topic, body, **options), timeout, reply=reply))
 
     def put_nowait(
         self,
@@ -153,7 +153,7 @@ class Client:
 
         To cancel the task ends the waiting, and not the put: whether it arrives is not known.
         """
-        return start(self.verbs.put(JobSpec(topic, body, **options), timeout, reply=reply))
+        return start(self.verbs.put(make_spec(topic, body, **options), timeout, reply=reply))
 
     async def put_many(
         self,
@@ -189,7 +189,7 @@ class Client:
         Raises:
             OutcomeUnknown: The new job is put, and whether the old one lives is not known.
         """
-        return await drive(self.verbs.replace(JobSpec(topic, body, id=id, **options), timeout))
+        return await drive(self.verbs.replace(make_spec(topic, body, id=id, **options), timeout))
 
     async def reschedule(
         self,

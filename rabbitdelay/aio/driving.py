@@ -18,19 +18,24 @@ def start(flow: Flow[Result]) -> asyncio.Task[Result]:
 
 
 async def drive(flow: Flow[Result], step: Step | None = None) -> Result:
-    """Run a flow to its end, from the step that it waits for if it has begun."""
+    """Run a flow to its end, from the step that it waits for if it has begun.
+
+    What it raises instead of an error that it was thrown does not drag that one along.
+    """
+    failure: BaseException | None = None
     try:
         step = next(flow) if step is None else step
         while True:
             try:
-                value = await _take(step)
+                value, failure = await _take(step), None
             except BaseException as error:  # noqa: BLE001 - the flow decides, also when cancelled
-                step = flow.throw(error)
-            else:
-                step = flow.send(value)
+                value, failure = None, error
+            step = flow.send(value) if failure is None else flow.throw(failure)
     except StopIteration as stop:
         result: Result = stop.value
         return result
+    finally:
+        failure = None  # with its traceback it would keep this frame alive
 
 
 async def _take(step: Step) -> Any:  # noqa: ANN401 - whatever the flow asked for

@@ -2,9 +2,10 @@
 
 from rabbitdelay.broker.node import Node
 from rabbitdelay.broker.private import BrokerStatus, NodeStatus, PrivateBroker, find_running
-from rabbitdelay.broker.state import default_directory, export_line
+from rabbitdelay.broker.state import DIRECTORY_VARIABLE, default_directory, export_line
 
 __all__ = [
+    "DIRECTORY_VARIABLE",
     "BrokerStatus",
     "Node",
     "NodeStatus",

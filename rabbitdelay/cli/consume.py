@@ -18,7 +18,7 @@ from rabbitdelay.actions.webhook import Webhook
 from rabbitdelay.cli.exits import ExitCode
 from rabbitdelay.cli.parameters import read_duration, read_topic
 from rabbitdelay.cli.settings import AnyWorker, Settings, pass_settings
-from rabbitdelay.cli.worker_log import json_log, plain_log
+from rabbitdelay.cli.worker_log import json_log, log_totals, plain_log
 from rabbitdelay.cli.worker_status import live_status, summary
 from rabbitdelay.core.handlers import is_async
 from rabbitdelay.core.retry import (
@@ -245,9 +245,13 @@ def _telling(
             yield
         click.echo(summary(worker.stats()), err=True)
         return
-    live = live_status(settings, worker, topics)
-    with live if on_terminal else json_log(every_job=settings.verbose):
+    if on_terminal:
+        with live_status(settings, worker, topics):
+            yield
+        return
+    with json_log(every_job=settings.verbose):
         yield
+        log_totals(worker.stats())
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

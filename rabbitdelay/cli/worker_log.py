@@ -6,14 +6,18 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from rabbitdelay.cli.display import printable
+from rabbitdelay.engine.working import WorkerStats
 
 LOGGER = "rabbitdelay"
 FIELDS = (
     *("job_id", "topic", "attempt", "lateness_ms", "took_ms"),
     *("error", "error_type", "retry_in_ms", "reason"),
+    *("finished", "released", "buried", "deleted", "timed_out", "lost"),
+    *("lateness_p50_ms", "lateness_p99_ms"),
 )
 """What log records of a worker carry besides their text."""
 
@@ -56,6 +60,12 @@ def json_log(*, every_job: bool) -> Iterator[None]:
         handler.addFilter(_is_not_routine)
     with logging_to(handler, logging.INFO):
         yield
+
+
+def log_totals(stats: WorkerStats) -> None:
+    """Log what a worker did, when it has ended."""
+    totals = {name: value for name, value in asdict(stats.counts).items() if name in FIELDS}
+    logging.getLogger(LOGGER).info("totals", extra=totals)
 
 
 def _is_not_routine(record: logging.LogRecord) -> bool:

@@ -82,7 +82,7 @@ class Dispatcher:
         self._emptiness: Emptiness | None = None
         if until_empty:
             self._emptiness = Emptiness(
-                consumer, self._subscriptions, self._is_busy, when_empty=self._done
+                consumer, self._subscriptions, self._is_busy, when_empty=self._empty
             )
         self._stopping = False
         self._takes_more = True
@@ -408,6 +408,12 @@ class Dispatcher:
         """Those of topics that are not paused: what is paused counts as empty."""
         is_paused = self._follower.is_paused
         return [topic.subscription for topic in self._topics if not is_paused(topic.name)]
+
+    def _empty(self) -> None:
+        for topic in self._topics:
+            if self._follower.is_paused(topic.name):
+                logger.warning("topic %s is paused: what is in it was not run", topic.name)
+        self._done()
 
     def _is_busy(self) -> bool:
         if not self._follower.is_current:

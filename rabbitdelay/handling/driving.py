@@ -20,19 +20,24 @@ def refuse(coroutine: Coroutine[Any, Any, Any]) -> None:
 
 
 def drive(flow: Flow[Result], await_: Await = refuse) -> Result:
-    """Run a flow to its end, and return what it returns."""
+    """Run a flow to its end, and return what it returns.
+
+    What it raises instead of an error that it was thrown does not drag that one along.
+    """
+    failure: BaseException | None = None
     try:
         step = next(flow)
         while True:
             try:
-                value = _take(step, await_)
+                value, failure = _take(step, await_), None
             except BaseException as error:  # noqa: BLE001 - the flow decides
-                step = flow.throw(error)
-            else:
-                step = flow.send(value)
+                value, failure = None, error
+            step = flow.send(value) if failure is None else flow.throw(failure)
     except StopIteration as stop:
         result: Result = stop.value
         return result
+    finally:
+        failure = None  # with its traceback it would keep this frame alive
 
 
 def _take(step: Step, await_: Await) -> Any:  # noqa: ANN401 - whatever the flow asked for

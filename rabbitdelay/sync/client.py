@@ -20,7 +20,7 @@ from rabbitdelay.engine.following import Follower, TombstoneStats
 from rabbitdelay.engine.verbs import Duration, Verbs
 from rabbitdelay.handling.driving import drive
 from rabbitdelay.handling.reserved import ReservedJob, reserved_job
-from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions
+from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions, make_spec
 from rabbitdelay.sync.wire import ThreadWire
 
 
@@ -125,7 +125,7 @@ class Client:
             TopologyError: A queue is missing, has other arguments, or may not be made.
             ConnectionFailed: There has been no connection to the broker yet.
         """
-        return drive(self.verbs.put(JobSpec(topic, body, **options), timeout, reply=reply))
+        return drive(self.verbs.put(make_spec(topic, body, **options), timeout, reply=reply))
 
     def put_nowait(
         self,
@@ -141,7 +141,7 @@ class Client:
         It waits only while the window is full. The future's callbacks run on the I/O thread: they
         must not wait for anything.
         """
-        return drive(self.verbs.put_nowait(JobSpec(topic, body, **options), timeout, reply=reply))
+        return drive(self.verbs.put_nowait(make_spec(topic, body, **options), timeout, reply=reply))
 
     def put_many(
         self,
@@ -177,7 +177,7 @@ class Client:
         Raises:
             OutcomeUnknown: The new job is put, and whether the old one lives is not known.
         """
-        return drive(self.verbs.replace(JobSpec(topic, body, id=id, **options), timeout))
+        return drive(self.verbs.replace(make_spec(topic, body, id=id, **options), timeout))
 
     def reschedule(
         self,

@@ -46,4 +46,5 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("URL", "NAMESPACE", "QUEUE_TYPE", "MANAGEMENT_URL", "SETTLE_SECONDS", "MAX_DELAY")
     for name in names:
         monkeypatch.delenv(f"RABBITDELAY_{name}", raising=False)
-    monkeypatch.setenv("RABBITDELAY_BROKER_DIR", "/nonexistent")
+    monkeypatch.delenv("RABBITDELAY_BROKER_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", "/nonexistent")

@@ -169,7 +169,10 @@ def test_every_job_is_logged_when_asked(client: Client, run: Callable[..., Any])
     (finished,) = [line for line in log(run("-v", *arguments)) if "job_id" in line]
     assert (finished["event"], finished["job_id"]) == ("finished", job.id)
     client.put("t", {"order": 1})
-    assert not [line for line in log(run(*arguments)) if "job_id" in line]
+    lines = log(run(*arguments))
+    assert not [line for line in lines if "job_id" in line]
+    totals = lines[-1]
+    assert (totals["event"], totals["finished"], totals["buried"]) == ("totals", 1, 0)
 
 
 # --exec

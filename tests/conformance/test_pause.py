@@ -134,8 +134,10 @@ def test_a_pop_that_waits_goes_on_with_the_topics_that_are_not_paused(
     job.finish()
 
 
-def test_a_worker_until_empty_ends(client: Client, make_worker: WorkerFactory) -> None:
-    """What is paused counts as empty."""
+def test_a_worker_until_empty_ends(
+    client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is paused counts as empty, and is told of."""
     client.put("t", id="waits")
     client.put("u", id="runs")
     client.pause("t")
@@ -143,6 +145,7 @@ def test_a_worker_until_empty_ends(client: Client, make_worker: WorkerFactory) -
     seen = noting(worker, "t", "u")
     worker.run(until_empty=True)
     assert seen == ["runs"]
+    assert "topic t is paused: what is in it was not run" in caplog.messages
     client.resume("t")
     worker.run(until_empty=True)
     assert seen == ["runs", "waits"]

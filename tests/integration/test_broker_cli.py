@@ -123,6 +123,10 @@ def test_a_broker_that_ended_by_itself_is_not_taken_for_one_on_localhost(
         locate.locate_url()
     assert broker("stop").returncode == 0
     assert broker.processes == []
+    with pytest.raises(InvalidConfiguration, match="where no broker runs"):
+        locate.locate_url()
+    monkeypatch.setenv("XDG_STATE_HOME", "/nonexistent")
+    monkeypatch.delenv("RABBITDELAY_BROKER_DIR")
     assert locate.locate_url() == locate.DEFAULT_URL
 
 

@@ -59,9 +59,12 @@ def test_several_nodes_can_be_named() -> None:
 
 def test_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     """An argument, then the environment, then the private node, then localhost."""
-    monkeypatch.setenv("RABBITDELAY_BROKER_DIR", "/nonexistent")
+    monkeypatch.delenv("RABBITDELAY_BROKER_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", "/nonexistent")
     monkeypatch.setattr(locate, "find_running", lambda: None)
     assert locate.locate_url(None, {}) == "amqp://localhost"
+    with pytest.raises(InvalidConfiguration, match="is /b, where no broker runs"):
+        locate.locate_url(None, {"RABBITDELAY_BROKER_DIR": "/b"})
     monkeypatch.setattr(locate, "find_running", lambda: type("Node", (), {"url": "amqp://private"}))
     assert locate.locate_url(None, {}) == "amqp://private"
     assert (

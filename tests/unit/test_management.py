@@ -9,7 +9,8 @@ from rabbitdelay.errors import InvalidConfiguration
 
 @pytest.fixture(autouse=True)
 def _no_private_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RABBITDELAY_BROKER_DIR", "/nonexistent")
+    monkeypatch.delenv("RABBITDELAY_BROKER_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", "/nonexistent")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,104 @@
+"""Flows: both fronts drive one to its end, hand it results and errors, and raise what it raises."""
+
+import asyncio
+import contextlib
+import gc
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from rabbitdelay import InvalidJob
+from rabbitdelay.aio import driving as aio_driving
+from rabbitdelay.engine.flows import Bell, Call, Flow, Sleep, Source, Wait, until
+from rabbitdelay.handling import driving
+
+Drive = Callable[[Flow[Any]], Any]
+DRIVES: dict[str, Drive] = {
+    "threads": driving.drive,
+    "asyncio": lambda flow: asyncio.run(aio_driving.drive(flow)),
+}
+
+
+@pytest.fixture(params=DRIVES)
+def drive(request: pytest.FixtureRequest) -> Drive:
+    return DRIVES[request.param]
+
+
+def done(value: object) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
+
+
+def test_it_is_sent_what_it_waits_for(drive: Drive) -> None:
+    def flow() -> Flow[list[int]]:
+        first = yield Wait(done(1))
+        second = yield Call(lambda: 2)
+        yield Sleep(0)
+        return [first, second]
+
+    assert drive(flow()) == [1, 2]
+
+
+def test_it_is_thrown_what_went_wrong_and_goes_on(drive: Drive) -> None:
+    def flow() -> Flow[str]:
+        with contextlib.suppress(TimeoutError):
+            yield Wait(Future(), 0.01)
+        try:
+            yield Call(lambda: 1 // 0)
+        except ZeroDivisionError:
+            return "went on"
+        return "nothing was thrown"
+
+    assert drive(flow()) == "went on"
+
+
+def test_what_it_raises_later_does_not_drag_along_what_it_was_thrown(drive: Drive) -> None:
+    """Or a first connection that fails would show a timeout of ours first."""
+
+    def flow() -> Flow[None]:
+        with contextlib.suppress(TimeoutError):
+            yield Wait(Future(), 0.01)
+        raise LookupError("what matters")
+
+    with pytest.raises(LookupError) as caught:
+        drive(flow())
+    assert caught.value.__context__ is None
+
+
+def test_what_it_lets_through_is_raised_and_not_kept(drive: Drive) -> None:
+    class Mine(Exception):
+        pass
+
+    def fail() -> None:
+        raise Mine
+
+    def flow() -> Flow[None]:
+        yield Call(fail)
+
+    with pytest.raises(Mine) as caught:
+        drive(flow())
+    kept = weakref.ref(caught.value)
+    del caught
+    gc.collect()
+    assert kept() is None
+
+
+def test_until_something_holds_or_the_deadline(drive: Drive) -> None:
+    bell, held = Bell(), [False]
+
+    def flow() -> Flow[tuple[bool, bool]]:
+        before = yield from until(bell, lambda: held[0], deadline=0.0)
+        held[0] = True
+        bell.ring()
+        return before, (yield from until(bell, lambda: held[0], deadline=None))
+
+    assert drive(flow()) == (False, True)
+
+
+def test_what_cannot_be_iterated_is_no_source() -> None:
+    with pytest.raises(InvalidJob, match="give an iterable, not int"):
+        Source(17)  # type: ignore[arg-type]
