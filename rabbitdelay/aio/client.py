@@ -21,7 +21,8 @@ from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType, Topology
 from rabbitdelay.engine.batch import OnConfirmed
 from rabbitdelay.engine.deleting import OnDeleted
-from rabbitdelay.engine.following import Follower, TombstoneStats
+from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.known import TombstoneStats
 from rabbitdelay.engine.verbs import Duration, Verbs
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions, make_spec

@@ -63,9 +63,7 @@ def connection_error(error: BaseException | None, address: Address) -> errors.Co
 
 
 def _reply(error: BaseException) -> tuple[int, str] | None:
-    """The broker's code and text, where aiormq has kept them."""
-    if isinstance(error, aiormq_errors.ProbableAuthenticationError) and error.args:
-        return replies.ACCESS_REFUSED, str(error.args[0])
+    """The broker's code and text, where aiormq has kept both."""
     if not isinstance(error, aiormq_errors.ConnectionClosed) or len(error.args) != 2:  # noqa: PLR2004 - a code and a text
         return None
     code, text = error.args

@@ -26,7 +26,8 @@ from rabbitdelay.core.turns import StartSuspect, Turns
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.emptiness import Emptiness
 from rabbitdelay.engine.flows import Bell
-from rabbitdelay.engine.following import Follower, Verdict
+from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.known import Verdict
 from rabbitdelay.engine.popping import MAX_AT_ONCE
 from rabbitdelay.engine.run import Executor, Run, log_fields, title
 from rabbitdelay.engine.subscription import Subscription

@@ -1,31 +1,28 @@
-"""The follower: reads the log of tombstones, and says of each job whether it may be handed out.
+"""The follower: reads the log of tombstones, so that it is known which jobs are dead.
 
 It is a user of the consuming connection beside the one who takes jobs. Until it has caught up, and
 whenever the log is cut off from it, nothing is handed out.
 """
 
 import secrets
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from enum import Enum, auto
 from functools import partial
 
-from rabbitdelay.core import envelope, frames, records, replies, snapshots
+from rabbitdelay.core import frames, records, replies, snapshots
 from rabbitdelay.core.deliveries import Delivery
-from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.following import Following, Offset, Read
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.records import Fence, RecordTooNew, known_until
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.core.snapshots import Reading
-from rabbitdelay.core.tombstones import GRACE_MS, Death, Tombstones
+from rabbitdelay.core.tombstones import GRACE_MS
 from rabbitdelay.engine.appending import Appender
 from rabbitdelay.engine.compaction import Compactor
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.known import Known
 from rabbitdelay.engine.snapshot_reader import SnapshotReader
 from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.errors import ConnectionFailed, CutOff, PermissionRefused
@@ -38,42 +35,13 @@ FENCE_SECONDS = 30.0
 PATIENCE_SECONDS = 5.0
 """How long its own fence may take to come back."""
 SWEEP_SECONDS = 1.0
-SWEPT_AT_ONCE = 1 / 60
 QUIET_SECONDS = 2.0
 TELL_SECONDS = 5.0
 """How long it says nothing while it reads, and how often it says something then."""
-OVERDUE_SECONDS = 600.0
-"""How long nothing is forgotten after a job came that was due before what is known."""
 
 
-class Verdict(Enum):
-    """Whether a job may be handed out now."""
-
-    LIVES = auto()
-    DEAD = auto()
-    WAIT = auto()
-    """Nobody can tell, or its topic is paused."""
-
-
-@dataclass(frozen=True, slots=True)
-class TombstoneStats:
-    """The tombstones, as one consumer knows them."""
-
-    count: int
-    memory_bytes: int
-    """About how much memory they take in each consumer."""
-    oldest_ms: int | None
-    """The earliest delete by id that is still known, in milliseconds since 1970."""
-    snapshot_ms: int | None
-    """When the last snapshot was taken; None when there is none, or nobody has told."""
-    records: int
-    """How many records of the log were read here: after a snapshot, those behind it."""
-    paused: tuple[str, ...]
-    """The topics that are paused."""
-
-
-class Follower:
-    """What one consumer knows of the log; on the wire's thread, but for what any thread may ask."""
+class Follower(Known):
+    """Reads the log for one consumer; on the wire's thread, but for what any thread may ask."""
 
     def __init__(
         self,
@@ -84,11 +52,9 @@ class Follower:
         grace_ms: int = GRACE_MS,
         is_wanted: bool = True,
     ) -> None:
+        super().__init__(clock, grace_ms)
         self.consumer = consumer
         self.appender = appender
-        self.lock = threading.Lock()
-        """Held around every look at what is known, and every change of it."""
-        self.following = Following(Tombstones(grace_ms=grace_ms))
         self.problem: Exception | None = None
         """What keeps it from reading the log; None when nothing does."""
         self.failure: Exception | None = None
@@ -96,8 +62,6 @@ class Follower:
         self.caught_up: Future[None] = Future()
         """Done when it was current once, or can never be: `problem` tells."""
         self.caught_up.set_running_or_notify_cancel()
-        self._clock = clock
-        self._grace_ms = grace_ms
         self._log = consumer.topology.log()
         self._watchers: list[Callable[[], None]] = []
         self._subscription = Subscription(
@@ -116,8 +80,6 @@ class Follower:
         self._told_at = 0.0
         self._unacked: tuple[int, int] | None = None
         self._fence: str | None = None
-        self._overdue: tuple[float, int] | None = None
-        """When a job came last that was due before what is kept, and what is kept because of it."""
         self._passed_over = 0
         self._is_sweeping = False
         self._is_fencing = False
@@ -129,37 +91,6 @@ class Follower:
         """Whether it ever was current, or can never be."""
         return self.caught_up.done()
 
-    @property
-    def is_current(self) -> bool:
-        """Whether everything in the log is known here."""
-        return self.following.is_current
-
-    def verdict(self, lease: Lease) -> Verdict:
-        """Whether a job may be handed out now."""
-        job = lease.job
-        with self.lock:
-            following, known = self.following, self.following.tombstones
-            if not following.is_current or known.is_paused(job.topic):
-                return Verdict.WAIT
-            if known.is_sure_of(job.due_ms):
-                if self._overdue is not None and job.due_ms < self._now_ms() - self._grace_ms:
-                    self._overdue = (time.monotonic(), self._overdue[1])
-                death = self._kills(job, lease.message)
-                return Verdict.LIVES if death is None else Verdict.DEAD
-            following.cut_off()
-        self.consumer.call(lambda: self._recall(job.due_ms))
-        return Verdict.WAIT
-
-    def is_sure_of(self, job: Job) -> bool:
-        """Whether all that may have killed a job is known here; else the log is read for it."""
-        with self.lock:
-            following = self.following
-            if not following.is_current or following.tombstones.is_sure_of(job.due_ms):
-                return following.is_current
-            following.cut_off()
-        self.consumer.call(lambda: self._recall(job.due_ms))
-        return False
-
     def begin(self) -> None:
         """Read the log from now on: not everybody who consumes hands out jobs."""
         self.consumer.call(self._begin)
@@ -170,37 +101,13 @@ class Follower:
             if self.consumer.first.made and self.consumer.first.error is None:
                 self.connected()
 
-    def death(self, lease: Lease) -> Death | None:
-        """Why a job is dead; None when it lives, as far as is known."""
-        with self.lock:
-            return self._kills(lease.job, lease.message)
-
-    def is_paused(self, topic: str) -> bool:
-        """Whether no job of a topic is handed out."""
-        with self.lock:
-            return self.following.tombstones.is_paused(topic)
-
-    def paused(self) -> set[str]:
-        """The topics of which no job is handed out."""
-        with self.lock:
-            return self.following.tombstones.paused
+    def recall(self, due_ms: int) -> None:
+        """A job has waited for longer than tombstones are kept here: read the whole log again."""
+        self.consumer.call(partial(self._recall, due_ms))
 
     def keep_known(self, job: Job, due_ms: int) -> Future[None]:
         """Let the id of a job be known until a copy of it is due, so that it can be deleted."""
         return self.appender.append(self._log, records.encode(known_until(job.id, due_ms)))
-
-    def stats(self) -> TombstoneStats:
-        """Count what is known. It looks at all of it: half a second with a million."""
-        with self.lock:
-            following, known = self.following, self.following.tombstones
-            return TombstoneStats(
-                known.count,
-                known.memory_bytes,
-                known.stones.oldest_ms(),
-                following.snapshot_ms,
-                following.read_count,
-                tuple(sorted(known.paused)),
-            )
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call this on the wire's thread when it has become current or not, or a topic paused."""
@@ -214,15 +121,6 @@ class Follower:
         if self.problem is not None:
             return f"cut off from the log of deletes: {self.problem}"
         return f"reading the log of deletes, {self.following.read_count:,} records so far"
-
-    def death_of(self, job: Job, message: Message) -> Death | None:
-        """Why a job that nobody holds is dead; None when it lives."""
-        with self.lock:
-            return self._kills(job, message)
-
-    def _kills(self, job: Job, message: Message) -> Death | None:
-        put_ms = job.put_ms if envelope.tells_when_put(message) else None
-        return self.following.tombstones.kills(job.topic, job.id, job.token, put_ms)
 
     # The connection comes and goes
 
@@ -493,20 +391,10 @@ class Follower:
 
     def _sweep(self) -> None:
         self._is_sweeping = False
-        before_ms = self._now_ms() - self._grace_ms
-        if self._overdue is not None:
-            seen_at, due_ms = self._overdue
-            before_ms = min(before_ms, due_ms)
-            if time.monotonic() - seen_at > OVERDUE_SECONDS:
-                self._overdue = None
-        with self.lock:
-            self.following.tombstones.expire_some(before_ms, SWEPT_AT_ONCE)
+        self._forget_some()
         self._compactor.look()
         self._tell_progress()
         self._sweep_later()
-
-    def _now_ms(self) -> int:
-        return int(self._clock() * 1000)
 
     def _tell_progress(self) -> None:
         """Say why nothing is handed out, when that takes long."""
@@ -518,15 +406,11 @@ class Follower:
             logger.warning("no job is handed out yet: %s", self.state)
 
     def _recall(self, due_ms: int) -> None:
-        """A job has waited for longer than tombstones are kept here: read the whole log again."""
         logger.warning(
             "a job was due before what is known of deletes here: their log is read from its "
             "beginning, and no job is handed out meanwhile"
         )
-        floor_ms = due_ms - self._grace_ms
-        self._overdue = (time.monotonic(), floor_ms)
-        with self.lock:
-            self.following = Following(Tombstones(grace_ms=self._grace_ms, floor_ms=floor_ms))
+        self._know_nothing_before(due_ms)
         self._fence = None
         self._tell()
         self._subscription.begin_again()

@@ -17,7 +17,8 @@ from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Flow, Wait
-from rabbitdelay.engine.following import Follower, Verdict
+from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.known import Verdict
 from rabbitdelay.engine.slot import Pop, Slot
 from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff
 

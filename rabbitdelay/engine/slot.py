@@ -9,7 +9,7 @@ from rabbitdelay.core import frames
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.engine.consumer import Consumer
-from rabbitdelay.engine.following import Verdict
+from rabbitdelay.engine.known import Verdict
 from rabbitdelay.engine.wire import Channel
 
 

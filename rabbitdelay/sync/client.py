@@ -16,7 +16,8 @@ from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType, Topology
 from rabbitdelay.engine.batch import OnConfirmed
 from rabbitdelay.engine.deleting import OnDeleted
-from rabbitdelay.engine.following import Follower, TombstoneStats
+from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.known import TombstoneStats
 from rabbitdelay.engine.verbs import Duration, Verbs
 from rabbitdelay.handling.driving import drive
 from rabbitdelay.handling.reserved import ReservedJob, reserved_job

@@ -17,7 +17,7 @@ import pytest
 from rabbitdelay import Client, Job, JobSpec, Worker
 from rabbitdelay.broker import PrivateBroker, processes
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.engine import compaction, following
+from rabbitdelay.engine import compaction, following, known
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.errors import OutcomeUnknown
 from tests.conftest import ClientFactory, WorkerFactory
@@ -393,4 +393,4 @@ def forget_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     assert defaults is not None
     monkeypatch.setitem(defaults, "grace_ms", 500)
     monkeypatch.setattr(following, "SWEEP_SECONDS", 0.05)
-    monkeypatch.setattr(following, "SWEPT_AT_ONCE", 1.0)
+    monkeypatch.setattr(known, "SWEPT_AT_ONCE", 1.0)
