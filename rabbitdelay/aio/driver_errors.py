@@ -16,7 +16,7 @@ _LOST = "the connection was lost"
 CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed], str]] = {
     aiormq_errors.ProbableAuthenticationError: (
         errors.LoginRefused,
-        "the login was refused: check the user and the password",
+        replies.LOGIN_REFUSED,
     ),
     aiormq_errors.AuthenticationError: (
         errors.LoginRefused,

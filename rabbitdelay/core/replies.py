@@ -12,8 +12,9 @@ NOT_FOUND = 404
 PRECONDITION_FAILED = 406
 NOT_ALLOWED = 530
 
+LOGIN_REFUSED = "the login was refused: check the user and the password"
+"""Why, only the broker's log tells: its text is always the same, and pika keeps none of it."""
 _CONNECTION: dict[int, tuple[type[errors.ConnectionFailed], str]] = {
-    ACCESS_REFUSED: (errors.LoginRefused, "check the user and the password"),
     NOT_ALLOWED: (
         errors.VhostRefused,
         "create the vhost, or give this user permissions in it (rabbitmqctl set_permissions)",
@@ -53,6 +54,8 @@ _OVERSIZE = re.compile(r"message size \d+ is larger than (?:configured )?max siz
 
 def connection_error(code: int, text: str, address: str) -> errors.ConnectionFailed:
     """Return our error for a connection that the broker closed or did not open."""
+    if code == ACCESS_REFUSED:
+        return errors.LoginRefused(f"{address}: {LOGIN_REFUSED}")
     kind, advice = _CONNECTION.get(code, (errors.ConnectionFailed, "see the broker's log"))
     return kind(f"{address}: the broker says {code} {text}: {advice}")
 

@@ -14,7 +14,7 @@ _NOT_AMQP = "what answers there does not speak AMQP 0-9-1: check the port, and a
 CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed], str]] = {
     pika_errors.ProbableAuthenticationError: (
         errors.LoginRefused,
-        "the login was refused: check the user and the password",
+        replies.LOGIN_REFUSED,
     ),
     pika_errors.AuthenticationError: (
         errors.LoginRefused,
