@@ -5,7 +5,7 @@ import json
 import logging
 import urllib.request
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -33,6 +33,7 @@ from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import following
 from tests.support.fronts import Front
+from tests.support.popping import pop
 from tests.support.receiver import Receiver
 from tests.support.waiting import wait_until
 
@@ -290,6 +291,33 @@ def test_nowhere_to_put_a_job(front: Front, broker: PrivateBroker, namespace: st
         with pytest.raises(JobRefused, match="nowhere to put"):
             client.put("t", delay=60)
         assert client.put("t", delay=60).topic == "t"  # it has been made again
+
+
+def test_a_queue_that_is_full_for_a_while(
+    front: Front,
+    broker: PrivateBroker,
+    management: Management,
+    namespace: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What is refused is sent again, after a while on another channel, until it is taken."""
+    full = {"max-length": 1, "overflow": "reject-publish"}
+    queue = Topology(namespace).ready_queue("t").replace(".", "[.]")
+    with front.client(broker.url, namespace=namespace, settle_seconds=0, timeout=60) as client:
+        put = client.put_nowait("t")
+        policy = f"policies/%2F/{namespace}"
+        management("PUT", policy, pattern=f"^{queue}$", definition=full)
+        ids = {put.result(10).id}
+        while wait([put], 0.5).done:  # a policy holds after a moment
+            ids.add(put.result().id)
+            put = client.put_nowait("t")
+        wait_until(lambda: "nothing was taken for 2 s: another channel" in caplog.text, seconds=30)
+        assert not put.done()
+        management("DELETE", policy)
+        found = {pop(client).id}  # so that the queue looks at its length again
+        ids.add(put.result(30).id)
+        while found != ids:
+            found.add(pop(client).id)
 
 
 def test_a_deleted_exchange_is_made_again(
