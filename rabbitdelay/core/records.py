@@ -54,6 +54,11 @@ class Delete:
     due_ms: int | None = None
     """When the last of them is due at the latest, if that is known."""
 
+    @property
+    def is_by_time(self) -> bool:
+        """Whether it would kill what is put later in the same millisecond."""
+        return any(isinstance(target, str) for target in self.targets)
+
 
 @dataclass(frozen=True, slots=True)
 class Keep:

@@ -45,7 +45,8 @@ class Deleter:
         """Delete one job."""
         record = self._record((self._target(target),))
         yield from self.append(record, timeout)
-        yield from self.let_pass(record.time_ms)
+        if record.is_by_time:
+            yield from self.let_pass(record.time_ms)
 
     def delete_many(
         self,
@@ -63,7 +64,7 @@ class Deleter:
                 some, is_more = yield from self._pack(source)
                 if some:
                     record = self._record(some)
-                    time_ms = record.time_ms
+                    time_ms = record.time_ms if record.is_by_time else time_ms
                     sending.add(len(some), (yield from self._send(record, timeout)))
                 yield from sending.settle(RECORDS_AT_ONCE if is_more else 0)
         except RabbitDelayError as error:
@@ -160,7 +161,7 @@ class Deleter:
         return int(self._clock() * 1000)
 
     def let_pass(self, time_ms: int) -> Flow[None]:
-        """Let the moment of a delete pass: what is put after it under the same id must live."""
+        """Let the moment of a delete by time pass: what is put after it must live."""
         deadline = time.monotonic() + LONGEST_TICK_SECONDS
         while (rest_ms := time_ms + 1 - self._clock() * 1000) > 0 and time.monotonic() < deadline:
             yield Sleep(min(rest_ms, 1.0) / 1000)

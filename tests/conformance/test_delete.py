@@ -382,6 +382,24 @@ def test_each_of_200_lives_when_it_was_put_after_the_delete(client: Client) -> N
     assert sorted(pops(client)) == sorted(f"id-{n}" for n in range(200))
 
 
+def test_only_a_delete_by_id_waits_for_its_moment_to_pass(make_client: ClientFactory) -> None:
+    """By a clock that stands still: a delete of one job touches no later one, and needs none."""
+    moment, asked = time.time(), list[None]()
+
+    def stands_still() -> float:
+        asked.append(None)
+        return moment
+
+    client = make_client(clock=stands_still)
+    job = client.put("t", delay=60)
+    client.delete("another")
+    by_id = len(asked)
+    asked.clear()
+    client.delete(job)
+    client.delete_many([job])
+    assert len(asked) < by_id
+
+
 def test_a_new_job_of_the_id_is_retried(client: Client, make_worker: WorkerFactory) -> None:
     worker, seen = make_worker(), list[tuple[object, int]]()
 
