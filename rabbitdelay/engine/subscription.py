@@ -152,10 +152,14 @@ class Subscription:
             self._subscriber.delivered(found)
 
     def _queue_gone(self, channel: Channel) -> None:
-        """The broker cancelled the consumer: its queue was deleted."""
+        """The broker cancelled the consumer: its queue is gone, or a job was held for too long."""
         if channel is not self._channel:
             return
-        logger.warning("the queue %s was deleted: it is made again", self.queue)
+        logger.warning(
+            "%s is consumed again: it was deleted, or a job of it was held for longer than the "
+            "broker's consumer_timeout",
+            self.queue,
+        )
         self._consumer.forget_made()
         lost = self._drop_channel()
         self._consumer.call_later(RETRY_SECONDS, self.begin)

@@ -1,0 +1,71 @@
+"""A broker that loses patience with who holds a job, by its consumer_timeout.
+
+RabbitMQ 3.10 closes the channel, 4.3 cancels the consumer and takes the job back. It looks once a
+minute whether anybody is too late.
+"""
+
+import threading
+
+import pytest
+
+from rabbitdelay import Job
+from tests.conftest import ClientFactory, PrivateBrokerFactory, WorkerFactory
+from tests.support.waiting import wait_until
+from tests.support.working import working
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+PATIENCE_MS = 10_000
+LOOK_SECONDS = 60 + PATIENCE_MS / 1000
+
+
+@pytest.fixture
+def impatient_url(start_private_broker: PrivateBrokerFactory) -> str:
+    return start_private_broker(extra_config={"consumer_timeout": str(PATIENCE_MS)}).url
+
+
+def test_a_worker_that_holds_a_job_for_too_long(
+    impatient_url: str, make_client: ClientFactory, make_worker: WorkerFactory
+) -> None:
+    """It goes on with the job when that comes back to it, and with others meanwhile."""
+    client, worker = make_client(impatient_url), make_worker(impatient_url, concurrency=2)
+    seen, go_on = list[str](), threading.Event()
+
+    @worker.handler("t", ttr=3_600)
+    def work(job: Job) -> None:
+        seen.append(job.id)
+        if job.id == "long":
+            go_on.wait(240)
+
+    client.put("t", id="long")
+    with working(worker):
+        wait_until(lambda: seen == ["long"])
+        wait_until(lambda: worker.stats().counts.lost == 1, seconds=2 * LOOK_SECONDS)
+        client.put("t", id="next")
+        wait_until(lambda: "next" in seen, seconds=30)
+        assert worker._dispatcher is not None
+        leases = worker._dispatcher.consumer.holding.leases
+        wait_until(lambda: [lease.job.id for lease in leases.held()] == ["long"], seconds=30)
+        go_on.set()
+        wait_until(lambda: worker.stats().counts.finished == 2)
+    assert seen == ["long", "next"]
+    assert client.pop("t", wait=1) is None
+
+
+def test_a_pop_that_holds_a_job_for_too_long(
+    impatient_url: str, make_client: ClientFactory
+) -> None:
+    """Who popped it is told that it is lost, and it can be popped again, here and elsewhere."""
+    client = make_client(impatient_url)
+    client.put("t", id="long", ttr=3_600)
+    job = client.pop("t", wait=10)
+    assert job is not None
+    wait_until(lambda: job.time_left == 0, seconds=2 * LOOK_SECONDS)
+    again = client.pop("t", wait=30)
+    assert again is not None
+    assert (again.id, again.attempt) == ("long", 1)
+    again.finish()
+    assert client.pop("t", wait=1) is None
+    client.put("t", id="next")
+    following = client.pop("t", wait=10)
+    assert following is not None
+    following.finish()
