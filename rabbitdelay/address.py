@@ -91,6 +91,8 @@ def _scheme(scheme: str) -> Literal["amqp", "amqps"]:
 
 def parse_all(urls: str) -> tuple[Address, ...]:
     """Take apart one URL, or several of the nodes of a cluster with commas between them."""
+    if not isinstance(urls, str):
+        raise InvalidConfiguration(f"the broker URL must be text, not {type(urls).__name__}")
     addresses = tuple(parse(url) for url in urls.split(",") if url.strip())
     if not addresses:
         raise InvalidConfiguration("the broker URL is empty")

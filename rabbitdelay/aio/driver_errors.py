@@ -24,7 +24,7 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     ),
     aiormq_errors.ConnectionNotAllowed: (
         errors.VhostRefused,
-        "the broker says {cause}: create the vhost, or give this user permissions in it",
+        f"the broker says {{cause}}: {replies.VHOST_ADVICE}",
     ),
     ssl.SSLError: (errors.CertificateRefused, "TLS failed: {cause}"),
     aiormq_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, _NOT_AMQP),

@@ -82,8 +82,15 @@ class LoopWire(ABC):
         failed: Callable[[ConnectionFailed], None],
     ) -> None:
         """Connect, and tell how that ends."""
+
+        def tell_if_never_begun(opening: asyncio.Task[None]) -> None:
+            if opening.cancelled():  # before its first step: else it tells by itself
+                self._opening = None
+                failed(driver_errors.connection_error(None, address))
+
         connecting = self._connect(address, opened, failed)
         self._opening = self._loop.create_task(connecting, name="rabbitdelay-connect")
+        self._opening.add_done_callback(tell_if_never_begun)
 
     def stop(self) -> None:
         """Close the connection, also one that is being made, and end."""

@@ -54,7 +54,9 @@ def pop(
     with patience("waiting for a job"), settings.client() as client:
         jobs = client.pop(topics, max=most, wait=wait)
         if not jobs:
-            click.echo("no job came", err=True)
+            paused = client.follower().paused().intersection(topics)
+            why = f": paused is {', '.join(sorted(paused))}" if paused else ""
+            click.echo(f"no job came{why}", err=True)
             answer_no()
         if command is not None:
             _run(jobs, command)

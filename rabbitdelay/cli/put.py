@@ -42,9 +42,9 @@ from rabbitdelay.models import BYTES, JSON, TEXT
     "--ttr",
     type=read_duration,
     metavar="DURATION",
-    help="How long one consumer may hold it.  [default: 60s]",
+    help="How long one consumer may hold it.  [default: as its topic's handler says, or 60s]",
 )
-@click.option("--id", help="Its name, unique per job.  [default: generated]")
+@click.option("--id", help="Its name, to find and delete it by.  [default: generated]")
 @click.option(
     "--replace",
     is_flag=True,

@@ -1,6 +1,7 @@
 """Intake: what the user passed becomes a Job, or a clear error, before anything is sent."""
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -44,6 +45,22 @@ def check_max_delay_ms(max_delay: float | timedelta | None) -> int:
         return ladder.check(duration.milliseconds(max_delay, what="max_delay"))
     except InvalidJob as error:
         raise InvalidConfiguration(f"max_delay: {error}") from None
+
+
+def check_timeout(value: float, what: str = "timeout") -> float:
+    """Return how long to wait in seconds, or say why it cannot be that."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not value >= 0:
+        raise InvalidConfiguration(f"{what} must be seconds, from 0, not {value!r}")
+    return value
+
+
+def check_setting(value: int, what: str) -> int:
+    """Return a whole number from 1, or say why it is none."""
+    try:
+        return check_count(value, what, sys.maxsize)
+    except InvalidJob as error:
+        raise InvalidConfiguration(str(error)) from None
 
 
 def make_job(spec: JobSpec, *, now_ms: int, random_hex: str, bounds: Bounds) -> Job:

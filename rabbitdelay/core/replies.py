@@ -14,11 +14,9 @@ NOT_ALLOWED = 530
 
 LOGIN_REFUSED = "the login was refused: check the user and the password"
 """Why, only the broker's log tells: its text is always the same, and pika keeps none of it."""
+VHOST_ADVICE = "create the vhost, or give this user permissions in it (rabbitmqctl set_permissions)"
 _CONNECTION: dict[int, tuple[type[errors.ConnectionFailed], str]] = {
-    NOT_ALLOWED: (
-        errors.VhostRefused,
-        "create the vhost, or give this user permissions in it (rabbitmqctl set_permissions)",
-    ),
+    NOT_ALLOWED: (errors.VhostRefused, VHOST_ADVICE),
 }
 _CHANNEL: dict[int, tuple[type[errors.TopologyError], str]] = {
     ACCESS_REFUSED: (

@@ -146,7 +146,7 @@ class Deleter:
 
         publisher, window = (yield from self._links.publisher()), self._links.window
         now = time.monotonic()
-        deadline = now + (self._timeout if timeout is None else timeout)
+        deadline = now + (self._timeout if timeout is None else intake.check_timeout(timeout))
         if not (yield from window.enter(deadline if publisher.may_wait else now)):
             text = "never sent: too many puts are waiting for the broker"
             raise OutcomeUnknown(text, sent=False)

@@ -83,6 +83,7 @@ class Follower(Known):
         self._passed_over = 0
         self._is_sweeping = False
         self._is_fencing = False
+        self._has_closed = False
 
     # From any thread
 
@@ -180,7 +181,9 @@ class Follower(Known):
                 self.consumer.send(frames.ack(channel, tag, multiple=True))
 
     def closed(self) -> None:
-        """Nothing will come any more."""
+        """Nothing will come any more; a timer of an event loop may still come, and is in vain."""
+        self._fence = None
+        self._has_closed = True
         self._set_caught_up()
 
     # The log
@@ -342,6 +345,8 @@ class Follower(Known):
 
     def _fence_again(self) -> None:
         self._is_fencing = False
+        if self._has_closed:
+            return
         if self._subscription.is_open and self._fence is None:
             self._write_fence()
         else:
@@ -391,6 +396,8 @@ class Follower(Known):
 
     def _sweep(self) -> None:
         self._is_sweeping = False
+        if self._has_closed:
+            return
         self._forget_some()
         self._compactor.look()
         self._tell_progress()

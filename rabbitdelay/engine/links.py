@@ -83,6 +83,12 @@ class Links:
         """Whether the caller may wait for the publisher: not on its own thread."""
         return self._publisher is None or self._publisher.may_wait
 
+    @property
+    def current_follower(self) -> Follower | None:
+        """Who reads the log of deletes for this client; None when nobody has, to its end."""
+        front = self._front
+        return front.follower if front is not None and front.follower.is_current else None
+
     def new_consumer(self, policy: Callable[[str], RetryPolicy]) -> Flow[Consumer]:
         """Return a consumer that gives back through the publisher."""
         publisher = yield from self.publisher()

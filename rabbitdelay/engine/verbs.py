@@ -23,7 +23,7 @@ from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.batch import Batch, OnConfirmed
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.deleting import Deleter, OnDeleted
-from rabbitdelay.engine.flows import END, Flow, Source, Wait
+from rabbitdelay.engine.flows import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.links import Links
 from rabbitdelay.engine.management import Management
@@ -41,6 +41,8 @@ from rabbitdelay.models import Job, JobSpec
 Duration = float | timedelta | None
 """How long to wait: seconds or a timedelta; None is without a limit."""
 Resolved = Callable[[Pending, Exception | None], None]
+OWN_RECORD_SECONDS = 1.0
+"""How long a client waits for a record of its own to come back to it."""
 
 
 class Verbs:
@@ -66,17 +68,18 @@ class Verbs:
         max_delay_ms = intake.check_max_delay_ms(max_delay)
         self.addresses = addresses
         self.topology = Topology(namespace, queue_type, max_delay_ms)
-        self.timeout = timeout
+        self.timeout = intake.check_timeout(timeout)
         self._clock = clock
+        max_body_bytes = intake.check_setting(max_body_bytes, "max_body_bytes")
         self._bounds = intake.Bounds(max_body_bytes, max_delay_ms)
         self.links = Links(
             new_wire,
             addresses,
             self.topology,
             declare=declare,
-            settle_seconds=settle_seconds,
-            connect_timeout=connect_timeout,
-            window_puts=window,
+            settle_seconds=intake.check_timeout(settle_seconds, "settle_seconds"),
+            connect_timeout=intake.check_timeout(connect_timeout, "connect_timeout"),
+            window_puts=intake.check_setting(window, "window"),
             retry=retry or RetryPolicy(),
             clock=clock,
         )
@@ -185,12 +188,23 @@ class Verbs:
     def pause(self, topic: str, timeout: float | None) -> Flow[None]:
         """Let no job of a topic be handed out."""
         self._refuse_to_wait()
-        return self._deleter.append(Pause(intake.check_topic(topic)), timeout)
+        yield from self._deleter.append(Pause(intake.check_topic(topic)), timeout)
+        yield from self._until_known(lambda known: known.is_paused(topic))
 
     def resume(self, topic: str, timeout: float | None) -> Flow[None]:
         """Let the jobs of a topic be handed out again."""
         self._refuse_to_wait()
-        return self._deleter.append(Resume(intake.check_topic(topic)), timeout)
+        yield from self._deleter.append(Resume(intake.check_topic(topic)), timeout)
+        yield from self._until_known(lambda known: not known.is_paused(topic))
+
+    def _until_known(self, holds: Callable[[Follower], bool]) -> Flow[None]:
+        """Wait until this client has read what it wrote, if it reads the log: for a moment only."""
+        follower = self.links.current_follower
+        deadline = time.monotonic() + OWN_RECORD_SECONDS
+        while follower is not None and follower.is_current and not holds(follower):
+            if time.monotonic() > deadline:
+                return
+            yield Sleep(0.001)
 
     # Looking
 
@@ -252,7 +266,7 @@ class Verbs:
 
     def close(self, timeout: float | None) -> Flow[None]:
         """Wait for what is on its way, and close."""
-        return self.links.close(self.timeout if timeout is None else timeout)
+        return self.links.close(self.timeout if timeout is None else intake.check_timeout(timeout))
 
     # The way of a put
 
@@ -281,7 +295,7 @@ class Verbs:
     ) -> Flow[None]:
         publisher, window = (yield from self.links.publisher()), self.links.window
         now = time.monotonic()
-        deadline = now + (self.timeout if timeout is None else timeout)
+        deadline = now + (self.timeout if timeout is None else intake.check_timeout(timeout))
         # On the wire's own thread, in a future's callback, nobody else could make room meanwhile.
         if not window.try_enter() and not (
             yield from window.enter(deadline if publisher.may_wait else now)

@@ -22,7 +22,7 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     ),
     pika_errors.ProbableAccessDeniedError: (
         errors.VhostRefused,
-        "the vhost was refused: check its name and the user's permissions in it",
+        f"the vhost was refused: {replies.VHOST_ADVICE}",
     ),
     ssl.SSLError: (errors.CertificateRefused, "TLS failed: {cause}"),
     OSError: (

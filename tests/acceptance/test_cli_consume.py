@@ -449,6 +449,9 @@ def test_pop_prints_the_body_and_finishes(client: Client, rabbitdelay: CommandLi
     assert (result.exit_code, result.stdout) == (0, '{"order":1}\n')
     result = rabbitdelay("pop", "t")
     assert (result.exit_code, result.stderr) == (3, "no job came\n")
+    client.pause("t")
+    result = rabbitdelay("pop", "t")
+    assert (result.exit_code, result.stderr) == (3, "no job came: paused is t\n")
 
 
 def test_pop_waits_and_prints_json(client: Client, rabbitdelay: CommandLine) -> None:

@@ -292,3 +292,12 @@ def test_topics_and_tombstones_tell(client: Client) -> None:
     ]
     client.resume("t")
     wait_until(lambda: not any(one.paused for one in client.topics("t", "u")))
+
+
+def test_who_pauses_sees_it_at_once(client: Client) -> None:
+    client.put("t")
+    for _ in range(10):
+        client.pause("t")
+        assert [topic.paused for topic in client.topics("t")] == [True]
+        client.resume("t")
+        assert [topic.paused for topic in client.topics("t")] == [False]

@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 import pika
@@ -160,6 +161,28 @@ def test_something_else_answers_there(connect: Connect, broker: PrivateBroker) -
 def test_a_wrong_scheme(front: Front) -> None:
     with pytest.raises(InvalidConfiguration, match="amqp:// or amqps://"):
         front.client("redis://localhost")
+
+
+@pytest.mark.parametrize("url", [3, b"amqp://localhost", ["amqp://localhost"]])
+def test_a_url_that_is_no_text(front: Front, url: Any) -> None:  # noqa: ANN401 - anything
+    with pytest.raises(InvalidConfiguration, match="must be text, not"):
+        front.client(url)
+
+
+@pytest.mark.parametrize("value", ["x", -1, True, float("nan")])
+@pytest.mark.parametrize("name", ["timeout", "connect_timeout", "settle_seconds", "window"])
+def test_a_setting_that_is_none(front: Front, name: str, value: Any) -> None:  # noqa: ANN401 - the same
+    with pytest.raises(InvalidConfiguration, match=name):
+        front.client("amqp://localhost", **{name: value})
+
+
+@pytest.mark.parametrize("value", ["x", -1, True])
+def test_a_timeout_that_is_none(front: Front, broker: PrivateBroker, value: Any) -> None:  # noqa: ANN401 - the same
+    with front.client(broker.url, settle_seconds=0) as client:
+        with pytest.raises(InvalidConfiguration, match="timeout"):
+            client.put("t", timeout=value)
+        with pytest.raises(InvalidConfiguration, match="timeout"):
+            client.delete("one", timeout=value)
 
 
 def test_a_refused_login(connect: Connect, broker: PrivateBroker) -> None:

@@ -685,6 +685,28 @@ def test_signals(broker_url: str, namespace: str, other: SyncClient) -> None:
     assert (job.id, job.attempt) == ("long", 1)
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_closed_while_the_first_connection_begins(
+    broker_url: str, namespace: str, turns: int
+) -> None:
+    """At every turn of the loop: a task that is cancelled before it began tells nobody."""
+
+    async def main(wait: Callable[[Client], Coroutine[Any, Any, Any]], *, is_used: bool) -> None:
+        client = Client(broker_url, namespace=namespace, settle_seconds=0)
+        if is_used:
+            await client.put("t")
+        task = asyncio.create_task(wait(client))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await client.close()
+            with pytest.raises(ClientClosed):
+                await task
+
+    asyncio.run(main(lambda client: client.put("t"), is_used=False))
+    asyncio.run(main(lambda client: client.pop("u", wait=5), is_used=True))
+
+
 # The application's own connection
 
 Connect = Callable[[str], Coroutine[Any, Any, Any]]
