@@ -142,17 +142,21 @@ class Follower(Known):
     def _snapshot_found(self) -> None:
         """Let the log wait: what is in the snapshot need not be read from it."""
         if not self.has_caught_up:
-            self._fence = None
-            self._subscription.stop()
+            self._let_log_wait()
 
     def _snapshot_read(self, reading: Reading | None) -> None:
         if self.has_caught_up:
             return
         if reading is not None:
+            self._let_log_wait()  # what it has brought meanwhile is known to what is let go here
             with self.lock:
                 self.following = Following(reading.tombstones, reading.trailer.anchor)
                 self.following.snapshot_ms = reading.trailer.time_ms
         self._subscription.begin()
+
+    def _let_log_wait(self) -> None:
+        self._fence = None
+        self._subscription.stop()
 
     def disconnected(self, _error: ConnectionFailed, _lost: Sequence[Lease]) -> None:
         """Nothing is known of what comes now."""

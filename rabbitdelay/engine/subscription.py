@@ -6,6 +6,7 @@ tried again. What never worked is a mistake that somebody must mend.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
@@ -59,6 +60,8 @@ class Subscription:
         self._channel: Channel | None = None
         self._tag: str | None = None
         self._is_opening = False
+        self._round = 0
+        """Counts up whenever all before is in vain: what was begun then must not go on."""
         self._is_wanted = True
         self._worked = False
 
@@ -71,7 +74,7 @@ class Subscription:
             return
         if self._is_wanted and not self._is_opening and self._channel is None:
             self._is_opening = True
-            self._consumer.make(self._parts, self._made)
+            self._consumer.make(self._parts, partial(self._made, self._round))
 
     def begin_again(self) -> None:
         """Consume from anew, on another channel."""
@@ -81,9 +84,8 @@ class Subscription:
         self.begin()
 
     def stop(self) -> None:
-        """Let go of the channel and all that came on it, until `begin`."""
-        if self._channel is not None:
-            self._drop_channel()
+        """Let go of the channel and all that came on it, also of one to come, until `begin`."""
+        self._drop_channel()
 
     def go_on(self) -> None:
         """Consume, also after `end`, on the same channel if there is one."""
@@ -105,6 +107,7 @@ class Subscription:
 
     def connection_lost(self) -> None:
         """Its channel is gone with the connection."""
+        self._round += 1
         self._channel = self._tag = None
         self.is_open = self._is_opening = False
 
@@ -125,14 +128,20 @@ class Subscription:
         if self._channel is not None and self._channel.is_open:
             self._channel.count(self.queue, lambda ready, _: counted(ready))
 
-    def _made(self, error: Exception | None) -> None:
+    def _made(self, round_: int, error: Exception | None) -> None:
+        if round_ != self._round:
+            return
         if error is None:
-            self._consumer.open_channel(self._opened, self._inbound)
+            self._consumer.open_channel(partial(self._opened, round_), self._inbound)
         else:
             self._is_opening = False
             self._try_again(error)
 
-    def _opened(self, channel: Channel) -> None:
+    def _opened(self, round_: int, channel: Channel) -> None:
+        if round_ != self._round:
+            self._consumer.lose_channel(channel)
+            channel.close()
+            return
         self._channel = channel
         channel.on_cancelled(lambda _: self._queue_gone(channel))
         channel.qos(self._prefetch)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,7 @@ from rabbitdelay.core.tombstones import Tombstones
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import compaction, following, snapshot_reader
 from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.subscription import Subscription
 from tests.conftest import ClientFactory
 from tests.support import streams
 from tests.support.deleting_processes import COMPACTOR
@@ -339,6 +341,44 @@ def test_a_log_that_was_deleted_when_nobody_ran(
     streams.delete_queue(broker_url, names.snapshots)
     third = make_client()
     assert third.tombstones().count == 600 + IN_THE_LOG
+
+
+@pytest.mark.usefixtures("_slow_log")
+@pytest.mark.parametrize("opens_after_seconds", [0.0, 0.3])
+def test_a_snapshot_that_comes_while_the_log_is_opened(
+    make_client: ClientFactory,
+    broker_url: str,
+    names: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+    opens_after_seconds: float,
+) -> None:
+    """What the log has brought before the snapshot takes its place is brought again."""
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
+    first = make_client()
+    first.follower()
+    first.delete_many(f"old-{n}" for n in range(600))
+    wait_until(lambda: snapshot_ms(first) > 0, seconds=60)
+    first.close()
+    streams.delete_queue(broker_url, names.tombstones)  # so that its first record is a new one
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 1_000_000)
+    delete_singly(make_client(), [f"new-{n}" for n in range(50)])
+    made, snapshot_read = Subscription._made, Follower._snapshot_read
+
+    def made_later(subscription: Subscription, round_: int, error: Exception | None) -> None:
+        seconds = opens_after_seconds if subscription.queue == names.tombstones else 0.0
+        subscription._consumer.call_later(seconds, partial(made, subscription, round_, error))
+
+    def read_later(follower: Follower, reading: Reading | None) -> None:
+        assert reading is not None
+        follower.consumer.call_later(0.6, partial(snapshot_read, follower, reading))
+
+    monkeypatch.setattr(Subscription, "_made", made_later)
+    monkeypatch.setattr(Follower, "_snapshot_read", read_later)
+    starting = make_client()
+    starting.follower()
+    wait_until(lambda: starting.follower().is_current, seconds=60)
+    assert [n for n in range(50) if not knows(starting, f"new-{n}")] == []
+    assert starting.tombstones().count == 650
 
 
 # Going away
