@@ -9,8 +9,8 @@
 
 PYTHON := .venv/bin/python
 PYTEST_ARGS ?=
-# Tests wait for a broker more than they compute: six at once, on two cores too.
-WORKERS ?= 6
+# Tests wait for a broker more than they compute: four at once, on two cores too.
+WORKERS ?= 4
 
 ifdef RABBITMQ
 RABBITDELAY_RABBITMQ_ROOT ?= $(CURDIR)/.cache/rabbitmq-$(RABBITMQ)

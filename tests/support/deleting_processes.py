@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from rabbitdelay import Client, JobSpec
 from tests.support.working import Process
 
-PROPAGATION_SECONDS = 0.5
+PROPAGATION_SECONDS = 2.0
 """What a delete may take to be known to a worker: a few ms, and more when two cores do it all."""
 
 # Prints when it is ready, and what it runs with the time.
