@@ -91,7 +91,9 @@ def make_spec(topic: str, body: object, **options: Unpack[PutOptions]) -> JobSpe
     try:
         return JobSpec(topic, body, **options)
     except TypeError:
-        wrong = next(name for name in options if name not in PutOptions.__annotations__)
+        wrong = next((name for name in options if name not in PutOptions.__annotations__), None)
+        if wrong is None:
+            raise
         near = get_close_matches(wrong, PutOptions.__annotations__, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"there is no option {wrong!r}{hint}") from None

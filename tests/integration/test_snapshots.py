@@ -316,6 +316,19 @@ def test_a_snapshot_of_another_log(
     assert starting.tombstones().records >= IN_THE_LOG, "the log was read from its beginning"
 
 
+def leave_nothing_but_a_snapshot(
+    client: Client, broker_url: str, names: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let a snapshot of 600 deletes be taken, and delete the log; no other is taken after it."""
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
+    client.follower()
+    client.delete_many(f"old-{n}" for n in range(600))
+    wait_until(lambda: snapshot_ms(client) > 0, seconds=60)
+    client.close()
+    streams.delete_queue(broker_url, names.tombstones)
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 1_000_000)
+
+
 @pytest.mark.usefixtures("_slow_log")
 def test_a_log_that_was_deleted_when_nobody_ran(
     make_client: ClientFactory,
@@ -324,14 +337,7 @@ def test_a_log_that_was_deleted_when_nobody_ran(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What the snapshot has is known to who starts then, and is written into the new log."""
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
-    first = make_client()
-    first.follower()
-    first.delete_many(f"old-{n}" for n in range(600))
-    wait_until(lambda: snapshot_ms(first) > 0, seconds=60)
-    first.close()
-    streams.delete_queue(broker_url, names.tombstones)
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 1_000_000)
+    leave_nothing_but_a_snapshot(make_client(), broker_url, names, monkeypatch)
     writer = make_client()
     delete_singly(writer, [f"new-{n}" for n in range(IN_THE_LOG)])
     second = make_client()
@@ -353,14 +359,7 @@ def test_a_snapshot_that_comes_while_the_log_is_opened(
     opens_after_seconds: float,
 ) -> None:
     """What the log has brought before the snapshot takes its place is brought again."""
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
-    first = make_client()
-    first.follower()
-    first.delete_many(f"old-{n}" for n in range(600))
-    wait_until(lambda: snapshot_ms(first) > 0, seconds=60)
-    first.close()
-    streams.delete_queue(broker_url, names.tombstones)  # so that its first record is a new one
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 1_000_000)
+    leave_nothing_but_a_snapshot(make_client(), broker_url, names, monkeypatch)
     delete_singly(make_client(), [f"new-{n}" for n in range(50)])
     made, snapshot_read = Subscription._made, Follower._snapshot_read
 
