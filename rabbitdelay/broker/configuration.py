@@ -11,6 +11,14 @@ from rabbitdelay.broker.state import Layout, NodeLayout
 # are meant for another node.
 _INHERITED_VARIABLES = ("TMPDIR", "TZ", "LD_LIBRARY_PATH")
 
+_DEAD_LETTER_RETRY = "dead_letter_worker_publisher_confirm_timeout"
+DEAD_LETTER_RETRY_MS = 5_000
+"""How long the broker's dead-letter worker waits before it publishes a rejected message again.
+
+While a node starts, hold queues dead-letter into queues that have not started yet. The default of
+180 s would hold those jobs back for three minutes (docs/measurements.md).
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeFiles:
@@ -25,7 +33,7 @@ class NodeFiles:
 
     @property
     def advanced_configuration(self) -> Path:
-        """An empty one, so that the one of the machine's own RabbitMQ is not read."""
+        """Its own one, so that the one of the machine's own RabbitMQ is not read."""
         return self.directory / "advanced.config"
 
     @property
@@ -74,7 +82,7 @@ def write_files(files: NodeFiles, node: NodeLayout, broker: Layout) -> None:
     for folder in (files.data, files.logs, files.additional_configuration):
         folder.mkdir(parents=True, exist_ok=True)
     files.configuration.write_text(configuration_text(node, broker))
-    files.advanced_configuration.write_text("[].\n")
+    files.advanced_configuration.write_text(advanced_configuration_text())
     files.enabled_plugins.write_text("[rabbitmq_management].\n")
     if not files.cookie.exists():
         files.cookie.touch(mode=0o600)
@@ -93,6 +101,17 @@ def configuration_text(node: NodeLayout, broker: Layout) -> str:
         **broker.extra_config,
     }
     return "".join(f"{name} = {value}\n" for name, value in settings.items())
+
+
+def advanced_configuration_text() -> str:
+    """Return the text of advanced.config, for the setting that rabbitmq.conf has no name for."""
+    setting = f"{{{_DEAD_LETTER_RETRY}, {DEAD_LETTER_RETRY_MS}}}"
+    return f"[{{rabbit, [{setting}]}}].\n"
+
+
+def dead_letter_retry_arguments() -> str:
+    """Return the same setting as arguments of the Erlang VM, for a node without our files."""
+    return f"-rabbit {_DEAD_LETTER_RETRY} {DEAD_LETTER_RETRY_MS}"
 
 
 def _cluster_settings(nodes: Sequence[NodeLayout]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rabbitdelay.broker.configuration import dead_letter_retry_arguments
 from rabbitdelay.broker.node import STOP_SECONDS, Node
 from rabbitdelay.broker.ports import LOOPBACK, accepts_connections
 from rabbitdelay.broker.processes import ProcessRecord
@@ -32,6 +33,12 @@ def engine_answers() -> bool:
     return answer.returncode == 0
 
 
+def has_image() -> bool:
+    """Whether the engine has the broker's image, or can pull it now."""
+    is_there = _answer(["docker", "image", "inspect", IMAGE]).returncode == 0
+    return is_there or _answer(["docker", "pull", "--quiet", IMAGE]).returncode == 0
+
+
 def run_command(container: str, layout: NodeLayout, configuration: Path) -> list[str]:
     """The command that makes the container and starts it."""
     return [
@@ -40,6 +47,7 @@ def run_command(container: str, layout: NodeLayout, configuration: Path) -> list
         *("--publish", f"{LOOPBACK}:{layout.amqp_port}:5672"),
         *("--publish", f"{LOOPBACK}:{layout.management_port}:15672"),
         *("--volume", f"{configuration}:{_CONFIGURATION_IN_CONTAINER}:ro"),
+        *("--env", f"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS={dead_letter_retry_arguments()}"),
         IMAGE,
     ]
 
@@ -61,6 +69,9 @@ class DockerNode(Node):
 
     def launch(self) -> None:
         """Start its container, with the data it had, and do not wait."""
+        if self.pid is not None:
+            return
+        self._refuse_taken_ports(self.layout.amqp_port, self.layout.management_port)
         self.directory.mkdir(parents=True, exist_ok=True)
         if self._inspect() is not None:
             _docker("start", self._container)
@@ -70,7 +81,7 @@ class DockerNode(Node):
 
     def _make_container(self) -> None:
         configuration = self.directory / "rabbitmq.conf"
-        configuration.write_text(self._configuration_text())
+        write_readable(configuration, self._configuration_text())
         _run(run_command(self._container, self.layout, configuration))
 
     def stop(self) -> None:
@@ -109,6 +120,12 @@ class DockerNode(Node):
         answer = _answer(["docker", "inspect", "--format", "{{json .State}}", self._container])
         state: dict[str, int] = json.loads(answer.stdout) if answer.returncode == 0 else {}
         return state or None
+
+
+def write_readable(path: Path, text: str) -> None:
+    """Write a file that the container's user can read, whatever the umask is here."""
+    path.write_text(text)
+    path.chmod(0o644)
 
 
 def _docker(*arguments: str) -> str:

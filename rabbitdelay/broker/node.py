@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from rabbitdelay.broker.ports import LOOPBACK, accepts_connections
+from rabbitdelay.broker.ports import LOOPBACK, accepts_connections, is_free
 from rabbitdelay.broker.readiness import management_answers, speaks_amqp
 from rabbitdelay.broker.state import Layout, NodeLayout, load_process
 from rabbitdelay.errors import BrokerProcessError
@@ -104,6 +104,14 @@ class Node(ABC):
             if time.monotonic() > deadline:
                 raise BrokerProcessError(self._failure(f"is not ready after {START_SECONDS:.0f} s"))
             time.sleep(_POLL_SECONDS)
+
+    def _refuse_taken_ports(self, *ports: int) -> None:
+        for port in ports:
+            if not is_free(port):
+                raise BrokerProcessError(
+                    f"Port {port} of {self.name} is taken by another process: end that one, or "
+                    "use another folder for this broker."
+                )
 
     def _serves(self) -> bool:
         return speaks_amqp(self.layout.amqp_port) and management_answers(

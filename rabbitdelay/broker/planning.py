@@ -12,6 +12,7 @@ from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.broker.state import Layout, NodeLayout
 from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
 
+NO_ENGINE = "No Docker engine answers: start Docker, or leave out --docker."
 _PORTS_PER_NODE = 3
 
 
@@ -23,11 +24,12 @@ class Wishes:
     port: int | None = None
     root: Path | None = None
     extra_config: Mapping[str, str] | None = None
+    docker: bool = False
 
 
 def new_layout(directory: Path, wishes: Wishes) -> Layout:
     """The layout of a broker that is started for the first time."""
-    installation = find_installation(wishes.root)
+    installation = None if wishes.docker else find_installation(wishes.root)
     count = wishes.nodes or 1
     epmd_port, *ports = pick_free(1 + _PORTS_PER_NODE * count, avoid=[wishes.port or 0])
     return Layout(
@@ -35,7 +37,7 @@ def new_layout(directory: Path, wishes: Wishes) -> Layout:
         epmd_port=epmd_port,
         cookie=secrets.token_hex(16).upper(),
         root=str(installation.root) if installation and installation.root else None,
-        container=None if installation else _container_name(directory, count),
+        container=None if installation else _container_name(directory, wishes),
         extra_config=dict(wishes.extra_config or {}),
     )
 
@@ -46,6 +48,11 @@ def kept_layout(directory: Path, layout: Layout, wishes: Wishes) -> Layout:
     _refuse_change(directory, "nodes", len(layout.nodes), wishes.nodes)
     _refuse_change(directory, "port", layout.nodes[0].amqp_port, wishes.port)
     _refuse_change(directory, "root", layout.root, root and str(Path(root).absolute()))
+    if wishes.docker and layout.container is None:
+        raise InvalidConfiguration(
+            f"The broker in {directory} was made without Docker: leave out --docker, or choose "
+            "another folder."
+        )
     if wishes.extra_config is None:
         return layout
     return replace(layout, extra_config=dict(wishes.extra_config))
@@ -72,10 +79,10 @@ def _node_layouts(count: int, ports: list[int], first_port: int | None) -> tuple
     return tuple(nodes)
 
 
-def _container_name(directory: Path, count: int) -> str:
+def _container_name(directory: Path, wishes: Wishes) -> str:
     if not docker.engine_answers():
-        raise BrokerProcessError(HOW_TO_GET_RABBITMQ)
-    if count > 1:
+        raise BrokerProcessError(NO_ENGINE if wishes.docker else HOW_TO_GET_RABBITMQ)
+    if (wishes.nodes or 1) > 1:
         raise BrokerProcessError(
             "A cluster needs rabbitmq-server on this machine (`apt-get install rabbitmq-server`): "
             "in Docker there is one node only."

@@ -59,6 +59,7 @@ class PrivateBroker:
         root: a folder that holds a whole system with RabbitMQ in it, to run that one in a chroot.
         extra_config: more lines for rabbitmq.conf, kept in the folder. Files that they name must
             lie in `directory` to be seen from a chroot.
+        docker: run it in Docker, also where rabbitmq-server is installed.
     """
 
     def __init__(
@@ -69,11 +70,12 @@ class PrivateBroker:
         port: int | None = None,
         root: Path | None = None,
         extra_config: Mapping[str, str] | None = None,
+        docker: bool = False,
     ) -> None:
         if nodes is not None and nodes < 1:
             raise InvalidConfiguration("A broker has at least one node.")
         self.directory = Path(directory).absolute()
-        self._wishes = Wishes(nodes, port, root, extra_config)
+        self._wishes = Wishes(nodes, port, root, extra_config, docker)
 
     @classmethod
     @contextmanager

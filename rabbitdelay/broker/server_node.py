@@ -10,10 +10,8 @@ from rabbitdelay.broker.configuration import NodeFiles
 from rabbitdelay.broker.epmd import Epmd
 from rabbitdelay.broker.installation import Installation, require_installation
 from rabbitdelay.broker.node import STOP_SECONDS, Node
-from rabbitdelay.broker.ports import is_free
 from rabbitdelay.broker.processes import ProcessRecord
 from rabbitdelay.broker.state import forget_process, load_process, save_process
-from rabbitdelay.errors import BrokerProcessError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,8 @@ class ServerNode(Node):
         if self.pid is not None:
             return
         self.kill()  # what outlived a node that somebody else has killed
-        self._refuse_taken_ports()
+        layout = self.layout
+        self._refuse_taken_ports(layout.amqp_port, layout.management_port, layout.distribution_port)
         installation = require_installation(self._root)
         Epmd(self.broker_directory, self.broker.epmd_port).start(installation)
         configuration.write_files(self._files, self.layout, self.broker)
@@ -77,15 +76,6 @@ class ServerNode(Node):
         subprocess.run(
             command, env=self._own_environment(installation), check=True, capture_output=True
         )
-
-    def _refuse_taken_ports(self) -> None:
-        layout = self.layout
-        for port in (layout.amqp_port, layout.management_port, layout.distribution_port):
-            if not is_free(port):
-                raise BrokerProcessError(
-                    f"Port {port} of {self.name} is taken by another process: end that one, or "
-                    "use another folder for this broker."
-                )
 
     def _spawn(self, installation: Installation) -> ProcessRecord:
         program = [str(installation.server)]

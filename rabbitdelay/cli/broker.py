@@ -41,6 +41,11 @@ _port_option = click.option(
     type=click.IntRange(1, 65535),
     help="The AMQP port of the first node.  [default: the one it had, or a free one]",
 )
+_docker_option = click.option(
+    "--docker",
+    is_flag=True,
+    help="Run it in Docker, also where rabbitmq-server is installed.",
+)
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
@@ -57,10 +62,13 @@ def broker() -> None:
 @_directory_option
 @_nodes_option
 @_port_option
+@_docker_option
 @_json_option
-def run(directory: Path | None, nodes: int | None, port: int | None, *, as_json: bool) -> None:
+def run(
+    directory: Path | None, nodes: int | None, port: int | None, *, docker: bool, as_json: bool
+) -> None:
     """Run it until Ctrl-C or SIGTERM, then stop it."""
-    private = _private_broker(directory, nodes, port)
+    private = _private_broker(directory, nodes, port, docker=docker)
     with signals.interrupting():
         if not _start(private):
             _print_running(private, as_json=as_json, note="It already runs.")
@@ -79,10 +87,13 @@ def run(directory: Path | None, nodes: int | None, port: int | None, *, as_json:
 @_directory_option
 @_nodes_option
 @_port_option
+@_docker_option
 @_json_option
-def start(directory: Path | None, nodes: int | None, port: int | None, *, as_json: bool) -> None:
+def start(
+    directory: Path | None, nodes: int | None, port: int | None, *, docker: bool, as_json: bool
+) -> None:
     """Start it in the background."""
-    private = _private_broker(directory, nodes, port)
+    private = _private_broker(directory, nodes, port, docker=docker)
     with signals.interrupting():
         started = _start(private)
     note = f"To stop it: {_stop_command(directory)}"
@@ -118,9 +129,13 @@ def status(directory: Path | None, *, as_json: bool) -> None:
 
 
 def _private_broker(
-    directory: Path | None, nodes: int | None = None, port: int | None = None
+    directory: Path | None,
+    nodes: int | None = None,
+    port: int | None = None,
+    *,
+    docker: bool = False,
 ) -> PrivateBroker:
-    return PrivateBroker(directory or default_directory(), nodes=nodes, port=port)
+    return PrivateBroker(directory or default_directory(), nodes=nodes, port=port, docker=docker)
 
 
 def _start(private: PrivateBroker) -> bool:

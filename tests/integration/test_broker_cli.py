@@ -15,9 +15,10 @@ import pika
 import pytest
 
 from rabbitdelay import locate
-from rabbitdelay.broker import PrivateBroker, find_running, processes
+from rabbitdelay.broker import PrivateBroker, find_running
 from rabbitdelay.errors import InvalidConfiguration
-from tests.support.waiting import wait_until
+from tests.support.private_brokers import traces
+from tests.support.waiting import patience, wait_until
 
 RABBITDELAY = [sys.executable, "-m", "rabbitdelay"]
 
@@ -35,7 +36,7 @@ class BrokerCommand:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=patience(90),
             check=False,
         )
 
@@ -54,10 +55,9 @@ class BrokerCommand:
         return {**os.environ, "RABBITDELAY_BROKER_DIR": str(self.directory)}
 
     @property
-    def processes(self) -> list[int]:
-        """All that runs in the folder's name: the node, its helpers, epmd."""
-        marks = [str(self.directory / "rabbitdelay1"), str(self.directory / "epmd")]
-        return [pid for mark in marks for pid in processes.marked(mark)]
+    def traces(self) -> list[str]:
+        """All that runs in the folder's name: the node, its helpers, epmd, or a container."""
+        return traces(self.directory)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_the_data_and_the_url_are_kept_from_one_start_to_the_next(broker: Broker
     url = broker.json("start")["url"]
     publish_persistent(url)
     assert "Stopped." in broker("stop").stdout
-    assert broker.processes == []
+    assert broker.traces == []
     assert find_running(broker.directory) is None
 
     running = broker.background("run", "--json")
@@ -103,9 +103,9 @@ def test_the_data_and_the_url_are_kept_from_one_start_to_the_next(broker: Broker
     assert holds_a_message(url)
 
     running.send_signal(signal.SIGTERM)
-    assert running.communicate(timeout=30)
+    assert running.communicate(timeout=patience(30))
     assert running.returncode == 0
-    assert broker.processes == []
+    assert broker.traces == []
 
 
 def test_a_broker_that_ended_by_itself_is_not_taken_for_one_on_localhost(
@@ -122,7 +122,7 @@ def test_a_broker_that_ended_by_itself_is_not_taken_for_one_on_localhost(
     with pytest.raises(InvalidConfiguration, match="was started and is not running"):
         locate.locate_url()
     assert broker("stop").returncode == 0
-    assert broker.processes == []
+    assert broker.traces == []
     with pytest.raises(InvalidConfiguration, match="where no broker runs"):
         locate.locate_url()
     monkeypatch.setenv("XDG_STATE_HOME", "/nonexistent")
@@ -144,11 +144,11 @@ def test_another_folder_than_the_default_says_how_to_find_it(
 
 def test_an_interrupted_start_leaves_nothing(broker: BrokerCommand) -> None:
     starting = broker.background("start")
-    wait_until(lambda: len(broker.processes) > 1, what="a node is being started")
+    wait_until(lambda: broker.traces, what="a node is being started")
     starting.send_signal(signal.SIGINT)
-    starting.communicate(timeout=30)
+    starting.communicate(timeout=patience(30))
     assert starting.returncode != 0
-    assert broker.processes == []
+    assert broker.traces == []
 
 
 def test_without_a_broker_status_exits_with_3_and_stop_says_so(broker: BrokerCommand) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from rabbitdelay.broker import PrivateBroker, find_running, processes
+from rabbitdelay.broker import PrivateBroker, find_running
 from rabbitdelay.broker.planning import Wishes, new_layout
 from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.broker.processes import ProcessRecord
@@ -18,11 +18,7 @@ from rabbitdelay.broker.state import save_layout, save_process
 from rabbitdelay.errors import BrokerProcessError
 from tests.conftest import PrivateBrokerFactory
 from tests.support.management import Management
-
-
-def all_processes(broker: PrivateBroker) -> list[int]:
-    marks = [str(node.directory) for node in broker.nodes] + [str(broker.directory / "epmd")]
-    return [pid for mark in marks for pid in processes.marked(mark)]
+from tests.support.private_brokers import traces
 
 
 @pytest.fixture
@@ -55,7 +51,7 @@ def test_a_killed_node_returns_with_its_url_its_data_and_its_configuration(
     time.sleep(3)
 
     node.kill()
-    assert processes.marked(str(node.directory)) == []
+    assert traces(broker.directory) == []
     assert find_running(broker.directory) is None
 
     node.start()
@@ -71,10 +67,9 @@ def test_a_temporary_broker_leaves_nothing_behind_and_another_broker_alone(
 ) -> None:
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as to_another:
         with PrivateBroker.temporary() as broker:
-            marks = [str(broker.nodes[0].directory), str(broker.directory / "epmd")]
-            assert all(processes.marked(mark) for mark in marks)
+            assert traces(broker.directory) != []
             assert broker.url != broker_url
-        assert not any(processes.marked(mark) for mark in marks)
+        assert traces(broker.directory) == []
         assert not broker.directory.exists()
         assert to_another.channel().is_open
 
@@ -104,7 +99,7 @@ def test_a_port_that_another_process_has_is_named(idle_broker: PrivateBroker) ->
         pytest.raises(BrokerProcessError, match=f"Port {port} .* is taken"),
     ):
         idle_broker.start()
-    assert all_processes(idle_broker) == []
+    assert traces(idle_broker.directory) == []
 
 
 def test_a_first_start_that_fails_leaves_the_folder_as_new(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from urllib.error import URLError
 
 import pytest
 
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.broker.docker import IMAGE, engine_answers
+from rabbitdelay.broker.configuration import dead_letter_retry_arguments
+from rabbitdelay.broker.docker import IMAGE, engine_answers, has_image
 from rabbitdelay.broker.installation import (
     HOW_TO_GET_RABBITMQ,
     ROOT_VARIABLE,
@@ -60,8 +62,12 @@ def shared_broker() -> Iterator[SharedBroker]:
         yield from _private()
 
 
+@cache
 def _prefers_docker() -> bool:
-    return not os.environ.get(ROOT_VARIABLE) and engine_answers()
+    """Whether the shared broker runs in Docker: not with an engine that cannot get the image."""
+    if os.environ.get(ROOT_VARIABLE) or not engine_answers():
+        return False
+    return find_installation() is None or has_image()
 
 
 def _private() -> Iterator[SharedBroker]:
@@ -72,8 +78,12 @@ def _private() -> Iterator[SharedBroker]:
 def _in_docker() -> Iterator[SharedBroker]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from testcontainers.rabbitmq import RabbitMqContainer  # noqa: PLC0415 - slow, and warns
-    with RabbitMqContainer(IMAGE).with_exposed_ports(5672, 15672) as container:
+        from testcontainers.core.config import testcontainers_config  # noqa: PLC0415 - slow, and
+        from testcontainers.rabbitmq import RabbitMqContainer  # noqa: PLC0415 - warns
+    testcontainers_config.ryuk_disabled = True  # it is one more image to pull; the block ends ours
+    container = RabbitMqContainer(IMAGE).with_exposed_ports(5672, 15672)
+    container.with_env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", dead_letter_retry_arguments())
+    with container:
         host = container.get_container_host_ip()
         url = f"amqp://guest:guest@{host}:{container.get_exposed_port(5672)}/"
         management = Management(f"http://{host}:{container.get_exposed_port(15672)}/")

@@ -1,6 +1,11 @@
 from pathlib import Path
 
-from rabbitdelay.broker.configuration import NodeFiles, configuration_text, environment_variables
+from rabbitdelay.broker.configuration import (
+    NodeFiles,
+    configuration_text,
+    environment_variables,
+    write_files,
+)
 from rabbitdelay.broker.node import telling_lines
 from rabbitdelay.broker.state import Layout, NodeLayout
 
@@ -17,6 +22,13 @@ def test_a_node_listens_on_loopback_only() -> None:
     variables = environment_variables(FILES, FIRST, ALONE, {})
     assert variables["ERL_EPMD_ADDRESS"] == "127.0.0.1"
     assert "{127,0,0,1}" in variables["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"]
+
+
+def test_a_node_retries_rejected_dead_letters_within_seconds(tmp_path: Path) -> None:
+    files = NodeFiles(tmp_path)
+    write_files(files, FIRST, ALONE)
+    setting = "[{rabbit, [{dead_letter_worker_publisher_confirm_timeout, 5000}]}].\n"
+    assert files.advanced_configuration.read_text() == setting
 
 
 def test_one_node_looks_for_no_others() -> None:

@@ -1,9 +1,14 @@
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rabbitdelay.broker.docker import IMAGE, engine_answers, run_command
+from rabbitdelay.broker import docker
+from rabbitdelay.broker.docker import IMAGE, engine_answers, run_command, write_readable
+from rabbitdelay.broker.planning import Wishes, kept_layout, new_layout
 from rabbitdelay.broker.state import NodeLayout
+from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
 
 NODE = NodeLayout("rabbitdelay1@localhost", 20001, 20002, 20003)
 
@@ -19,6 +24,37 @@ def test_a_container_runs_the_image_with_our_configuration() -> None:
     assert command[:5] == ["docker", "run", "--detach", "--name", "box"]
     assert "/folder/rabbitmq.conf:/etc/rabbitmq/conf.d/90-rabbitdelay.conf:ro" in command
     assert command[-1] == IMAGE
+
+
+def test_a_container_retries_rejected_dead_letters_within_seconds() -> None:
+    command = run_command("box", NODE, Path("/folder/rabbitmq.conf"))
+    setting = "-rabbit dead_letter_worker_publisher_confirm_timeout 5000"
+    assert f"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS={setting}" in command
+
+
+def test_the_containers_user_can_read_the_configuration_under_a_strict_umask(
+    tmp_path: Path,
+) -> None:
+    before = os.umask(0o077)
+    try:
+        write_readable(tmp_path / "rabbitmq.conf", "loopback_users = none\n")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "rabbitmq.conf").stat().st_mode & 0o777 == 0o644
+
+
+def test_docker_that_was_asked_for_is_not_replaced_by_the_machines_own_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker, "engine_answers", lambda: True)
+    layout = new_layout(tmp_path, Wishes(docker=True))
+    assert layout.container is not None
+    kept = replace(layout, container=None)
+    with pytest.raises(InvalidConfiguration, match="was made without Docker"):
+        kept_layout(tmp_path, kept, Wishes(docker=True))
+    monkeypatch.setattr(docker, "engine_answers", lambda: False)
+    with pytest.raises(BrokerProcessError, match="No Docker engine answers"):
+        new_layout(tmp_path, Wishes(docker=True))
 
 
 def test_without_the_docker_command_no_engine_answers(monkeypatch: pytest.MonkeyPatch) -> None:
