@@ -100,9 +100,14 @@ class LoopChannel:
         """Look for an exchange."""
         self._ask(spec.Exchange.Declare(exchange=exchange, passive=True), lambda _: seen())
 
-    def declare(self, declaration: Exchange | Queue | Binding, declared: Then) -> None:
+    def declare(
+        self, declaration: Exchange | Queue | Binding, declared: Then | None = None
+    ) -> None:
         """Make something."""
-        self._ask(_method(declaration), lambda _: declared())
+        if declared is not None:
+            self._ask(_method(declaration), lambda _: declared())
+        elif self.is_open:
+            self._send(_method(declaration, nowait=True))
 
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
         """Empty a queue."""
@@ -195,15 +200,25 @@ class LoopChannel:
         self._carrier.send_frames(pamqp.frame.marshal(method, self.number))
 
 
-def _method(declaration: Exchange | Queue | Binding) -> Frame:
+def _method(declaration: Exchange | Queue | Binding, *, nowait: bool = False) -> Frame:
     match declaration:
         case Exchange(name, type_, arguments):
             return spec.Exchange.Declare(
-                exchange=name, exchange_type=type_, durable=True, arguments=dict(arguments)
+                exchange=name,
+                exchange_type=type_,
+                durable=True,
+                nowait=nowait,
+                arguments=dict(arguments),
             )
         case Queue(name, arguments):
-            return spec.Queue.Declare(queue=name, durable=True, arguments=dict(arguments))
+            return spec.Queue.Declare(
+                queue=name, durable=True, nowait=nowait, arguments=dict(arguments)
+            )
         case Binding(source, destination, "queue", key):
-            return spec.Queue.Bind(queue=destination, exchange=source, routing_key=key)
+            return spec.Queue.Bind(
+                queue=destination, exchange=source, routing_key=key, nowait=nowait
+            )
         case Binding(source, destination, _, key):
-            return spec.Exchange.Bind(destination=destination, source=source, routing_key=key)
+            return spec.Exchange.Bind(
+                destination=destination, source=source, routing_key=key, nowait=nowait
+            )

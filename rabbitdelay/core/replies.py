@@ -33,6 +33,7 @@ _CHANNEL: dict[int, tuple[type[errors.TopologyError], str]] = {
     ),
 }
 _REFUSED_EXCHANGE = re.compile(r"access to exchange '([^']*)' in vhost")
+_MISSING_EXCHANGE = re.compile(r"no exchange '([^']*)' in vhost")
 _DEFAULT_EXCHANGE = "amq.default"
 _KEPT = re.compile(r"'x-max-age' .* but current is '(\d+)([YMDhms]?)'")
 # RabbitMQ 4.3 says it in milliseconds, whatever it was told.
@@ -81,6 +82,12 @@ def refused_exchange(text: str) -> str | None:
     if match is None:
         return None
     return "" if match[1] == _DEFAULT_EXCHANGE else match[1]
+
+
+def missing_exchange(text: str) -> str | None:
+    """Return the exchange that a reply says does not exist."""
+    match = _MISSING_EXCHANGE.search(text)
+    return match[1] if match else None
 
 
 def retention_seconds(text: str) -> float | None:

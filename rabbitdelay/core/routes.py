@@ -63,14 +63,26 @@ class Routes:
         names = {part.queue.name for part in parts}
         return bool(self._queues) and self._queues.issuperset(names)
 
-    def set_up(self, parts: Iterable[Part]) -> Conversation:
+    @property
+    def has_base(self) -> bool:
+        """Whether what every namespace has is known to be there."""
+        return bool(self._queues)
+
+    def set_up(self, parts: Iterable[Part], *, with_streams: bool = True) -> Conversation:
         """Make sure of what is not known yet: a conversation for the front to drive.
 
-        It returns whether one of the queues may not have settled, for `learn`.
+        It returns whether one of the queues may not have settled, for `learn`. Without the streams
+        of the base it does not wait for the leader of the log of deletes.
         """
         missing = [part for part in parts if part.queue.name not in self._queues]
         with_base = not self._queues
-        return setup(self.topology, missing, with_base=with_base, may_declare=self.may_declare)
+        return setup(
+            self.topology,
+            missing,
+            with_base=with_base,
+            may_declare=self.may_declare,
+            with_streams=with_streams,
+        )
 
     def learn(self, parts: Iterable[Part], *, unsettled: bool, now: float) -> None:
         """Note that these queues are there, some of them perhaps made just now."""
@@ -93,6 +105,13 @@ class Routes:
         """Stop counting what has settled by now."""
         if self._safe_at:
             self._safe_at = {name: at for name, at in self._safe_at.items() if at > now}
+
+    def forget_queue(self, name: str) -> None:
+        """Look for a queue again before it is used, because it may be gone."""
+        self._queues.discard(name)
+        self._safe_at.pop(name, None)
+        self._routes.clear()
+        self._topics.clear()
 
     def forget(self) -> None:
         """Know nothing: a broker that crashed may have lost what was made just before."""

@@ -1,7 +1,9 @@
 """Setup: finding out which queues are missing, and making them, as a conversation.
 
-`setup` is a generator: it yields what to ask of the broker and is sent the answer, so that it is
-written once and every front drives it with its own I/O. A front answers
+`setup` is a generator: it yields rounds of commands for the broker and is sent their answers, so
+that it is written once and every front drives it with its own I/O. The commands of a round do not
+depend on each other's answers and go out together, because a wire may take a second each way.
+Declarations are made in the given order. A front answers
 
     Inspect    with the number of messages, or None when there is no such queue or exchange
     Declare    with None; a refusal is thrown into the generator as one of our errors
@@ -34,6 +36,8 @@ from rabbitdelay.errors import TopologyConflict, TopologyMissing
 
 SETTLE_SECONDS = 3.0
 """How old a queue must be before a confirm from it counts."""
+MADE_AT_ONCE = 8
+"""Queues made after one announcement, which must outlive the settling of the last of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,45 +56,62 @@ class Declare:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Tell all clients that a queue is about to be made."""
+    """Tell all clients that queues are about to be made."""
 
     exchange: str
+    queues: int = 1
+    """The number of queues, for display."""
 
 
 Command = Inspect | Declare | Announce
-Conversation = Generator[Command, int | None, bool]
+Round = tuple[Command, ...]
+Answers = tuple[int | None, ...]
+Conversation = Generator[Round, Answers, bool]
 
 
 def setup(
-    topology: Topology, parts: Sequence[Part], *, with_base: bool, may_declare: bool
+    topology: Topology,
+    parts: Sequence[Part],
+    *,
+    with_base: bool,
+    may_declare: bool,
+    with_streams: bool = True,
 ) -> Conversation:
-    """Make sure that these parts are there; return whether one of them may not have settled."""
+    """Make sure that these parts are there; return whether one of them may not have settled.
+
+    Without its streams a base can be made while the leader of one of them does not answer.
+    """
+    base = topology.base(with_streams=with_streams) if with_base else ()
     if may_declare:
-        yield from _make(topology, parts, with_base=with_base)
-    else:
-        base = topology.base() if with_base else ()
-        yield from _look(topology, (*base, *(part.queue for part in parts)))
-    announced = yield Inspect(Queue(topology.settling))
-    return bool(announced)
+        return (yield from _make(topology, base, parts))
+    yield from _look(topology, (*base, *(part.queue for part in parts)))
+    return bool((yield (Inspect(Queue(topology.settling)),))[0])
 
 
 def _make(
-    topology: Topology, parts: Iterable[Part], *, with_base: bool
-) -> Generator[Command, int | None, None]:
-    for declaration in topology.base() if with_base else ():
-        yield from _declare(declaration)
-    for part in parts:
-        # Declaring does not tell making from finding: ask first.
-        if not part.is_stream and (yield Inspect(part.queue)) is None:
-            yield Announce(topology.settling)
-        for declaration in part.declarations:
-            yield from _declare(declaration)
+    topology: Topology, base: Sequence[Declaration], parts: Sequence[Part]
+) -> Generator[Round, Answers, bool]:
+    # Declaring does not tell making from finding: ask first.
+    asked = tuple(part.queue for part in parts if not part.is_stream)
+    answers = yield from _checked((*map(Declare, base), *map(Inspect, asked)))
+    counts = zip(asked, answers[len(base) :], strict=True)
+    new = {queue.name for queue, count in counts if count is None}
+    # This comes after the queues were found: their announcement was there before them.
+    announced = Inspect(Queue(topology.settling))
+    unsettled = bool(new)
+    for start in range(0, max(len(parts), 1), MADE_AT_ONCE):
+        some = parts[start : start + MADE_AT_ONCE]
+        if count := sum(part.queue.name in new for part in some):
+            yield (Announce(topology.settling, count),)
+        declares = (Declare(item) for part in some for item in part.declarations)
+        unsettled |= bool((yield from _checked((*declares, announced)))[-1])
+    return unsettled
 
 
-def _declare(declaration: Declaration) -> Generator[Command, int | None, None]:
-    """Make it. A log that was made for another max_delay is not to be mixed with this one."""
+def _checked(commands: Round) -> Generator[Round, Answers, Answers]:
+    """Yield a round. A log that was made for another max_delay is not to be mixed with this one."""
     try:
-        yield Declare(declaration)
+        return (yield commands)
     except TopologyConflict as error:
         kept_seconds = replies.retention_seconds(str(error))
         if kept_seconds is None:
@@ -105,13 +126,14 @@ def _declare(declaration: Declaration) -> Generator[Command, int | None, None]:
 
 def _look(
     topology: Topology, declarations: Iterable[Declaration]
-) -> Generator[Command, int | None, None]:
-    missing: list[str] = []
-    for declaration in declarations:
-        if not isinstance(declaration, Binding) and (yield Inspect(declaration)) is None:
-            missing.append(  # noqa: PERF401 - a comprehension cannot yield
-                f"{type(declaration).__name__.lower()} {declaration.name}"
-            )
+) -> Generator[Round, Answers, None]:
+    wanted = [item for item in declarations if not isinstance(item, Binding)]
+    answers = yield tuple(map(Inspect, wanted))
+    missing = [
+        f"{type(item).__name__.lower()} {item.name}"
+        for item, count in zip(wanted, answers, strict=True)
+        if count is None
+    ]
     if missing:
         raise TopologyMissing(
             f"missing on the broker, and this client may not declare: {', '.join(missing)}. "

@@ -192,8 +192,9 @@ class Topology:
 
     # Declarations, in the order they must be made
 
-    def base(self) -> tuple[Declaration, ...]:
+    def base(self, *, with_streams: bool = True) -> tuple[Declaration, ...]:
         """What every namespace has: exchanges, `unrouted`, `settling`, and what deletes need."""
+        deletion = [part for part in self.deletion() if with_streams or not part.is_stream]
         return (
             Exchange(self.unrouted, "fanout"),
             Queue(self.unrouted, self._kept_arguments()),
@@ -206,7 +207,7 @@ class Topology:
             Exchange(self.settling, "fanout"),
             Queue(self.settling, self._kept_arguments() | {"x-message-ttl": SETTLING_MS}),
             Binding(self.settling, self.settling, "queue", ""),
-            *(item for part in self.deletion() for item in part.declarations),
+            *(item for part in deletion for item in part.declarations),
         )
 
     def entrance(self, digits: ladder.Digits) -> str:

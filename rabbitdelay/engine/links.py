@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rabbitdelay.address import Address
+from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.topology import Topology
@@ -89,7 +90,7 @@ class Links:
         front = self._front
         return front.follower if front is not None and front.follower.is_current else None
 
-    def new_consumer(self, policy: Callable[[str], RetryPolicy]) -> Flow[Consumer]:
+    def new_consumer(self, policy: Callable[[str], Policies]) -> Flow[Consumer]:
         """Return a consumer that gives back through the publisher."""
         publisher = yield from self.publisher()
         return self._consumer(publisher, policy)
@@ -140,8 +141,8 @@ class Links:
             self._refuse_when_closed()
             front = self._front or self._connecting_front
             if front is None:
-                retry = self._retry
-                consumer = self._consumer(publisher, lambda _: retry)
+                policies = Policies(self._retry)
+                consumer = self._consumer(publisher, lambda _: policies)
                 front = Front(consumer, self.new_follower(consumer, is_wanted=False))
                 front.start()
                 self._connecting_front = front
@@ -178,7 +179,7 @@ class Links:
                 self._connecting_front = None
             return True
 
-    def _consumer(self, publisher: Publisher, policy: Callable[[str], RetryPolicy]) -> Consumer:
+    def _consumer(self, publisher: Publisher, policy: Callable[[str], Policies]) -> Consumer:
         wire = self._new_wire("rabbitdelay-consumer")
         return Consumer(
             wire,

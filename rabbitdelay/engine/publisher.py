@@ -4,24 +4,28 @@ Callers hand puts over with `submit`. All else happens on the wire's thread: wha
 made, what can be sent is sent, and what is confirmed, refused or late is resolved.
 """
 
+import random
 import time
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 from rabbitdelay.address import Address
-from rabbitdelay.core import frames, replies
+from rabbitdelay.core import frames, lanes, replies
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.lanes import Lane
 from rabbitdelay.core.outbox import Outbox, Pending, Target, timeout_error
 from rabbitdelay.core.routes import Routes
-from rabbitdelay.core.topology import Part
 from rabbitdelay.engine import lifetime
 from rabbitdelay.engine.connector import Connector, FirstConnection, logger
 from rabbitdelay.engine.flows import Flow
+from rabbitdelay.engine.outgoing import Outgoing
 from rabbitdelay.engine.rescue import Rescue
-from rabbitdelay.engine.setup import SetupDriver
+from rabbitdelay.engine.setups import Setups
+from rabbitdelay.engine.stall_detector import StallDetector
 from rabbitdelay.engine.window import Window
-from rabbitdelay.engine.wire import Channel, Closed, Confirm, Link, Returned, Wire, nothing
+from rabbitdelay.engine.wire import Closed, Confirm, Link, Returned, Wire, nothing
 from rabbitdelay.errors import (
     ClientClosed,
     ConnectionFailed,
@@ -30,17 +34,28 @@ from rabbitdelay.errors import (
 )
 
 TICK_SECONDS = 0.1
-"""How often deadlines and settling queues are looked at while something is on its way."""
-PAUSE_SECONDS = 0.25
-"""How long to hold back after the broker refused something, before it is sent again."""
-STALLED_SECONDS = 8.0
-"""How long the broker may take to answer before all is asked and sent again on another channel.
-
-A channel of RabbitMQ 3.10 that asks for a queue, or sends to one, while that has no leader may wait
-for the one that died for ever; another channel finds the new one.
-"""
+"""How often deadlines, settling queues and stalls are looked at while something is on its way."""
 REFUSED_SECONDS = 2.0
-"""How long the broker may refuse everything before it is sent on another channel."""
+"""How long a target may refuse messages on one channel before they are sent on another.
+
+A channel of RabbitMQ 3.10 whose queue has lost its leader may refuse everything for good.
+"""
+REOPEN_SECONDS = 0.25
+"""The pause before a new channel when the broker closes one after the other."""
+MAIN = ""
+"""The lane of everything that needs none of its own."""
+
+
+class Way(NamedTuple):
+    """Where a message goes."""
+
+    exchange: str
+    key: str
+    safe_at: float
+    """When the youngest queue on the way will have settled."""
+    lane: str
+    """The queue or exchange that may refuse it or not answer."""
+    is_stream: bool = False
 
 
 class Publisher:
@@ -63,19 +78,27 @@ class Publisher:
         # Of the wire's thread alone:
         self._routes = routes
         self._outbox = Outbox()
-        self._channel: Channel | None = None
+        self._detector = StallDetector()
+        self._setups = Setups(
+            self._connector,
+            routes,
+            self._outbox,
+            self._detector,
+            fail=self._fail,
+            flush=self._flush,
+        )
+        self._lanes: dict[str, Lane] = {}
+        self._outgoing: dict[str, Outgoing] = {}
+        """The channel of each lane, by its name, and that of all other messages."""
+        self._draining: list[Outgoing] = []
+        """Channels on which nothing is sent any more, until the broker has answered."""
         self._frame_max = 0
         self._blocked: str | None = None
-        self._paused = False
-        self._setting_up: Pending | None = None
         self._ticking = False
         self._closing_at: float | None = None
         self._rescuing: Rescue | None = None
-        self._oldest: tuple[Pending | None, float] = (None, 0.0)
-        """The put that waits longest for an answer, and when it was first seen to be that."""
-        self._refused_since: float | None = None
-        """Since when the broker refuses whatever is sent."""
-        self._patience_seconds = STALLED_SECONDS
+        self._closed_channel_at = 0.0
+        """When the broker last closed a channel."""
 
     # From any thread
 
@@ -149,7 +172,7 @@ class Publisher:
         link.on_blocked(self._set_blocked)
         link.read_deliveries(self._inbound, nothing)
         self._frame_max = link.frame_max
-        self._open_channel()
+        self._open(MAIN)
 
     def _inbound(self, found: Delivery | GetEmpty) -> None:
         if self._rescuing is not None:
@@ -163,7 +186,7 @@ class Publisher:
 
     def connection_failed(self, error: ConnectionFailed) -> None:
         """Keep what is not confirmed, to be sent again."""
-        self._forget_channel()
+        self._forget_connection()
         self._rescuing = None
         self._blocked = None
         self._first.failed(error)
@@ -180,56 +203,113 @@ class Publisher:
         for pending in list(self._outbox):
             self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
 
-    def _open_channel(self) -> None:
-        link = self._connector.link
-        if link is not None and link.is_open:
-            link.open_channel(self._channel_opened)
-
-    def _channel_opened(self, channel: Channel) -> None:
-        channel.on_closed(self._channel_closed)
-        channel.confirm(
-            partial(self._on_confirm, channel),
-            partial(self._on_return, channel),
-            partial(self._begin, channel),
-        )
-
-    def _begin(self, channel: Channel) -> None:
-        self._channel = channel
-        if self._first.opened():
-            self.rescue()
-        self._flush()
-
-    def _forget_channel(self) -> None:
-        self._channel = None
-        self._setting_up = None
+    def _forget_connection(self) -> None:
+        self._outgoing.clear()
+        self._draining.clear()
+        self._lanes.clear()
+        self._setups.forget()
         self._routes.forget()
         self._outbox.connection_lost()
 
-    def _channel_closed(self, channel: Channel, closed: Closed) -> None:
-        if channel is not self._channel:
-            return
-        logger.warning("the broker closed the channel: %d %s", closed.code, closed.text)
-        self._fail_what_was_refused(closed.code, closed.text)
-        self._forget_channel()
-        self._pause()
-        self._open_channel()
+    # Channels come and go
 
-    def _fail_what_was_refused(self, code: int, text: str) -> None:
-        """Resolve the puts that the broker will never take; the others go again."""
+    def _open(self, lane: str) -> None:
+        """Open another channel for a lane, or for everything that needs none."""
+        link = self._connector.link
+        if link is not None and link.is_open:
+            outgoing = Outgoing(link, lane, self._outbox.new_flight(), self)
+            self._outgoing[lane] = outgoing
+            outgoing.open()
+
+    def channel_opened(self, outgoing: Outgoing, seconds: float) -> None:
+        """Send on it."""
+        self._detector.answered(seconds)
+        if outgoing.lane == MAIN and self._first.opened():
+            self.rescue()
+        self._flush()
+
+    def channel_closed(self, outgoing: Outgoing, closed: Closed) -> None:
+        """Resolve what the broker will never take, and send the rest on another channel."""
+        logger.warning("publisher: channel closed by the broker (%d %s)", closed.code, closed.text)
+        in_flight = self._remove(outgoing)
+        if closed.code == replies.NOT_FOUND:
+            self._routes.forget()  # an exchange was deleted, and is made again
+        others = self._fail_what_was_refused(in_flight, closed)
+        if len(others) == len(in_flight):
+            self._suspect(others, outgoing, closed)
+        again = [pending for pending in others if not pending.resolved]
+        for pending in again:
+            pending.begin_again()
+        self._outbox.put_back(*again)
+        self._reopen(outgoing)
+
+    def _suspect(self, in_flight: Sequence[Pending], outgoing: Outgoing, closed: Closed) -> None:
+        """Find out which message made the broker close the channel, when its reply does not tell.
+
+        Messages that were in flight go again in small groups; when that closes a channel too, one
+        by one, so that only the culprit fails.
+        """
+        if replies.is_passing(closed.text):
+            return
+        exchange = replies.missing_exchange(closed.text)
+        for pending in in_flight:
+            if exchange not in (None, pending.exchange):
+                continue
+            if outgoing.lane == lanes.SUSPECT:
+                self._fail(pending, _culprit_error(closed))
+            pending.closures += 1
+
+    def _fail_what_was_refused(self, in_flight: Sequence[Pending], closed: Closed) -> list[Pending]:
+        """Resolve the puts that the broker will never take; return the others."""
+        code, text = closed.code, closed.text
         limit, exchange = replies.largest_body_bytes(text), replies.refused_exchange(text)
-        for pending in list(self._outbox):
-            if limit is not None and len(pending.message.body) > limit:
-                self._fail(pending, InvalidJob(f"the broker takes no body above {limit:,} bytes"))
-            elif (
-                code == replies.ACCESS_REFUSED
-                and pending.sent
-                and exchange in (None, pending.exchange)
-            ):
-                self._fail(pending, replies.channel_error(code, text))
+        if limit is not None:
+            error = InvalidJob(f"the broker takes no body above {limit:,} bytes")
+            for pending in (*in_flight, *self._outbox):
+                if len(pending.message.body) > limit:
+                    self._fail(pending, error)
+        elif code == replies.ACCESS_REFUSED:
+            for pending in in_flight:
+                if exchange in (None, pending.exchange):
+                    self._fail(pending, replies.channel_error(code, text))
+        return [pending for pending in in_flight if not pending.resolved]
+
+    def _reopen(self, outgoing: Outgoing) -> None:
+        """Open a channel in the place of one that was closed; those of lanes as they are needed."""
+        now = time.monotonic()
+        pause = REOPEN_SECONDS if now - self._closed_channel_at < REOPEN_SECONDS else 0.0
+        self._closed_channel_at = now
+        if lane := self._lanes.get(outgoing.lane):
+            lane.held_until = now + pause
+        if outgoing.lane == MAIN and MAIN not in self._outgoing:
+            self._connector.call_later(pause, self._open_main)
+        self._connector.call_later(pause, self._flush)
+
+    def _open_main(self) -> None:
+        if MAIN not in self._outgoing:
+            self._open(MAIN)
+
+    def _remove(self, outgoing: Outgoing) -> list[Pending]:
+        """Use a channel no more; return what is in flight on it."""
+        outgoing.drop()
+        if self._outgoing.get(outgoing.lane) is outgoing:
+            del self._outgoing[outgoing.lane]
+        if outgoing in self._draining:
+            self._draining.remove(outgoing)
+        return self._outbox.end_flight(outgoing.flight)
+
+    def _drain(self, outgoing: Outgoing) -> None:
+        """Send nothing more on a channel, and close it when the broker has answered all."""
+        if self._outgoing.get(outgoing.lane) is outgoing:
+            del self._outgoing[outgoing.lane]
+            self._draining.append(outgoing)
+        if outgoing in self._draining and not outgoing.flight:
+            self._remove(outgoing)
 
     def _set_blocked(self, reason: str | None) -> None:
         logger.warning("the broker is %s", f"blocked: {reason}" if reason else "unblocked")
         self._blocked = reason
+        self._detector.resume(time.monotonic())
         self._flush()
 
     # Sending
@@ -248,114 +328,164 @@ class Publisher:
 
     def _flush(self) -> None:
         """Send what can be sent, as one piece: a system call costs more than a put."""
-        link, channel = self._connector.link, self._channel
-        if link is None or channel is None or not channel.is_open:
+        link = self._connector.link
+        if link is None or not link.is_open or self._blocked is not None:
             return
         now = time.monotonic()
         pieces: list[bytes] = []
-        while self._may_send() and (pending := self._outbox.next()) is not None:
-            pieces += self._send(pending, channel.number, now)
+        main = self._outgoing.get(MAIN)
+        if main is not None and main.is_ready:
+            while (pending := self._outbox.next()) is not None:
+                pieces += self._send_or_park(pending, main, now)
+        for lane in tuple(self._lanes.values()):
+            pieces += self._send_lane(lane, now)
         if pieces:
             link.send_frames(b"".join(pieces))
 
-    def _may_send(self) -> bool:
-        return self._blocked is None and self._setting_up is None and not self._paused
-
-    def _send(self, pending: Pending, channel_number: int, now: float) -> tuple[bytes, ...]:
-        """Return the frames of a message, or none when something must be made first."""
+    def _send_or_park(self, pending: Pending, main: Outgoing, now: float) -> tuple[bytes, ...]:
+        """Return the frames of a message, or none when it must wait or has a lane of its own."""
         way = self._way(pending, now)
         if way is None:
             return ()
-        exchange, key, safe_at = way
-        pending.exchange = exchange
-        self._outbox.sent(pending, safe_at)
-        message = pending.message
-        return (frames.publish(channel_number, exchange, key, message, self._frame_max),)
+        if pending.closures or way.lane in self._lanes or way.is_stream:
+            self._park(pending, way)
+            return ()
+        return self._frames(pending, way, main, now)
 
-    def _way(self, pending: Pending, now: float) -> tuple[str, str, float] | None:
-        """Where it goes, and from when on it is safe there; None when that is yet to be made."""
+    def _park(self, pending: Pending, way: Way) -> None:
+        name = way.lane
+        if pending.closures:
+            name = lanes.SUSPECTS if pending.closures == 1 else lanes.SUSPECT
+        self._lane(name, is_stream=way.is_stream)
+        self._outbox.park(name, pending)
+
+    def _lane(self, name: str, *, is_stream: bool = False) -> Lane:
+        if name not in self._lanes:
+            self._lanes[name] = lanes.make(name, is_stream=is_stream)
+        return self._lanes[name]
+
+    def _send_lane(self, lane: Lane, now: float) -> list[bytes]:
+        """Return the frames of what a lane may send now."""
+        if now < lane.held_until or not self._outbox.is_parked(lane.name):
+            return []
+        outgoing = self._outgoing.get(lane.name)
+        if outgoing is None:
+            self._open(lane.name)
+            return []
+        pieces: list[bytes] = []
+        while outgoing.is_ready and len(outgoing.flight) < lane.limit:
+            pending = self._outbox.next_parked(lane.name)
+            if pending is None:
+                break
+            if (way := self._way(pending, now)) is not None:
+                pieces += self._frames(pending, way, outgoing, now)
+        return pieces
+
+    def _frames(
+        self, pending: Pending, way: Way, outgoing: Outgoing, now: float
+    ) -> tuple[bytes, ...]:
+        pending.sent = True
+        pending.sent_at = now
+        pending.exchange, pending.lane, pending.safe_at = way.exchange, way.lane, way.safe_at
+        outgoing.flight.add(pending)
+        number, message = outgoing.number, pending.message
+        return (frames.publish(number, way.exchange, way.key, message, self._frame_max),)
+
+    def _way(self, pending: Pending, now: float) -> Way | None:
+        """Where a message goes; None when that is yet to be made, and the message is parked."""
         if pending.target is not None:
             return self._way_to(pending, pending.target)
         topic, routes = pending.job.topic, self._routes
         route = routes.route(pending.delay_ms(now))
         if routes.is_known(route, topic):
-            return route.exchange, route.key_prefix + topic, routes.safe_at(route, topic)
-        self._set_up(pending, routes.parts(route, topic))
+            key = route.key_prefix + topic
+            # A hold queue has an exchange of its own; the ready queues share one.
+            lane = route.exchange if route.hold_queues else key
+            return Way(route.exchange, key, routes.safe_at(route, topic), lane)
+        self._setups.request(pending, routes.parts(route, topic))
         return None
 
-    def _way_to(self, pending: Pending, target: Target) -> tuple[str, str, float] | None:
+    def _way_to(self, pending: Pending, target: Target) -> Way | None:
         part = target.part
         if part is not None and not self._routes.are_made((part,)):
-            self._set_up(pending, (part,))
+            self._setups.request(pending, (part,))
             return None
         safe_at = self._routes.safe_at_queue(part.queue.name) if part and target.settles else 0.0
-        return target.exchange, target.routing_key, safe_at
-
-    def _set_up(self, pending: Pending, parts: Sequence[Part]) -> None:
-        """Make what this put needs. Nothing is sent meanwhile: it is rare, and takes a moment."""
-        assert self._connector.link is not None
-        self._outbox.put_back(pending)
-        self._setting_up = pending
-        done = partial(self._set_up_done, pending, parts)
-        SetupDriver(self._connector.link, self._routes.set_up(parts), done).start()
-
-    def _set_up_done(
-        self,
-        pending: Pending,
-        parts: Sequence[Part],
-        result: bool | Exception,  # noqa: FBT001 - what the conversation returned
-    ) -> None:
-        if self._setting_up is not pending:
-            return  # the connection was lost meanwhile
-        self._setting_up = None
-        if isinstance(result, Exception) and replies.is_passing(str(result)):
-            self._pause()  # the broker has just started: try again, until its deadline
-            return
-        if isinstance(result, Exception):
-            self._fail(pending, result)
-        else:
-            self._routes.learn(parts, unsettled=result, now=time.monotonic())
-        self._connector.call_later(0, self._flush)
-
-    def _pause(self) -> None:
-        self._paused = True
-        self._connector.call_later(PAUSE_SECONDS, self._go_on)
-
-    def _go_on(self) -> None:
-        self._paused = False
-        self._flush()
+        lane = target.exchange if target.is_stream else f"{target.exchange}/{target.routing_key}"
+        return Way(target.exchange, target.routing_key, safe_at, lane, target.is_stream)
 
     # Resolving
 
-    def _on_confirm(self, channel: Channel, confirm: Confirm) -> None:
-        if channel is not self._channel:
-            return  # it is being closed, and what was sent on it goes again
-        self._patience_seconds = STALLED_SECONDS
-        tag, multiple = confirm.tag, confirm.multiple
-        if confirm.is_taken:
-            self._refused_since = None
-            self._resolve(self._outbox.confirmed(tag, multiple=multiple, now=time.monotonic()))
-        else:
-            self._outbox.put_back(*self._outbox.refused(tag, multiple=multiple))
-            self._pause()
-            self._look_for_a_deaf_channel(time.monotonic())
-
-    def _on_return(self, channel: Channel, returned: Returned) -> None:
-        if channel is not self._channel:
+    def confirmed(self, outgoing: Outgoing, confirm: Confirm) -> None:
+        """Resolve what the broker has; send what it refused again, after a while."""
+        now, flight, multiple = time.monotonic(), outgoing.flight, confirm.multiple
+        if not confirm.is_taken:
+            self._refused(outgoing, flight.take(confirm.tag, multiple=multiple), now)
             return
+        taken = flight.take(confirm.tag, multiple=multiple)
+        if taken:
+            self._detector.answered(now - taken[-1].sent_at)
+        done = self._outbox.confirmed(taken, now)
+        if outgoing.lane != MAIN:
+            self._taken(outgoing, len(taken))
+        if self._draining:
+            self._drain_if_retired(outgoing)
+        self._resolve(done)
+
+    def _taken(self, outgoing: Outgoing, count: int) -> None:
+        """Send more to a target that takes messages; dissolve its lane when it has recovered."""
+        lane = self._lanes.get(outgoing.lane)
+        if lane is None:
+            return
+        lane.taken(count)
+        if lane.has_recovered and lane.name not in (lanes.SUSPECTS, lanes.SUSPECT):
+            self._dissolve(lane)
+        if self._outbox.is_parked(lane.name) or lane.name not in self._lanes:
+            self._flush()
+
+    def _dissolve(self, lane: Lane) -> None:
+        if lane.is_permanent:
+            return
+        del self._lanes[lane.name]
+        self._outbox.release(lane.name)
+        if outgoing := self._outgoing.get(lane.name):
+            self._drain(outgoing)
+
+    def _refused(self, outgoing: Outgoing, refused: Sequence[Pending], now: float) -> None:
+        """Back off from the target that refused these messages, and from no other."""
+        for pending in refused:
+            pending.closures = 0  # the broker read it, and did not close the channel
+            lane = self._lane(pending.lane, is_stream=_is_stream(pending))
+            lane.refused(now, random.random())  # noqa: S311 - jitter
+            self._outbox.park_first(lane.name, pending)
+        is_own = refused and outgoing.lane == refused[0].lane
+        if is_own and now - outgoing.asked_at > REFUSED_SECONDS:
+            text = "publisher: %s refused messages for %.0f s; trying another channel"
+            logger.warning(text, outgoing.lane, REFUSED_SECONDS)
+            self._outbox.park_first(outgoing.lane, *self._remove(outgoing))
+        self._drain_if_retired(outgoing)
+
+    def _drain_if_retired(self, outgoing: Outgoing) -> None:
+        if outgoing in self._draining:
+            self._drain(outgoing)
+
+    def returned(self, outgoing: Outgoing, returned: Returned) -> None:
+        """Fail a message that has nowhere to go, or make its stream again."""
         token = returned.headers.get("rd-token", "")
         where = (returned.exchange, returned.routing_key)
-        pending = self._outbox.returned(returned.message_id, token, *where)
-        if pending is not None and pending.target is not None and pending.target.is_stream:
+        pending = outgoing.flight.take_returned(returned.message_id, token, *where)
+        if pending is None:
+            return
+        target = pending.target
+        if target is not None and target.part is not None and target.is_stream:
             # For a moment after a restart a stream is not there yet. RabbitMQ 3.10 would confirm
             # and lose what is not mandatory. If it was deleted it is made again.
+            self._routes.forget_queue(target.part.queue.name)
+            self._refused(outgoing, [pending], time.monotonic())
+            return
+        if target is None or target.part is not None:
             self._routes.forget()
-            self._outbox.put_back(pending)
-            self._pause()
-        elif pending is not None:
-            if pending.target is None or pending.target.part is not None:
-                self._routes.forget()
-            self._fail(pending, _refusal(pending, returned.text))
+        self._fail(pending, _refusal(pending, returned.text))
 
     def _fail(self, pending: Pending, error: Exception) -> None:
         if not pending.resolved:
@@ -383,34 +513,52 @@ class Publisher:
         for pending in self._outbox.expire(now):
             self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
         self._routes.forget_settled(now)
-        self._look_for_a_stall(now)
+        if self._blocked is None:
+            self._look_for_stalls(now)
+        if self._lanes:
+            self._tend_lanes()
         self._start_ticking()
 
-    def _look_for_a_stall(self, now: float) -> None:
-        (oldest, since), waits = self._oldest, self._setting_up or self._outbox.oldest_sent
-        if waits is not oldest or self._blocked is not None:
-            self._oldest = (waits, now)
-        elif waits is not None and now - since > self._patience_seconds:
-            text = "no answer for %.0f s about %s: it is sent again, on another channel"
-            logger.warning(text, self._patience_seconds, waits.job.topic)
-            self._patience_seconds *= 2  # a broker that is only slow must not get more and more
-            self._send_again()
+    def _tend_lanes(self) -> None:
+        """Dissolve lanes in which nothing is left, and send what no longer backs off."""
+        for lane in tuple(self._lanes.values()):
+            outgoing = self._outgoing.get(lane.name)
+            in_flight = outgoing is not None and len(outgoing.flight) > 0
+            if not in_flight and not self._outbox.is_parked(lane.name):
+                self._dissolve(lane)
+        self._flush()
 
-    def _look_for_a_deaf_channel(self, now: float) -> None:
-        """A channel of RabbitMQ 3.10 whose queue has lost its leader may refuse all for good."""
-        if self._refused_since is None:
-            self._refused_since = now
-        elif now - self._refused_since > REFUSED_SECONDS:
-            self._refused_since = None
-            logger.warning("nothing was taken for %.0f s: another channel", REFUSED_SECONDS)
-            self._send_again()
+    def _look_for_stalls(self, now: float) -> None:
+        self._setups.restart_stalled(now)
+        for outgoing in (*self._outgoing.values(), *self._draining):
+            lane = self._lanes.get(outgoing.lane)
+            failures = 0 if lane is None else lane.failures
+            stalled = self._detector.stalled_lanes(outgoing.flight, now, failures)
+            if stalled:
+                seconds = self._detector.patience_seconds(failures)
+                text = "publisher: no confirm for %.0f s from %s; republishing on another channel"
+                logger.warning(text, seconds, ", ".join(sorted(stalled)))
+                self._stalled(outgoing, stalled)
 
-    def _send_again(self) -> None:
-        channel = self._channel
-        self._forget_channel()
-        if channel is not None and channel.is_open:
-            channel.close()
-        self._open_channel()
+    def _stalled(self, outgoing: Outgoing, stalled: set[str]) -> None:
+        """Send what waits for these targets again, on channels of their own.
+
+        What was sent to others on the same channel is still awaited there.
+        """
+        if outgoing.lane == MAIN:
+            again = outgoing.flight.take_if(lambda pending: pending.lane in stalled)
+            self._drain(outgoing)
+            self._open_main()
+        else:
+            again = self._remove(outgoing)
+        for pending in again:
+            self._lane(pending.lane, is_stream=_is_stream(pending))
+            pending.closures = 0
+            pending.begin_again()
+        for name in stalled:
+            self._lanes[name].stalled()
+        self._outbox.put_back(*again)
+        self._flush()
 
     # Closing
 
@@ -432,6 +580,17 @@ class Publisher:
         for pending in unconfirmed:
             self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
         self._connector.close()
+
+
+def _is_stream(pending: Pending) -> bool:
+    return pending.target is not None and pending.target.is_stream
+
+
+def _culprit_error(closed: Closed) -> JobRefused:
+    return JobRefused(
+        f"the broker closes the channel when it reads this message ({closed.code} {closed.text}): "
+        "its properties or headers are not acceptable to this broker"
+    )
 
 
 def _refusal(pending: Pending, text: str) -> JobRefused:

@@ -1,73 +1,144 @@
-"""Driving a setup conversation: one channel, replaced when the broker closes it."""
+"""Driving a setup conversation: the commands of a round go out together."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from rabbitdelay.core import frames, replies
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.setup import Announce, Command, Conversation, Declare, Inspect
-from rabbitdelay.core.topology import Exchange, Queue
-from rabbitdelay.engine.wire import Channel, Closed, Link, nothing
+from rabbitdelay.core.setup import Announce, Answers, Conversation, Declare, Inspect, Round
+from rabbitdelay.core.topology import Declaration, Queue
+from rabbitdelay.engine.wire import Channel, Closed, Link, Then, nothing
 
 _EMPTY = Message(b"", {})
 Done = Callable[[bool | Exception], None]
 
 
 class SetupDriver:
-    """Asks the broker what the conversation yields, on the wire's thread, and calls `done` once."""
+    """Asks the broker what the conversation yields, on the wire's thread, and calls `done` once.
+
+    Declarations share a channel, which keeps them in order. Each question has a channel of its
+    own, because the broker closes the channel on which it is asked for something that is missing.
+    """
 
     def __init__(self, link: Link, conversation: Conversation, done: Done) -> None:
         self._link = link
         self._conversation = conversation
         self._done = done
+        self._round = _Answers(0, nothing)
         self._channel: Channel | None = None
-        self._command: Command | None = None
+        self._is_abandoned = False
+        self.answered_at = time.monotonic()
+        """When the broker last answered a round; before that, when it was asked first."""
+        self.round_trip_seconds: float | None = None
+        """How long the shortest round took."""
 
     def start(self) -> None:
         """Begin; `done` gets what the conversation returns, or the error that ended it."""
-        self._open(lambda: self._reply(None))
+        self._advance(partial(next, self._conversation))
 
-    def _open(self, then: Callable[[], None]) -> None:
-        def opened(channel: Channel) -> None:
-            self._channel = channel
-            channel.on_closed(self._closed)
-            then()
+    def abandon(self) -> None:
+        """Stop; `done` is not called."""
+        self._round.is_over = True
+        self._is_abandoned = True
+        self._close()
 
-        self._link.open_channel(opened)
-
-    def _reply(self, answer: int | None) -> None:
-        self._advance(partial(self._conversation.send, answer))
-
-    def _advance(self, step: Callable[[], Command]) -> None:
+    def _advance(self, step: Callable[[], Round]) -> None:
+        self._round.is_over = True
         try:
-            self._command = step()
+            commands = step()
         except StopIteration as stop:
             self._finish(stop.value)
         except Exception as error:  # noqa: BLE001 - handed on
             self._finish(error)
         else:
-            self._ask(self._command)
+            self._ask(commands)
 
-    def _ask(self, command: Command) -> None:
-        match command:
-            case Inspect(Queue(name)):
-                self._open_channel.count(name, self._counted)
-            case Inspect(Exchange(name)):
-                self._open_channel.look(name, self._answered)
-            case Declare(declaration):
-                self._open_channel.declare(declaration, self._answered)
-            case Announce(exchange):
-                self._announce(exchange)
+    def _ask(self, commands: Round) -> None:
+        round_ = self._round = _Answers(len(commands), self._answered)
+        declares: list[tuple[int, Declaration]] = []
+        for position, command in enumerate(commands):
+            match command:
+                case Declare(declaration):
+                    declares.append((position, declaration))
+                case Inspect():
+                    self._inspect(round_, position, command)
+                case Announce(exchange, _):
+                    self._announce(round_, position, exchange)
+        if declares:
+            self._declare(round_, declares)
+        round_.check()
 
-    def _announce(self, exchange: str) -> None:
+    def _answered(self, answers: Answers) -> None:
+        now = time.monotonic()
+        seconds, self.answered_at = now - self.answered_at, now
+        self.round_trip_seconds = min(seconds, self.round_trip_seconds or seconds)
+        self._advance(partial(self._conversation.send, answers))
+
+    def _failed(self, round_: "_Answers", closed: Closed) -> None:
+        if not round_.is_over:
+            self._advance(partial(self._conversation.throw, closed.error()))
+
+    def _inspect(self, round_: "_Answers", position: int, command: Inspect) -> None:
+        def opened(channel: Channel) -> None:
+            def found(count: int = 0, _consumers: int = 0) -> None:
+                channel.close()
+                round_.answer(position, count)
+
+            channel.on_closed(closed)
+            name = command.declaration.name
+            is_queue = isinstance(command.declaration, Queue)
+            channel.count(name, found) if is_queue else channel.look(name, found)
+
+        def closed(_channel: Channel, closed: Closed) -> None:
+            if closed.code == replies.NOT_FOUND:
+                round_.answer(position, None)
+            else:
+                self._failed(round_, closed)
+
+        self._link.open_channel(opened)
+
+    def _declare(self, round_: "_Answers", declares: Sequence[tuple[int, Declaration]]) -> None:
+        """Make all of it. The answer to the last one is the answer to all."""
+
+        def declared() -> None:
+            for position, _ in declares:
+                round_.answer(position, None)
+
+        def send() -> None:
+            assert self._channel is not None
+            if round_.is_over:
+                return
+            for _, declaration in declares[:-1]:
+                self._channel.declare(declaration)
+            self._channel.declare(declares[-1][1], declared)
+
+        self._with_channel(send)
+
+    def _with_channel(self, then: Then) -> None:
+        if self._channel is not None and self._channel.is_open:
+            then()
+            return
+
+        def opened(channel: Channel) -> None:
+            self._channel = channel
+            if self._is_abandoned:
+                channel.close()
+                return
+            channel.on_closed(lambda _, closed: self._failed(self._round, closed))
+            then()
+
+        self._link.open_channel(opened)
+
+    def _announce(self, round_: "_Answers", position: int, exchange: str) -> None:
         """Publish on a channel of its own, which is closed again: confirm mode cannot be left."""
 
         def opened(channel: Channel) -> None:
             def confirmed(_confirm: object) -> None:
                 channel.close()
-                self._reply(None)
+                round_.answer(position, None)
 
-            channel.on_closed(self._closed)
+            channel.on_closed(lambda _, closed: self._failed(round_, closed))
             channel.confirm(confirmed, nothing, lambda: publish(channel))
 
         def publish(channel: Channel) -> None:
@@ -76,25 +147,31 @@ class SetupDriver:
 
         self._link.open_channel(opened)
 
-    def _counted(self, ready: int, _consumers: int) -> None:
-        self._reply(ready)
-
-    def _answered(self) -> None:
-        self._reply(None if isinstance(self._command, Declare) else 0)
-
-    def _closed(self, _channel: Channel, closed: Closed) -> None:
-        if isinstance(self._command, Inspect) and closed.code == replies.NOT_FOUND:
-            self._open(lambda: self._reply(None))
-            return
-        error = closed.error()
-        self._open(lambda: self._advance(partial(self._conversation.throw, error)))
-
     def _finish(self, result: bool | Exception) -> None:  # noqa: FBT001 - what was returned
-        if self._channel is not None and self._channel.is_open:
-            self._channel.close()
+        self._close()
         self._done(result)
 
-    @property
-    def _open_channel(self) -> Channel:
-        assert self._channel is not None
-        return self._channel
+    def _close(self) -> None:
+        if self._channel is not None and self._channel.is_open:
+            self._channel.close()
+
+
+class _Answers:
+    """The answers to one round, until all are there; answers after that are ignored."""
+
+    def __init__(self, count: int, complete: Callable[[Answers], None]) -> None:
+        self.is_over = False
+        self._answers: list[int | None] = [None] * count
+        self._left = count
+        self._complete = complete
+
+    def answer(self, position: int, answer: int | None) -> None:
+        """Note one answer."""
+        self._answers[position] = answer
+        self._left -= 1
+        self.check()
+
+    def check(self) -> None:
+        """Hand the answers over when none is missing, also when nothing was asked."""
+        if not self._left and not self.is_over:
+            self._complete(tuple(self._answers))

@@ -128,11 +128,17 @@ class Subscription:
         if self._channel is not None and self._channel.is_open:
             self._channel.count(self.queue, lambda ready, _: counted(ready))
 
+    def look(self, exchange: str, seen: Callable[[], None]) -> None:
+        """Look for an exchange: the answer comes after all that was sent on the channel before."""
+        if self._channel is not None and self._channel.is_open:
+            self._channel.look(exchange, seen)
+
     def _made(self, round_: int, error: Exception | None) -> None:
         if round_ != self._round:
             return
         if error is None:
-            self._consumer.open_channel(partial(self._opened, round_), self._inbound)
+            opened = partial(self._opened, round_)
+            self._consumer.open_channel(opened, self._inbound, self._prefetch)
         else:
             self._is_opening = False
             self._try_again(error)

@@ -87,8 +87,13 @@ class Channel(Protocol):
     def look(self, exchange: str, seen: Then) -> None:
         """Answer when there is such an exchange."""
 
-    def declare(self, declaration: Exchange | Queue | Binding, declared: Then) -> None:
-        """Make a durable exchange or queue, or a binding."""
+    def declare(
+        self, declaration: Exchange | Queue | Binding, declared: Then | None = None
+    ) -> None:
+        """Make a durable exchange or queue, or a binding.
+
+        Without `declared` the broker does not answer. It closes the channel on an error, as always.
+        """
 
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
         """Empty a queue; tell how many messages were in it."""

@@ -11,7 +11,15 @@ from pika.exchange_type import ExchangeType
 
 from rabbitdelay.core import replies
 from rabbitdelay.core.counts import QueueCount
-from rabbitdelay.core.setup import SETTLE_SECONDS, Announce, Command, Declare, Inspect
+from rabbitdelay.core.setup import (
+    SETTLE_SECONDS,
+    Announce,
+    Command,
+    Conversation,
+    Declare,
+    Inspect,
+    Round,
+)
 from rabbitdelay.core.topology import Binding, Exchange, Queue
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync import driver_errors
@@ -40,6 +48,16 @@ class Administrator:
             step = self._answer(conversation, command)
             self._on_command(command)
 
+    def set_up(self, conversation: Conversation) -> bool:
+        """Make what a setup asks for; return whether some queue may not have settled."""
+        step: Callable[[], Round] = partial(next, conversation)
+        while True:
+            try:
+                commands = step()
+            except StopIteration as stop:
+                return bool(stop.value)
+            step = self._answer_round(conversation, commands)
+
     def count(self, queue: str) -> QueueCount | None:
         """Count what is in a queue, or None when there is no such queue."""
         try:
@@ -66,6 +84,16 @@ class Administrator:
         except RabbitDelayError as error:
             return partial(conversation.throw, error)
 
+    def _answer_round(self, conversation: Conversation, commands: Round) -> Callable[[], Round]:
+        answers: list[int | None] = []
+        for command in commands:
+            try:
+                answers.append(self._ask(command))
+            except RabbitDelayError as error:
+                return partial(conversation.throw, error)
+            self._on_command(command)
+        return partial(conversation.send, tuple(answers))
+
     def _ask(self, command: Command) -> int | None:
         match command:
             case Inspect(Queue(name)):
@@ -75,7 +103,7 @@ class Administrator:
                 return self._look(name)
             case Declare(declaration):
                 self._declare(declaration)
-            case Announce(exchange):
+            case Announce(exchange, _):
                 self._announce(exchange)
         return None
 

@@ -69,12 +69,14 @@ class ThreadChannel:
         if self.is_open:
             self._channel.exchange_declare(exchange, passive=True, callback=lambda _: seen())
 
-    def declare(self, declaration: Exchange | Queue | Binding, declared: Then) -> None:
+    def declare(
+        self, declaration: Exchange | Queue | Binding, declared: Then | None = None
+    ) -> None:
         """Make something."""
         channel = self._channel
-
-        def answered(_frame: object) -> None:
-            declared()
+        # pika holds back what follows a question until its answer; without a callback it sends
+        # `nowait`, and goes on.
+        answered = None if declared is None else lambda _frame: declared()
 
         if not self.is_open:
             return

@@ -255,7 +255,7 @@ class ParkedQueue(ABC, Generic[Found]):
         self._known.update(part.queue.name for part in parts)
 
     def _set_up(self, parts: list[Part], *, may_declare: bool) -> bool:
-        return self._administrator.run(
+        return self._administrator.set_up(
             setup(self._topology, parts, with_base=not self._known, may_declare=may_declare)
         )
 

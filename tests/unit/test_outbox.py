@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rabbitdelay.core.envelope import encode
+from rabbitdelay.core.flight import Flight
 from rabbitdelay.core.outbox import Outbox, Pending, Target, timeout_error
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import BrokerBlocked, OutcomeUnknown
@@ -19,8 +20,22 @@ def pending(
     return Pending(job, encode(job), delay_ms, put_at, deadline, lambda *_: None, number)
 
 
+def send(flight: Flight, item: Pending | None, safe_at: float = 0.0) -> None:
+    assert item is not None
+    item.safe_at, item.sent = safe_at, True
+    flight.add(item)
+
+
+class Channel:
+    """A channel, and the messages that the broker read on it, by tag - 1."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.flight = outbox.new_flight()
+        self.read: list[Pending] = []
+
+
 class Broker(RuleBasedStateMachine):
-    """A broker that confirms, refuses, returns and dies in any order."""
+    """A broker that confirms, refuses, returns and dies in any order, on several channels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +43,7 @@ class Broker(RuleBasedStateMachine):
         self.now = 0.0
         self.made: list[Pending] = []
         self.outcome: dict[int, str] = {}
-        self.on_channel: list[Pending] = []  # by tag - 1
+        self.channels = [Channel(self.outbox)]
 
     def resolve(self, done: list[Pending], outcome: str) -> None:
         for item in done:
@@ -42,39 +57,66 @@ class Broker(RuleBasedStateMachine):
         self.made.append(item)
         self.outbox.add(item)
 
-    @rule(settling=st.floats(0, 5))
-    def send(self, settling: float) -> None:
-        item = self.outbox.next()
+    @rule(data=st.data(), settling=st.floats(0, 5), key=st.sampled_from(["", "a", "b"]))
+    def send(self, data: st.DataObject, settling: float, key: str) -> None:
+        item = self.outbox.next_parked(key) if key else self.outbox.next()
+        channel = data.draw(st.sampled_from(self.channels))
         if item is not None:
-            self.outbox.sent(item, self.now + settling if settling > 1 else 0.0)
-            self.on_channel.append(item)
+            send(channel.flight, item, self.now + settling if settling > 1 else 0.0)
+            channel.read.append(item)
 
-    @precondition(lambda self: self.on_channel)
+    @rule(key=st.sampled_from(["a", "b"]), first=st.booleans())
+    def park(self, key: str, first: bool) -> None:  # noqa: FBT001 - drawn
+        if (item := self.outbox.next()) is not None:
+            (self.outbox.park_first if first else self.outbox.park)(key, item)
+            assert self.outbox.is_parked(key)
+
+    @rule(key=st.sampled_from(["a", "b"]))
+    def release(self, key: str) -> None:
+        self.outbox.release(key)
+        assert not self.outbox.is_parked(key)
+
+    @rule()
+    def open_channel(self) -> None:
+        self.channels.append(Channel(self.outbox))
+
+    @precondition(lambda self: len(self.channels) > 1)
+    @rule()
+    def close_channel(self) -> None:
+        channel = self.channels.pop(0)
+        self.outbox.put_back(*self.outbox.end_flight(channel.flight))
+
+    def drawn(self, data: st.DataObject) -> tuple[Channel, int]:
+        channel = data.draw(st.sampled_from([one for one in self.channels if one.read]))
+        return channel, data.draw(st.integers(1, len(channel.read)))
+
+    @precondition(lambda self: any(channel.read for channel in self.channels))
     @rule(data=st.data(), multiple=st.booleans())
     def confirm(self, data: st.DataObject, multiple: bool) -> None:  # noqa: FBT001 - drawn
-        tag = data.draw(st.integers(1, len(self.on_channel)))
-        done = self.outbox.confirmed(tag, multiple=multiple, now=self.now)
+        channel, tag = self.drawn(data)
+        done = self.outbox.confirmed(channel.flight.take(tag, multiple=multiple), self.now)
         assert all(item.safe_at <= self.now for item in done)
         self.resolve(done, "confirmed")
 
-    @precondition(lambda self: self.on_channel)
+    @precondition(lambda self: any(channel.read for channel in self.channels))
     @rule(data=st.data(), multiple=st.booleans())
     def refuse(self, data: st.DataObject, multiple: bool) -> None:  # noqa: FBT001 - drawn
-        tag = data.draw(st.integers(1, len(self.on_channel)))
-        self.outbox.put_back(*self.outbox.refused(tag, multiple=multiple))
+        channel, tag = self.drawn(data)
+        self.outbox.park_first("a", *channel.flight.take(tag, multiple=multiple))
 
-    @precondition(lambda self: self.on_channel)
+    @precondition(lambda self: any(channel.read for channel in self.channels))
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
-        job = data.draw(st.sampled_from(self.on_channel)).job
-        item = self.outbox.returned(job.id, job.token, "e", "k")
+        channel, tag = self.drawn(data)
+        job = channel.read[tag - 1].job
+        item = channel.flight.take_returned(job.id, job.token, "e", "k")
         if item is not None:
             self.resolve([item], "returned")
 
     @rule()
     def lose_connection(self) -> None:
         self.outbox.connection_lost()
-        self.on_channel.clear()
+        self.channels = [Channel(self.outbox)]
 
     @rule(seconds=st.floats(0.1, 4))
     def wait(self, seconds: float) -> None:
@@ -91,11 +133,11 @@ class Broker(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened, a connection that stays up resolves all."""
         self.outbox.connection_lost()
+        flight = self.outbox.new_flight()
         while (item := self.outbox.next()) is not None:
-            self.outbox.sent(item, 0.0)
-        self.resolve(
-            self.outbox.confirmed(len(self.made), multiple=True, now=self.now), "confirmed"
-        )
+            send(flight, item)
+        taken = flight.take(len(self.made), multiple=True)
+        self.resolve(self.outbox.confirmed(taken, self.now), "confirmed")
         assert sorted(self.outcome) == list(range(len(self.made)))
 
 
@@ -105,12 +147,15 @@ TestBroker.settings = settings(max_examples=200, stateful_step_count=40, deadlin
 
 def test_a_lost_connection_sends_again_in_the_same_order() -> None:
     outbox = Outbox()
-    items = [pending(number) for number in range(5)]
-    for item in items:
+    items = [pending(number, put_at=number) for number in range(7)]
+    main, aside = outbox.new_flight(), outbox.new_flight()
+    for item in items[:5]:
         outbox.add(item)
-    for safe_at in (9.0, 0.0, 0.0):
-        outbox.sent(outbox.next() or items[0], safe_at)
-    assert outbox.confirmed(1, multiple=False, now=0) == []  # its queue has yet to settle
+    for flight, safe_at in ((main, 9.0), (aside, 0.0), (main, 0.0)):
+        send(flight, outbox.next(), safe_at)
+    assert outbox.confirmed(main.take(1, multiple=False), 0) == []  # its queue has yet to settle
+    outbox.park("full", items[5])
+    outbox.park_first("full", items[6])
     outbox.connection_lost()
     assert [outbox.next() for _ in items] == items
 
@@ -153,39 +198,42 @@ def test_a_message_to_a_target_is_resolved_like_any_other() -> None:
     target = Target("ns.v1.responses", part.queue.name, part)
     item = Pending(job, encode(job), 0, 0.0, 30.0, lambda *_: None, target=target)
     outbox.add(item)
-    assert outbox.next() is item
-    outbox.sent(item, 5.0)
-    assert outbox.confirmed(1, multiple=False, now=1.0) == []
+    flight = outbox.new_flight()
+    send(flight, outbox.next(), 5.0)
+    assert outbox.confirmed(flight.take(1, multiple=False), 1.0) == []
     assert item.settling
     outbox.connection_lost()
-    assert outbox.next() is item
+    flight = outbox.new_flight()
     assert (item.target, item.settling, item.sent) == (target, False, True)
-    outbox.sent(item, 5.0)
-    assert outbox.confirmed(1, multiple=False, now=6.0) == [item]
+    send(flight, outbox.next(), 5.0)
+    assert outbox.confirmed(flight.take(1, multiple=False), 6.0) == [item]
     assert len(outbox) == 0
 
 
 def test_what_is_returned_is_found_by_the_id_of_its_message() -> None:
     """A message without an id was given one: that of the job, which the message has by then."""
-    outbox, item, another = Outbox(), pending(1), pending(2)
+    flight, item, another = Flight(), pending(1), pending(2)
     for one in (item, another):
-        outbox.sent(one, 0.0)
-    assert outbox.returned("job-2", "token-1", "e", "k") is None
-    assert outbox.returned(None, "token-2", "e", "k") is None
-    assert outbox.returned("job-2", "token-2", "e", "k") is another
-    assert outbox.returned("job-2", "token-2", "e", "k") is None
-    assert outbox.confirmed(2, multiple=True, now=0.0) == [item]
+        flight.add(one)
+    assert flight.take_returned("job-2", "token-1", "e", "k") is None
+    assert flight.take_returned(None, "token-2", "e", "k") is None
+    assert flight.take_returned("job-2", "token-2", "e", "k") is another
+    assert flight.take_returned("job-2", "token-2", "e", "k") is None
+    assert flight.take(2, multiple=True) == [item]
 
 
 def test_what_is_discarded_is_nowhere() -> None:
-    outbox, items = Outbox(), [pending(number) for number in range(3)]
-    outbox.sent(items[0], 0.0)
-    outbox.sent(items[1], 9.0)
-    outbox.confirmed(2, multiple=False, now=0.0)
+    outbox, items = Outbox(), [pending(number) for number in range(4)]
+    flight = outbox.new_flight()
+    send(flight, items[0])
+    send(flight, items[1], 9.0)
+    outbox.confirmed(flight.take(2, multiple=False), 0.0)
     outbox.add(items[2])
+    outbox.park("key", items[3])
     for item in items:
         outbox.discard(item)
     assert (len(outbox), outbox.next(), outbox.settled(99.0)) == (0, None, [])
+    assert not outbox.is_parked("key")
 
 
 def test_the_error_says_whether_it_may_arrive_and_why() -> None:
@@ -204,10 +252,34 @@ def test_the_error_says_whether_it_may_arrive_and_why() -> None:
 
 
 def test_of_two_messages_of_one_job_the_one_is_returned_that_went_there() -> None:
-    outbox = Outbox()
+    flight = Flight()
     buried, response = pending(1), pending(1)
     buried.target, response.target = Target("buried", "t"), Target("", "gone")
     for each in (buried, response):
-        outbox.sent(each, 0.0)
-    assert outbox.returned("job-1", "token-1", "", "gone") is response
-    assert outbox.returned("job-1", "token-1", "", "gone") is None
+        flight.add(each)
+    assert flight.take_returned("job-1", "token-1", "", "gone") is response
+    assert flight.take_returned("job-1", "token-1", "", "gone") is None
+
+
+def test_what_is_parked_under_one_key_does_not_wait_for_another() -> None:
+    outbox, items = Outbox(), [pending(number) for number in range(4)]
+    outbox.park("full", items[0], items[1])
+    outbox.park("made", items[2])
+    outbox.park_first("full", items[3])
+    assert outbox.next() is None
+    assert outbox.next_parked("full") is items[3]
+    outbox.release("made")
+    assert outbox.next() is items[2]
+    assert [outbox.next_parked("full") for _ in range(3)] == [items[0], items[1], None]
+    assert not outbox.is_parked("full")
+
+
+def test_a_channel_that_ends_gives_back_what_was_not_answered() -> None:
+    outbox, items = Outbox(), [pending(number) for number in range(3)]
+    flight = outbox.new_flight()
+    for item in items:
+        send(flight, item)
+    assert flight.take_if(lambda item: item.position == 1) == [items[1]]
+    assert flight.take(1, multiple=True) == [items[0]]
+    assert outbox.end_flight(flight) == [items[2]]
+    assert len(outbox) == 0

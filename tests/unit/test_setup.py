@@ -7,7 +7,7 @@ import pytest
 from rabbitdelay.core import ladder
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.setup import Announce, Command, Conversation, Declare, Inspect
-from rabbitdelay.core.topology import Binding, Topology
+from rabbitdelay.core.topology import Binding, Queue, Topology
 from rabbitdelay.errors import TopologyMissing
 
 TOPOLOGY = Topology("ns")
@@ -21,16 +21,18 @@ class Broker:
     there: set[str] = field(default_factory=set)
     announced: int = 0
     asked: list[Command] = field(default_factory=list)
+    rounds: int = 0
 
     def talk(self, conversation: Conversation) -> bool:
-        answer: int | None = None
+        answers: tuple[int | None, ...] | None = None
         while True:
             try:
-                command = conversation.send(answer)
+                commands = conversation.send(answers)  # type: ignore[arg-type] # the first is None
             except StopIteration as stop:
                 return bool(stop.value)
-            self.asked.append(command)
-            answer = self.answer(command)
+            self.rounds += 1
+            self.asked += commands
+            answers = tuple(map(self.answer, commands))
 
     def answer(self, command: Command) -> int | None:
         match command:
@@ -64,13 +66,40 @@ def test_a_queue_is_announced_before_it_is_made() -> None:
     broker = Broker()
     put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=100.0)
     hold = TOPOLOGY.hold_queue(ladder.hops(ladder.to_digits(HALF_HOUR_MS))[0])
-    made = next(
-        index
-        for index, command in enumerate(broker.asked)
-        if isinstance(command, Declare) and getattr(command.declaration, "name", "") == hold
-    )
-    assert isinstance(broker.asked[made - 1], Announce)
-    assert isinstance(broker.asked[made - 2], Inspect)
+    asked = [
+        (type(command), getattr(getattr(command, "declaration", None), "name", ""))
+        for command in broker.asked
+    ]
+    announced = next(index for index, (kind, _) in enumerate(asked) if kind is Announce)
+    assert asked.index((Inspect, hold)) < announced < asked.index((Declare, hold))
+
+
+def test_a_setup_takes_few_rounds_however_much_is_missing() -> None:
+    """Each round costs a round trip: 1 to ask, 1 to announce, 1 to make up to eight queues."""
+    broker = Broker()
+    put_through(new_routes(), broker, 11 * ladder.DAY_MS + 7 * HALF_HOUR_MS + 990, "a", now=0)
+    assert broker.rounds == 3
+    broker.rounds = 0
+    put_through(new_routes(), broker, ladder.HOUR_MS, "a", now=0)
+    assert broker.rounds == 3  # the hold queue of 1h is new
+    broker.rounds = 0
+    put_through(new_routes(), broker, ladder.HOUR_MS, "a", now=0)
+    assert broker.rounds == 2
+
+
+def test_queues_are_announced_in_groups_that_are_made_before_the_announcement_expires() -> None:
+    broker, routes = Broker(), new_routes()
+    parts = [TOPOLOGY.hold(hop) for hop in ladder.EVERY_HOP]
+    broker.talk(routes.set_up(parts))
+    queues = {part.queue.name for part in parts}
+    unannounced = 0
+    for command in broker.asked:
+        if isinstance(command, Announce):
+            unannounced = command.queues
+        elif isinstance(command, Declare) and isinstance(command.declaration, Queue):
+            unannounced -= command.declaration.name in queues
+            assert unannounced >= 0
+    assert broker.announced == -(-len(parts) // 8)
 
 
 def test_a_put_through_a_new_queue_is_trusted_after_it_settled() -> None:

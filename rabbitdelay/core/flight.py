@@ -1,0 +1,54 @@
+"""Flight: messages sent on one channel that the broker has not answered, by delivery tag."""
+
+from collections.abc import Callable, Iterator
+
+from rabbitdelay.core.pending import Pending
+
+
+class Flight:
+    """The unconfirmed messages of one channel, which counts what is published from 1."""
+
+    def __init__(self) -> None:
+        self._sent: dict[int, Pending] = {}
+        self._next_tag = 1
+        self._lowest_tag = 1
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def __iter__(self) -> Iterator[Pending]:
+        """The messages in the order in which they were sent."""
+        return iter(self._sent.values())
+
+    def add(self, pending: Pending) -> None:
+        """Note that a message was sent."""
+        self._sent[self._next_tag] = pending
+        self._next_tag += 1
+
+    def take(self, tag: int, *, multiple: bool) -> list[Pending]:
+        """Remove and return the message that the broker answered, or all up to that one."""
+        if not multiple:
+            pending = self._sent.pop(tag, None)
+            self._lowest_tag += tag == self._lowest_tag
+            return [] if pending is None else [pending]
+        tags = range(self._lowest_tag, tag + 1)
+        self._lowest_tag = max(self._lowest_tag, tag + 1)
+        found = (self._sent.pop(number, None) for number in tags)
+        return [pending for pending in found if pending is not None]
+
+    def take_returned(
+        self, message_id: str | None, token: str, exchange: str, routing_key: str
+    ) -> Pending | None:
+        """Remove and return a message that the broker could not route; its confirm is void."""
+        for tag, pending in self._sent.items():
+            same_job = pending.message.message_id == message_id and pending.job.token == token
+            if same_job and pending.may_go_to(exchange, routing_key):
+                return self._sent.pop(tag)
+        return None
+
+    def take_if(self, condition: Callable[[Pending], bool]) -> list[Pending]:
+        """Remove and return the messages that meet a condition; their tags stay used."""
+        found = [(tag, pending) for tag, pending in self._sent.items() if condition(pending)]
+        for tag, _ in found:
+            del self._sent[tag]
+        return [pending for _, pending in found]

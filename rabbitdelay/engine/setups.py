@@ -1,0 +1,133 @@
+"""Setups: the queues that messages need are made, several at a time, while other messages go on."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from rabbitdelay.core import replies
+from rabbitdelay.core.outbox import Outbox
+from rabbitdelay.core.pending import Pending
+from rabbitdelay.core.routes import Routes
+from rabbitdelay.core.topology import Part
+from rabbitdelay.engine.connector import Connector, logger
+from rabbitdelay.engine.setup import SetupDriver
+from rabbitdelay.engine.stall_detector import StallDetector
+from rabbitdelay.engine.wire import Link, Then
+
+AT_ONCE = 4
+"""Setups that run at the same time. The first of a connection, which makes the base, runs alone."""
+PAUSE_SECONDS = 0.25
+"""How long to wait after the broker said that a queue is not up yet."""
+Fail = Callable[[Pending, Exception], None]
+Key = tuple[str, ...]
+"""The names of the queues that a message needs.
+
+A tuple is never the name of a lane: what waits for its queue must not look as if it could be sent.
+"""
+
+
+class Setups:
+    """Messages are parked in the outbox by the key of what they need; on the wire's thread."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        routes: Routes,
+        outbox: Outbox,
+        detector: StallDetector,
+        *,
+        fail: Fail,
+        flush: Then,
+    ) -> None:
+        self._connector = connector
+        self._routes = routes
+        self._outbox = outbox
+        self._detector = detector
+        self._fail = fail
+        self._flush = flush
+        self._wanted: dict[Key, Sequence[Part]] = {}
+        self._running: dict[Key, SetupDriver] = {}
+        self._stalls: Counter[Key] = Counter()
+        """How often in a row a setup was not answered."""
+
+    def request(self, pending: Pending, parts: Sequence[Part]) -> None:
+        """Park a message until these parts are there."""
+        key = _key(parts)
+        self._outbox.park(key, pending)
+        if key not in self._wanted:
+            self._wanted[key] = parts
+            self._start()
+
+    def forget(self) -> None:
+        """Forget everything: the connection is lost."""
+        self._wanted.clear()
+        self._running.clear()
+        self._stalls.clear()
+
+    def restart_stalled(self, now: float) -> None:
+        """Ask again, on other channels, what the broker has not answered for too long."""
+        stalled = [
+            key
+            for key, driver in self._running.items()
+            if self._detector.is_overdue(driver.answered_at, now, self._stalls[key])
+        ]
+        for key in stalled:
+            self._restart(key)
+        if stalled:
+            self._start()
+
+    def _restart(self, key: Key) -> None:
+        self._running.pop(key).abandon()
+        parts = self._wanted.pop(key)
+        if not self._outbox.is_parked(key):  # their deadlines have passed
+            del self._stalls[key]
+            return
+        logger.warning(
+            "publisher: no answer for %.0f s about %s; asking again on another channel",
+            self._detector.patience_seconds(self._stalls[key]),
+            ", ".join(part.queue.name for part in parts),
+        )
+        self._stalls[key] += 1
+        self._wanted[key] = parts  # behind the others, which may not depend on what hangs
+
+    def _start(self) -> None:
+        for key, parts in list(self._wanted.items()):
+            link = self._connector.link
+            if link is None or len(self._running) >= (AT_ONCE if self._routes.has_base else 1):
+                return
+            if key not in self._running:
+                self._run(link, key, parts)
+
+    def _run(self, link: Link, key: Key, parts: Sequence[Part]) -> None:
+        def done(result: bool | Exception) -> None:  # noqa: FBT001 - what the conversation returned
+            if self._running.get(key) is driver:  # else the connection was lost meanwhile
+                self._done(key, result)
+
+        # A log whose leader stands still must not stop those who do not delete.
+        with_streams = not any(self._stalls.values())
+        conversation = self._routes.set_up(parts, with_streams=with_streams)
+        driver = self._running[key] = SetupDriver(link, conversation, done)
+        driver.start()
+
+    def _done(self, key: Key, result: bool | Exception) -> None:  # noqa: FBT001 - the same
+        driver = self._running.pop(key)
+        if driver.round_trip_seconds is not None:
+            self._detector.answered(driver.round_trip_seconds)
+        del self._stalls[key]
+        if isinstance(result, Exception) and replies.is_passing(str(result)):
+            # The broker has just started: try again, until the messages' deadlines.
+            self._connector.call_later(PAUSE_SECONDS, self._start)
+            return
+        parts = self._wanted.pop(key)
+        if isinstance(result, Exception):
+            for pending in self._outbox.parked(key):
+                self._fail(pending, result)
+        else:
+            self._routes.learn(parts, unsettled=result, now=time.monotonic())
+            self._outbox.release(key)
+        self._start()
+        self._connector.call_later(0, self._flush)
+
+
+def _key(parts: Sequence[Part]) -> Key:
+    return tuple(part.queue.name for part in parts)

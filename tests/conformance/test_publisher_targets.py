@@ -1,0 +1,140 @@
+"""A target that stands still, refuses or is poisoned holds up only what goes there."""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+
+import pytest
+
+from rabbitdelay import Client, JobRefused
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.broker.server_node import ServerNode
+from rabbitdelay.core import intake
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.engine import stall_detector
+from tests.conftest import ClientFactory, ReceiverFactory
+from tests.support.brokers import SharedBroker
+from tests.support.fronts import Front
+from tests.support.popping import pop
+from tests.support.proxy import Proxy
+from tests.support.waiting import wait_until
+
+SUSPEND = """
+{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{queue}">>)),
+Leader = amqqueue:get_pid(Q),
+register({name}, spawn(fun() -> erlang:suspend_process(Leader), receive stop -> ok end end)).
+"""
+
+
+@contextmanager
+def standing_still(broker: PrivateBroker, queue: str) -> Iterator[None]:
+    """Let the leader of a queue do nothing inside the block, as on a node that hangs."""
+    node = broker.nodes[0]
+    assert isinstance(node, ServerNode)
+    name = f"'suspends {queue}'"
+    node.control("eval", SUSPEND.format(queue=queue, name=name))
+    try:
+        yield
+    finally:
+        node.control("eval", f"{name} ! stop.")
+
+
+def test_a_log_that_stands_still_holds_up_deletes_alone(
+    front: Front,
+    breakable_broker: PrivateBroker,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Puts go on while a delete waits, also over a connection that was opened meanwhile."""
+    monkeypatch.setattr(stall_detector, "STALLED_SECONDS", 1.0)
+    options = {"namespace": namespace, "settle_seconds": 0, "timeout": 60}
+    with front.client(breakable_broker.url, **options) as client, ThreadPoolExecutor() as pool:
+        client.put("t", delay=0.5)
+        client.delete("before")
+        with standing_still(breakable_broker, Topology(namespace).tombstones):
+            deleting = pool.submit(client.delete, "during")
+            number = 0
+            while "republishing" not in caplog.text:
+                client.put("t", number, delay=0.5, timeout=5)
+                number += 1
+            for number in range(100):
+                client.put("t", number, delay=0.5, timeout=5)
+            with front.client(breakable_broker.url, **options) as another:
+                another.put("t", "another", delay=0.5)
+            assert not deleting.done()
+        deleting.result(60)
+        client.delete("after")
+
+
+def test_one_poisoned_put_fails_and_no_other(
+    client: Client,
+    receive: ReceiverFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The broker closes the channel on it without saying which message it was."""
+    client.put("t", delay=0.01)
+    monkeypatch.setattr(intake, "_reply_to", lambda queue: queue)
+    futures = [client.put_nowait("t", n, delay=0.01) for n in range(150)]
+    poisoned = client.put_nowait("t", "poisoned", delay=0.01, reply_to="amq.rabbitmq.reply-to")
+    futures += [client.put_nowait("t", n, delay=0.01) for n in range(150)]
+    with pytest.raises(JobRefused, match="closes the channel when it reads this message"):
+        poisoned.result(20)
+    ids = [future.result(20).id for future in futures]
+    receiver = receive("t")
+    receiver.wait_for(*ids)
+    assert caplog.text.count("channel closed by the broker") == 3
+    assert max(Counter(message.id for message in receiver.messages).values()) <= 3
+    assert client.put("t").topic == "t"
+
+
+def test_a_full_queue_holds_up_what_goes_there_alone(
+    client: Client,
+    shared_broker: SharedBroker,
+    namespace: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Many puts pass in the time in which one is refused again and again."""
+    queue = Topology(namespace).ready_queue("full").replace(".", "[.]")
+    definition = {"max-length": 1, "overflow": "reject-publish"}
+    client.put("t", 0)
+    client.put("full", 1)
+    policy = f"policies/%2F/{namespace}"
+    management = shared_broker.management
+    management.put(policy, {"pattern": f"^{queue}$", "definition": definition})
+    refused = client.put_nowait("full", 2, timeout=60)
+    try:
+        while wait([refused], 0.5).done:  # a policy takes effect after a moment
+            refused = client.put_nowait("full", 2, timeout=60)
+        wait_until(lambda: "another channel" in caplog.text, seconds=30)
+        before = caplog.text.count("another channel")
+        passed = 0
+        while caplog.text.count("another channel") < before + 1:
+            client.put("t", passed)
+            passed += 1
+        assert passed > 100
+        assert not refused.done()
+    finally:
+        management.remove(policy)
+    found = {pop(client, "full").body}
+    refused.result(30)
+    while 2 not in found:
+        found.add(pop(client, "full").body)
+
+
+@pytest.mark.slow
+def test_a_put_over_a_slow_wire_is_confirmed(
+    make_client: ClientFactory, broker_url: str, receive: ReceiverFactory
+) -> None:
+    """One second each way, with all queues yet to be made, within the default timeout of 30 s."""
+    with Proxy(broker_url) as proxy:
+        client = make_client(proxy.url, timeout=30)
+        client.connect()
+        proxy.delay_seconds = 1.0
+        job = client.put("t", delay=1.5)
+        futures = [client.put_nowait("t", n, delay=1.5) for n in range(100)]
+        ids = [future.result(30).id for future in futures]
+        receive("t").wait_for(job.id, *ids)
+        proxy.delay_seconds = 0.0
