@@ -23,6 +23,8 @@ QUIET_SECONDS = 2.0
 """How long it may take before it is worth a word."""
 STANDSTILL_SECONDS = 30.0
 """How long to wait for a log that nothing comes from any more."""
+PROOF_SECONDS = 0.005
+"""How often to ask again whether all deletes of a job are known."""
 Tell = Callable[[str], None]
 
 
@@ -45,7 +47,7 @@ class Deletes:
         A buried job may be older than what consumers keep in mind, and is as new when it is kicked.
         """
         while not (follower := self.follower()).is_sure_of(job):
-            pass
+            time.sleep(PROOF_SECONDS)  # it is being read, or a fence is on its way
         return follower.death_of(job, message)
 
 

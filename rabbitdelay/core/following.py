@@ -6,15 +6,17 @@ other like it. It is read again before what follows it: if another record is the
 log (somebody deleted the stream), and it is read from its beginning; what was known is still true,
 and is written into the new one.
 
-Two rules this file owns:
+Three rules this file owns:
 
 1. Nothing is handed out unless `is_current`. Whatever cuts it off makes it not current at once.
 2. Positions are never trusted by number alone.
+3. What is current may be cut off without knowing it: a hand-out needs a fresh `proof` besides.
 """
 
 from enum import Enum, auto
 
 from rabbitdelay.core import records, snapshots
+from rabbitdelay.core.proof import Proof
 from rabbitdelay.core.records import (
     Fence,
     NotARecord,
@@ -56,13 +58,16 @@ class Following:
         self.anchor = anchor
         """The last fence that was read, anybody's."""
         self.is_current = False
+        self.proof = Proof()
+        """How lately it was current for certain."""
         self.read_count = 0
+        self.since_anchor = 0
+        """How many records came after the anchor."""
         self.since_snapshot = 0
         """What it would cost to read what came since the last snapshot was taken."""
         self.snapshot_ms: int | None = None
         """When the last snapshot was taken, in milliseconds since 1970."""
         self._must_match: Anchor | None = None
-        self._nonce: str | None = None
 
     @property
     def is_matching(self) -> bool:
@@ -83,21 +88,21 @@ class Following:
         self.anchor = self._must_match = None
         self.cut_off()
 
-    def await_fence(self, nonce: str) -> None:
-        """It is current when this comes."""
-        self._nonce = nonce
+    def await_fence(self, nonce: str, now: float = 0.0) -> None:
+        """Note that this fence is about to be written: it is current when it reads it."""
+        self.proof.wrote(nonce, now, measure=self.is_current)
 
     def cut_off(self) -> None:
         """What is in the log may not come here."""
         self.is_current = False
-        self._nonce = None
+        self.proof.void()
 
-    def read(self, position: int, body: bytes) -> Read:
-        """Take in a record."""
+    def read(self, position: int, body: bytes, now: float = 0.0) -> Read:
+        """Take in a record, at a time on the monotonic clock."""
         if self._must_match is not None:
             return self._match(Anchor.of(position, body))
         try:
-            read = self._read(position, body)
+            read = self._read(position, body, now)
         except (NotARecord, BrokenSnapshot):
             read = Read.PASSED_OVER
         except RecordTooNew:
@@ -106,14 +111,16 @@ class Following:
         self.read_count += 1
         return read
 
-    def _read(self, position: int, body: bytes) -> Read:
+    def _read(self, position: int, body: bytes, now: float) -> Read:
+        self.since_anchor += 1
         if snapshots.is_piece(body):
             self.since_snapshot += snapshots.join_piece(self.tombstones, body)
             return Read.NOTHING
         record = records.decode(body)
         if isinstance(record, Fence):
             self.anchor = Anchor.of(position, body)
-        return self._take(record, position)
+            self.since_anchor = 0
+        return self._take(record, position, now)
 
     def _match(self, found: Anchor) -> Read:
         """It was read before, if it is the one."""
@@ -123,11 +130,11 @@ class Following:
         self.cut_off()
         return Read.ASTRAY
 
-    def _take(self, record: Record, position: int) -> Read:
+    def _take(self, record: Record, position: int, now: float) -> Read:
         self.since_snapshot += _cost(record)
         match record:
             case Fence(nonce):
-                return self._fenced(nonce)
+                return self._fenced(nonce, now)
             case Taken(time_ms):
                 self.since_snapshot, self.snapshot_ms = 0, time_ms
                 return Read.NOTHING
@@ -137,10 +144,9 @@ class Following:
         self.tombstones.add(record, position)
         return Read.NOTHING
 
-    def _fenced(self, nonce: str) -> Read:
-        if nonce != self._nonce:
+    def _fenced(self, nonce: str, now: float) -> Read:
+        if not self.proof.came_back(nonce, now):
             return Read.NOTHING
-        self._nonce = None
         self.is_current = True
         return Read.CAUGHT_UP
 

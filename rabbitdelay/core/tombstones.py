@@ -92,8 +92,8 @@ class Tombstones:
             self.switches[topic] = switch
 
     def raise_horizon(self, delay_ms: int) -> None:
-        """Join a horizon."""
-        self.horizon_ms = max(self.horizon_ms, delay_ms)
+        """Join a horizon. No job can be put farther ahead than the longest delay."""
+        self.horizon_ms = max(self.horizon_ms, min(delay_ms, ladder.MAX_DELAY_MS))
 
     # Asking
 
@@ -114,7 +114,7 @@ class Tombstones:
 
     def is_sure_of(self, due_ms: int) -> bool:
         """Whether everything that may have killed a job that was due then is still known."""
-        return due_ms >= self.floor_ms
+        return due_ms >= self.floor_ms or self.floor_ms <= 0
 
     def is_paused(self, topic: str) -> bool:
         """Whether no job of this topic is handed out."""

@@ -4,17 +4,15 @@ It is a user of the consuming connection beside the one who takes jobs. Until it
 whenever the log is cut off from it, nothing is handed out.
 """
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
 
 from rabbitdelay.core import frames, records, replies, snapshots
 from rabbitdelay.core.deliveries import Delivery
 from rabbitdelay.core.following import Following, Offset, Read
 from rabbitdelay.core.lease import Lease
-from rabbitdelay.core.records import Fence, RecordTooNew, known_until
+from rabbitdelay.core.records import RecordTooNew, known_until
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.core.snapshots import Reading
 from rabbitdelay.core.tombstones import GRACE_MS
@@ -22,6 +20,7 @@ from rabbitdelay.engine.appending import Appender
 from rabbitdelay.engine.compaction import Compactor
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.fences import Fences
 from rabbitdelay.engine.known import Known
 from rabbitdelay.engine.snapshot_reader import SnapshotReader
 from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription
@@ -30,10 +29,9 @@ from rabbitdelay.models import Job
 
 PREFETCH = 2_000
 OFFSET = "x-stream-offset"
-FENCE_SECONDS = 30.0
-"""How often it looks whether it is still connected with the log: a replica may fall behind."""
-PATIENCE_SECONDS = 5.0
-"""How long its own fence may take to come back."""
+ANCHOR_SECONDS = 30.0
+"""How often a fence is written for a log that is read and not fenced: reading goes on from the last
+fence after a reconnect."""
 SWEEP_SECONDS = 1.0
 QUIET_SECONDS = 2.0
 TELL_SECONDS = 5.0
@@ -72,6 +70,7 @@ class Follower(Known):
             self,
             arguments=self._where_to_read,
         )
+        self._fences = Fences(self, self._subscription)
         self._compactor = Compactor(self, consumer)
         self._reader: SnapshotReader | None = None
         self._is_wanted = is_wanted
@@ -79,10 +78,9 @@ class Follower(Known):
         self._cut_off_at = 0.0
         self._told_at = 0.0
         self._unacked: tuple[int, int] | None = None
-        self._fence: str | None = None
+        self._anchored_at = time.monotonic()
         self._passed_over = 0
         self._is_sweeping = False
-        self._is_fencing = False
         self._has_closed = False
 
     # From any thread
@@ -102,9 +100,13 @@ class Follower(Known):
             if self.consumer.first.made and self.consumer.first.error is None:
                 self.connected()
 
-    def recall(self, due_ms: int) -> None:
-        """A job has waited for longer than tombstones are kept here: read the whole log again."""
-        self.consumer.call(partial(self._recall, due_ms))
+    def recall(self) -> None:
+        """Read the whole log again: a job waited for longer than tombstones are kept here."""
+        self.consumer.call(self._recall)
+
+    def refresh(self) -> None:
+        """Renew the proof that every delete is known, unless that is under way."""
+        self.consumer.call(self._refresh)
 
     def keep_known(self, job: Job, due_ms: int) -> Future[None]:
         """Let the id of a job be known until a copy of it is due, so that it can be deleted."""
@@ -155,7 +157,7 @@ class Follower(Known):
         self._subscription.begin()
 
     def _let_log_wait(self) -> None:
-        self._fence = None
+        self._fences.forget()
         self._subscription.stop()
 
     def disconnected(self, _error: ConnectionFailed, _lost: Sequence[Lease]) -> None:
@@ -186,7 +188,7 @@ class Follower(Known):
 
     def closed(self) -> None:
         """Nothing will come any more; a timer of an event loop may still come, and is in vain."""
-        self._fence = None
+        self._fences.forget()
         self._has_closed = True
         self._set_caught_up()
 
@@ -201,7 +203,7 @@ class Follower(Known):
         if self._must_write_all:
             self._must_write_all = False
             self._write_all()
-        self._write_fence()
+        self._fences.begin()
 
     def interrupted(self, _lost: Sequence[Lease]) -> None:
         """The stream was deleted; it is made again, and gets what is known here."""
@@ -225,7 +227,7 @@ class Follower(Known):
         position = message.headers.get(OFFSET, 0)
         try:
             with self.lock:
-                read = self.following.read(position, message.body)
+                read = self.following.read(position, message.body, time.monotonic())
         except RecordTooNew as error:
             self._give_up(error)
             return
@@ -246,7 +248,8 @@ class Follower(Known):
             logger.warning(text, position, self._log.queue.name, self._passed_over)
 
     def _caught_up(self) -> None:
-        self._fence = None
+        self._fences.came_back()
+        self._anchored_at = time.monotonic()
         was_cut_off = self.problem is not None
         self.problem = self.failure = None
         if was_cut_off or not self.has_caught_up:
@@ -263,7 +266,7 @@ class Follower(Known):
 
     def _cut_off(self, problem: Exception | None = None) -> None:
         """Nothing can be read until it begins again."""
-        self._fence = None
+        self._fences.forget()
         self._unacked = None
         with self.lock:
             self.following.cut_off()
@@ -321,75 +324,49 @@ class Follower(Known):
 
     # Fences
 
-    def _write_fence(self) -> None:
-        nonce = self._fence = secrets.token_hex(8)
+    def _refresh(self) -> None:
         with self.lock:
-            self.following.await_fence(nonce)
-        written = self.appender.append(self._log, records.encode(Fence(nonce)))
-        written.add_done_callback(partial(self._fence_written, nonce))
-        self.consumer.call_later(PATIENCE_SECONDS, lambda: self._miss(nonce))
-        if not self._is_fencing:
-            self._is_fencing = True
-            self.consumer.call_later(FENCE_SECONDS, self._fence_again)
+            self._is_refreshing = False
+        if not self._has_closed:
+            self._fences.refresh()
 
-    def _fence_written(self, nonce: str, done: Future[None]) -> None:
-        error = done.exception()
-        if isinstance(error, PermissionRefused):
-            self.consumer.call(partial(self._fence_refused, nonce, error))
-
-    def _fence_refused(self, nonce: str, error: PermissionRefused) -> None:
-        """This user may not write to the log: it can never know that it has read all of it."""
-        if self._fence != nonce:
-            return
-        if self.has_caught_up:  # it worked before, and is tried again
-            self._no_longer_current(error)
-        else:
-            self._subscription.stop()
-            self.failed(error)
-
-    def _fence_again(self) -> None:
-        self._is_fencing = False
+    def fence_failed(self, error: Exception) -> None:
+        """Note that a fence could not be written; another will be, unless it never worked."""
         if self._has_closed:
             return
-        if self._subscription.is_open and self._fence is None:
-            self._write_fence()
+        if isinstance(error, PermissionRefused) and not self.has_caught_up:
+            self._subscription.stop()
+            self.failed(error)
         else:
-            self._is_fencing = True
-            self.consumer.call_later(FENCE_SECONDS, self._fence_again)
+            self._no_longer_current(CutOff(f"a fence could not be written: {error}"))
 
-    def _miss(self, nonce: str, read_count: int = -1) -> None:
-        """Its fence has not come back: it is behind, or cut off, or lost in another log."""
-        if self._fence != nonce:
-            return
-        count = self.following.read_count
-        if self.appender.is_blocked:
-            self._miss_while_blocked(nonce, quiet=count == read_count)
-            return
-        is_reading = count != read_count
-        if self.is_current or not is_reading:
-            self._no_longer_current(CutOff("what is written to it does not come back in time"))
-        if is_reading:
-            self.consumer.call_later(PATIENCE_SECONDS, lambda: self._miss(nonce, count))
-        elif self.following.is_matching:
+    def fence_missed(self) -> None:
+        """Note that a fence has not come back in time."""
+        self._no_longer_current(CutOff("what is written to it does not come back in time"))
+
+    def answered(self, nonce: str) -> None:
+        """Take a round trip for a fence, while an alarm lets no client write."""
+        with self.lock:
+            if not self.following.proof.came_back(nonce, time.monotonic()):
+                return
+            self.following.is_current = True
+        self._caught_up()
+
+    def read_again(self) -> None:
+        """Subscribe to the log again: a fence was written, and nothing is read."""
+        if self.following.is_matching:
             self._begin_anew()
         else:
-            self._fence = None
+            self._cut_off()
             self._subscription.begin_again()
 
-    def _miss_while_blocked(self, nonce: str, *, quiet: bool) -> None:
-        """An alarm lets nobody write: no fence, and no delete either.
-
-        When nothing has come for a while, that is all there is. Else nobody could ever start to
-        consume what the alarm is about.
-        """
-        if quiet and not self.is_current and not self.following.is_matching:
-            with self.lock:
-                self.following.is_current = True
-            self._caught_up()
-        if self._fence is None:
-            self._fence = nonce
-        count = self.following.read_count
-        self.consumer.call_later(PATIENCE_SECONDS, lambda: self._miss(nonce, count))
+    def _anchor(self) -> None:
+        """Write a fence into a log that others write to, so that there is one to go on from."""
+        now = time.monotonic()
+        if self.following.since_anchor == 0:
+            self._anchored_at = now
+        elif self.is_current and now - self._anchored_at >= ANCHOR_SECONDS:
+            self._fences.refresh()
 
     # Forgetting, and finding again
 
@@ -403,6 +380,7 @@ class Follower(Known):
         if self._has_closed:
             return
         self._forget_some()
+        self._anchor()
         self._compactor.look()
         self._tell_progress()
         self._sweep_later()
@@ -416,12 +394,12 @@ class Follower(Known):
             self._told_at = now
             logger.warning("no job is handed out yet: %s", self.state)
 
-    def _recall(self, due_ms: int) -> None:
+    def _recall(self) -> None:
         logger.warning(
             "a job was due before what is known of deletes here: their log is read from its "
             "beginning, and no job is handed out meanwhile"
         )
-        self._know_nothing_before(due_ms)
-        self._fence = None
+        self._begin_with_nothing()
+        self._fences.forget()
         self._tell()
         self._subscription.begin_again()

@@ -11,12 +11,13 @@ from rabbitdelay.core import envelope
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.following import Following
 from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.proof import Freshness
 from rabbitdelay.core.tombstones import Death, Tombstones
 from rabbitdelay.models import Job
 
 SWEPT_AT_ONCE = 1 / 60
 OVERDUE_SECONDS = 600.0
-"""How long nothing is forgotten after a job came that was due before what is known."""
+"""How long nothing is forgotten after a job that was due before what consumers keep in mind."""
 
 
 class Verdict(Enum):
@@ -26,6 +27,8 @@ class Verdict(Enum):
     DEAD = auto()
     WAIT = auto()
     """Nobody can tell, or its topic is paused."""
+    UNPROVEN = auto()
+    """The proof that every delete is known is too old; it is being renewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +57,22 @@ class Known(ABC):
         self.following = Following(Tombstones(grace_ms=grace_ms))
         self._clock = clock
         self._grace_ms = grace_ms
-        self._overdue: tuple[float, int] | None = None
-        """When a job came last that was due before what is kept, and what is kept because of it."""
+        self._is_refreshing = False
+        """Whether `refresh` was called and has not begun yet."""
+        self._overdue_at: float | None = None
+        """When the last job came that made this consumer keep all that the log has."""
 
     @abstractmethod
-    def recall(self, due_ms: int) -> None:
-        """A job has waited for longer than tombstones are kept here: read the whole log again."""
+    def recall(self) -> None:
+        """Read the whole log again: a job waited for longer than tombstones are kept here."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Renew the proof that every delete is known, unless that is under way."""
 
     @property
     def is_current(self) -> bool:
-        """Whether everything in the log is known here."""
+        """Whether the log was read to its end, and is being read, as far as is known."""
         return self.following.is_current
 
     def verdict(self, lease: Lease) -> Verdict:
@@ -74,23 +83,43 @@ class Known(ABC):
             if not following.is_current or known.is_paused(job.topic):
                 return Verdict.WAIT
             if known.is_sure_of(job.due_ms):
-                if self._overdue is not None and job.due_ms < self._now_ms() - self._grace_ms:
-                    self._overdue = (time.monotonic(), self._overdue[1])
-                death = self._kills(job, lease.message)
-                return Verdict.LIVES if death is None else Verdict.DEAD
+                if self._overdue_at is not None and job.due_ms < self._now_ms() - self._grace_ms:
+                    self._overdue_at = time.monotonic()
+                if self._kills(job, lease.message) is not None:
+                    return Verdict.DEAD
+                is_proven = self._is_proven()
+                return Verdict.LIVES if is_proven else Verdict.UNPROVEN
             following.cut_off()
-        self.recall(job.due_ms)
+        self.recall()
         return Verdict.WAIT
 
     def is_sure_of(self, job: Job) -> bool:
         """Whether all that may have killed a job is known here; else the log is read for it."""
         with self.lock:
             following = self.following
-            if not following.is_current or following.tombstones.is_sure_of(job.due_ms):
-                return following.is_current
+            if not following.is_current:
+                return False
+            if following.tombstones.is_sure_of(job.due_ms):
+                return self._is_proven()
             following.cut_off()
-        self.recall(job.due_ms)
+        self.recall()
         return False
+
+    def prepare(self) -> None:
+        """Renew the proof that every delete is known, if a job will be handed out soon."""
+        with self.lock:
+            self._is_proven()
+
+    def _is_proven(self) -> bool:
+        """Whether the proof allows a hand-out; one that ages is renewed. Under the lock."""
+        proof = self.following.proof
+        freshness = proof.freshness(time.monotonic())
+        if freshness is Freshness.FRESH:
+            return True
+        if not self._is_refreshing and not proof.is_awaited:
+            self._is_refreshing = True
+            self.refresh()
+        return freshness is Freshness.AGING
 
     def death(self, lease: Lease) -> Death | None:
         """Why a job is dead; None when it lives, as far as is known."""
@@ -129,21 +158,22 @@ class Known(ABC):
 
     def _forget_some(self) -> None:
         """Forget, in a share of what is known, what is not needed any more."""
-        before_ms = self._now_ms() - self._grace_ms
-        if self._overdue is not None:
-            seen_at, due_ms = self._overdue
-            before_ms = min(before_ms, due_ms)
-            if time.monotonic() - seen_at > OVERDUE_SECONDS:
-                self._overdue = None
+        if self._overdue_at is not None:
+            if time.monotonic() - self._overdue_at <= OVERDUE_SECONDS:
+                return
+            self._overdue_at = None
         with self.lock:
+            before_ms = self._now_ms() - self._grace_ms
             self.following.tombstones.expire_some(before_ms, SWEPT_AT_ONCE)
 
-    def _know_nothing_before(self, due_ms: int) -> None:
-        """Begin with nothing, and keep what may have killed a job that was due then."""
-        floor_ms = due_ms - self._grace_ms
-        self._overdue = (time.monotonic(), floor_ms)
+    def _begin_with_nothing(self) -> None:
+        """Forget what is known, to read the whole log and keep everything that is in it.
+
+        One reading serves every overdue job that follows, however long ago it was due.
+        """
+        self._overdue_at = time.monotonic()
         with self.lock:
-            self.following = Following(Tombstones(grace_ms=self._grace_ms, floor_ms=floor_ms))
+            self.following = Following(Tombstones(grace_ms=self._grace_ms))
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)

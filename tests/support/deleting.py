@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -13,8 +15,10 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay import Client, ReservedJob, Worker
 from rabbitdelay.core.topology import Topology
+from rabbitdelay.errors import OutcomeUnknown
+from tests.support.waiting import patience
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = patience(10)
 
 
 def return_when_deleted(job: ReservedJob) -> float:
@@ -47,6 +51,25 @@ def noting(worker: Worker, *topics: str, **options: Any) -> list[str]:  # noqa: 
     return seen
 
 
+@contextmanager
+def deletes_flow(client: Client) -> Iterator[None]:
+    """Delete one id after the other, several a second, for as long as the block lasts."""
+    is_over = threading.Event()
+
+    def delete() -> None:
+        while not is_over.wait(0.1):
+            with suppress(OutcomeUnknown):
+                client.delete("another's", timeout=0.5)
+
+    thread = threading.Thread(target=delete)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
 def left_over(url: str, topology: Topology, *topics: str) -> dict[str, int]:
     """What is in the ready and buried queues of topics, and in `unrouted`, if anything is."""
     names = [topology.unrouted]
@@ -70,7 +93,7 @@ def delete_log(url: str, topology: Topology) -> None:
 def pops(client: Client, *topics: str, wait: float = 0) -> list[str]:
     """The ids of what can be popped, which is finished."""
     ids: list[str] = []
-    while (job := client.pop(topics or ("t",), wait=wait)) is not None:
+    while (job := client.pop(topics or ("t",), wait=patience(wait))) is not None:
         job.finish()
         ids.append(job.id)
     return ids

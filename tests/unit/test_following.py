@@ -239,10 +239,13 @@ def test_a_fence_counts_once() -> None:
     assert not following.is_current
 
 
-def test_of_two_fences_the_last_that_it_awaits_counts() -> None:
+def test_of_several_fences_the_first_that_comes_back_makes_it_current() -> None:
+    """On a slow wire a second one is written before the first is back."""
     following = follow()
     following.await_fence("second")
-    assert read_all(following, FENCE, Fence("second")) == [Read.NOTHING, Read.CAUGHT_UP]
+    assert read_all(following, FENCE) == [Read.CAUGHT_UP]
+    assert read_all(following, Fence("second"), begin=1) == [Read.CAUGHT_UP]
+    assert read_all(following, FENCE, Fence("second"), begin=2) == [Read.NOTHING] * 2
 
 
 def test_another_fence_while_it_is_current_leaves_it_current() -> None:

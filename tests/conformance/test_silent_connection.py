@@ -1,0 +1,127 @@
+"""A connection falls silent: packets vanish without a reset, and deletes hold all the same.
+
+A worker hands out a job only if it has proof, written into the log of deletes at most two seconds
+ago, that it knows every delete. So no job runs that was deleted more than two seconds before.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rabbitdelay import Client, Job, JobSpec, Worker
+from rabbitdelay.errors import CutOff
+from tests.conftest import ClientFactory, WorkerFactory
+from tests.support.proxy import Proxy
+from tests.support.waiting import patience, wait_until
+from tests.support.working import working
+
+PROMISED_SECONDS = 2.0
+THREAD_SECONDS = 1.0
+"""Between hand-out and the handler's first line, on a machine that has other things to do."""
+SILENT_SECONDS = 5.0
+
+
+@pytest.fixture
+def proxy(broker_url: str) -> Iterator[Proxy]:
+    with Proxy(broker_url) as proxy:
+        yield proxy
+
+
+class Runs:
+    """Notes when each job began to run; each takes a tenth of a second."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.began: dict[str, float] = {}
+        worker.handler("t", ttr=60)(self._run)
+
+    def _run(self, job: Job) -> None:
+        self.began[job.id] = time.monotonic()
+        time.sleep(0.1)
+
+    def wait_for(self, id: str) -> None:
+        wait_until(lambda: id in self.began, seconds=30, what=f"{id} runs")
+
+    def latest(self, ids: list[str]) -> float:
+        return max(at for name, at in self.began.items() if name in ids)
+
+
+@pytest.mark.parametrize("only", [None, 0, 1], ids=["both", "publishing", "consuming"])
+def test_no_job_runs_that_was_deleted_two_seconds_before(
+    proxy: Proxy, client: Client, make_worker: WorkerFactory, *, only: int | None
+) -> None:
+    """The worker has prefetched them, and one or both of its connections fall silent."""
+    ids = [f"job-{number:03}" for number in range(100)]
+    client.put_many(JobSpec("t", id=name) for name in ids)
+    worker = make_worker(proxy.url, concurrency=1, prefetch=100)
+    runs = Runs(worker)
+    with working(worker):
+        runs.wait_for(ids[2])
+        proxy.silence(only=only)
+        client.delete_many(ids)
+        deleted_at = time.monotonic()
+        time.sleep(SILENT_SECONDS)  # a job that must not run is told by time alone
+        proxy.restore()
+        client.put("t", id="alive")
+        runs.wait_for("alive")
+    assert runs.latest(ids) - deleted_at < PROMISED_SECONDS + THREAD_SECONDS
+    assert len(runs.began) < 50
+
+
+def test_a_worker_that_was_idle_proves_that_it_knows_every_delete(
+    proxy: Proxy, client: Client, make_worker: WorkerFactory
+) -> None:
+    """What the log says does not arrive, and jobs do: nothing runs before a fence is back."""
+    client.put("t", id="first")
+    worker = make_worker(proxy.url, concurrency=1)
+    runs = Runs(worker)
+    with working(worker):
+        runs.wait_for("first")
+        time.sleep(PROMISED_SECONDS)  # until the proof has expired
+        proxy.silence(only=0)  # its fences go out on this one
+        for number in range(3):
+            client.put("t", id=f"dead-{number}", delay=0.5)
+        client.delete_many(f"dead-{number}" for number in range(3))
+        client.put("t", id="alive", delay=0.5)
+        wait_until(lambda: client.topics("t")[0].ready == 0, what="they were delivered")
+        time.sleep(1.0)  # a job that must not run is told by time alone
+        assert list(runs.began) == ["first"]
+        proxy.restore()
+        runs.wait_for("alive")
+    assert list(runs.began) == ["first", "alive"]
+
+
+def test_a_pop_hands_out_nothing_while_its_proof_is_too_old(
+    proxy: Proxy, client: Client, make_client: ClientFactory
+) -> None:
+    """A job goes back when the pop's time is over, and the caller is told why."""
+    popper = make_client(proxy.url)
+    client.put("t", id="first")
+    first = popper.pop("t", wait=patience(10))
+    assert first is not None
+    time.sleep(PROMISED_SECONDS)  # until the proof has expired
+    proxy.silence(only=0)  # its fences go out on this one
+    client.put("t", id="second")
+    with pytest.raises(CutOff):
+        popper.pop("t", wait=1)
+    proxy.restore()
+    second = popper.pop("t", wait=patience(10))
+    assert second is not None
+    assert second.id == "second"
+    first.finish()
+    second.finish()
+
+
+def test_a_pop_that_waited_for_long_has_its_job_at_once(
+    client: Client, make_client: ClientFactory
+) -> None:
+    """Its proof has expired when the job comes: one round trip later it has another."""
+    popper = make_client()
+    assert popper.pop("t") is None
+    client.put("t", id="late", delay=3)
+    began = time.monotonic()
+    job = popper.pop("t", wait=patience(10))
+    assert job is not None
+    assert job.redeliveries == 0
+    assert time.monotonic() - began < 3 + patience(1)
+    job.finish()
