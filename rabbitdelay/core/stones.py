@@ -30,8 +30,10 @@ TOKEN_BYTES = 8
 _TIME_BYTES = 6
 _BEFORE, _EXACT = b"B", b"T"
 _ORDER_BYTES = _TIME_BYTES + 1 + TOKEN_BYTES
-_KIND_AT = ID_BYTES
-_ORDER_AT = _KIND_AT + 1
+KIND_AT = ID_BYTES
+KINDS = frozenset(_BEFORE + _EXACT)
+_ORDER_AT = KIND_AT + 1
+ALL_TOKENS_AT = _ORDER_AT + _TIME_BYTES
 _TOKEN_AT = _ORDER_AT + _TIME_BYTES + 1
 _LAST_AT = _ORDER_AT + _ORDER_BYTES
 WIDTH = _LAST_AT + _TIME_BYTES
@@ -115,7 +117,7 @@ class Stones:
         """Take a stone in, or join it with the one that is there."""
         index = self._index(stone)
         bucket = self._buckets[index]
-        key = stone[: _ORDER_AT if stone[_KIND_AT] == _BEFORE[0] else _LAST_AT]
+        key = stone[: _ORDER_AT if stone[KIND_AT] == _BEFORE[0] else _LAST_AT]
         at = _find(bucket, key)
         if at >= 0:
             there = bucket[at : at + WIDTH]
@@ -158,7 +160,7 @@ class Stones:
                 stone[_ORDER_AT : _ORDER_AT + _TIME_BYTES]
                 for bucket in self._buckets
                 for stone in _stones(bucket)
-                if stone[_KIND_AT] == _BEFORE[0]
+                if stone[KIND_AT] == _BEFORE[0]
             ),
             default=None,
         )

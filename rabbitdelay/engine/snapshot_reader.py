@@ -75,14 +75,14 @@ class SnapshotReader:
 
     def _take(self, delivery: Delivery) -> None:
         position = delivery.message.headers.get(OFFSET, 0)
-        if self._reading is None:
+        reading = self._reading
+        if reading is None:
             self._look_for_trailer(position, delivery.message.body)
-        elif snapshots.is_piece(delivery.message.body):
-            self._reading.take(delivery.message.body)
-        if self._reading is not None and (
-            self._reading.is_complete or (self._trailer_at or 0) < position
-        ):
-            self._finish_with(self._reading)
+            return
+        if snapshots.is_piece(delivery.message.body):
+            reading.take(delivery.message.body)
+        if reading.is_complete or position >= (self._trailer_at or 0):
+            self._finish_with(reading)
 
     def _look_for_trailer(self, position: int, body: bytes) -> None:
         """What comes first is the end of the stream: a trailer, or pieces before one."""
@@ -91,7 +91,9 @@ class SnapshotReader:
         trailer = snapshots.read_trailer(body)
         self._trailer_at = position
         self._reading = Reading(trailer, grace_ms=self._grace_ms)
-        if not self._reading.is_complete:
+        if self._reading.is_complete:
+            self._finish_with(self._reading)
+        else:
             self._read_pieces(max(0, position - trailer.span), trailer)
 
     def _read_pieces(self, position: int, trailer: Trailer) -> None:

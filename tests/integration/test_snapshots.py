@@ -19,7 +19,7 @@ from rabbitdelay.core.records import Delete, Fence, encode
 from rabbitdelay.core.snapshots import Anchor, Reading, Trailer, Writing, is_piece, read_trailer
 from rabbitdelay.core.tombstones import Tombstones
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.engine import compaction, following, snapshot_reader
+from rabbitdelay.engine import compaction, fences, following, snapshot_reader
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.subscription import Subscription
 from tests.conftest import ClientFactory
@@ -56,7 +56,7 @@ def _slow_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Follower, "read", read_later)
     monkeypatch.setattr(Follower, "_snapshot_read", read_on)
     monkeypatch.setattr(following, "PREFETCH", 1)
-    monkeypatch.setattr(following, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(fences, "PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(snapshot_reader, "PATIENCE_SECONDS", 1.0)
 
 

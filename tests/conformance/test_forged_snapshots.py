@@ -1,0 +1,67 @@
+"""Forged snapshots: whatever is written into their stream, workers start and deletes hold."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rabbitdelay import Client
+from rabbitdelay.core import snapshots
+from rabbitdelay.core.snapshots import Anchor, Writing
+from rabbitdelay.core.stones import MAX_MS
+from rabbitdelay.core.tombstones import Tombstones
+from rabbitdelay.core.topology import Topology
+from tests.conftest import WorkerFactory
+from tests.support import streams
+from tests.support.deleting import noting
+from tests.support.waiting import wait_until
+from tests.support.working import working
+
+NOBODY = Anchor(0, "00" * 8)
+
+
+def with_fields(**changes: object) -> list[bytes]:
+    """A snapshot of nothing with other fields in its trailer, and a checksum that fits."""
+    writing = Writing(Tombstones(), NOBODY, "0123456789abcdef", 1_731_500_000_000)
+    pieces = [piece for piece in iter(writing.next_piece, None) if piece is not None]
+    fields: dict[str, Any] = json.loads(writing.trailer())["trailer"] | changes
+    trailer = {"trailer": fields, "checksum": snapshots._checksum(fields)}
+    return [*pieces, json.dumps(trailer).encode()]
+
+
+FORGED: dict[str, Callable[[], list[bytes]]] = {
+    "a position of 2^63": lambda: with_fields(position=1 << 63),
+    "the highest position": lambda: with_fields(position=(1 << 63) - 1),
+    "a text for a position": lambda: with_fields(position="first"),
+    "purges that are a list": lambda: with_fields(purges=["t"]),
+    "a purge at a text": lambda: with_fields(purges={"t": "now"}),
+    "a floor that is a text": lambda: with_fields(floor_ms="0"),
+    "a floor at the end of time": lambda: with_fields(floor_ms=MAX_MS),
+    "a pause that cannot be resumed": lambda: with_fields(switches={"t": [1 << 62, True]}),
+    "two hundred million buckets": lambda: with_fields(buckets=200_000_000),
+    "more pieces than there are": lambda: with_fields(pieces=(1 << 32) - 1),
+    "a number of pieces that is none": lambda: with_fields(pieces=[]),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_worker_starts_beside_a_forged_snapshot(
+    client: Client,
+    make_worker: WorkerFactory,
+    broker_url: str,
+    namespace: str,
+    *,
+    what: str,
+) -> None:
+    """The log is read instead: what lives runs, and what was deleted does not."""
+    client.put("t", id="deleted")
+    client.delete("deleted")
+    client.tombstones()  # by now all streams exist
+    client.put("t", id="lives")
+    streams.append(broker_url, Topology(namespace).snapshots, FORGED[what]())
+    worker = make_worker()
+    seen = noting(worker)
+    with working(worker):
+        wait_until(lambda: "lives" in seen, seconds=40, what="the worker runs the job")
+    assert seen == ["lives"]
