@@ -1,7 +1,8 @@
 """The consumer: one connection on which jobs come in and are settled.
 
 Deliveries go to whoever opened the channel that they come on. What settles them is collected and
-sent as one piece: by then a busy worker has more than one.
+sent as one piece: by then a busy worker has more than one. Before the connection is closed, the
+broker proves that it has what settles them.
 """
 
 import secrets
@@ -10,17 +11,20 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from rabbitdelay.address import Address
-from rabbitdelay.core import envelope, frames
+from rabbitdelay.core import envelope
+from rabbitdelay.core.acks import HOLD_SECONDS
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.intake import RANDOM_HEX_DIGITS
 from rabbitdelay.core.lease import Do, Lease
-from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.topology import Part, Topology
 from rabbitdelay.engine import lifetime
 from rabbitdelay.engine.connector import Connector, FirstConnection, logger
 from rabbitdelay.engine.flows import Flow
 from rabbitdelay.engine.holding import Holding, Outlet
+from rabbitdelay.engine.proofs import Proofs
+from rabbitdelay.engine.settlements import Settlements
 from rabbitdelay.engine.setup import SetupDriver
 from rabbitdelay.engine.users import User
 from rabbitdelay.engine.wire import Channel, Closed, Link, OnInbound, Wire
@@ -29,6 +33,8 @@ from rabbitdelay.models import DEFAULT_TTR_MS, Job
 
 COPY_TIMEOUT_SECONDS = 30.0
 """How long a copy may take that is given back, before the message itself is given back instead."""
+PROOF_SECONDS = 2.0
+"""Time that the broker has to prove, before the connection is closed, that it has all acks."""
 OnReady = Callable[[Exception | None], None]
 
 
@@ -43,7 +49,7 @@ class Consumer:
         *,
         routes: Routes,
         outlet: Outlet,
-        policy: Callable[[str], RetryPolicy],
+        policy: Callable[[str], Policies],
     ) -> None:
         self.topology = topology
         self.outlet = outlet
@@ -52,12 +58,15 @@ class Consumer:
         self._connector = Connector(wire, addresses, self)
         self._closed = False
         # Under the holding's lock:
-        self._outbound: list[tuple[int, bytes]] = []
+        self._settlements = Settlements()
         self._woken = False
         # Of the wire's thread alone:
         self._user: User | None = None
         self._routes = routes
         self._listeners: dict[int, OnInbound] = {}
+        self._channels: dict[int, Channel] = {}
+        self._is_flush_due = False
+        self._proofs: Proofs | None = None
         self._timer_at: float | None = None
         self._timer: object = None
 
@@ -113,14 +122,9 @@ class Consumer:
 
     def settle(self, lease: Lease, do: Do) -> None:
         """Send soon what settles a message."""
-        if do is Do.NOTHING:
-            return
-        if do is Do.ACK:
-            frame = frames.ack(lease.channel, lease.tag)
-        else:
-            frame = frames.nack(lease.channel, lease.tag, requeue=do is Do.NACK)
-        self._outbound.append((lease.channel, frame))
-        self.wake()
+        if do is not Do.NOTHING:
+            self._settlements.settle(lease.channel, lease.tag, do)
+            self.wake()
 
     def wake(self) -> None:
         """Let the wire's thread send what was settled, and go on."""
@@ -150,7 +154,12 @@ class Consumer:
         link = self._connector.link
         return link is not None and link.is_open
 
-    def open_channel(self, opened: Callable[[Channel], None], on_inbound: OnInbound) -> None:
+    def open_channel(
+        self,
+        opened: Callable[[Channel], None],
+        on_inbound: OnInbound,
+        prefetch: int | None = None,
+    ) -> None:
         """Open a channel; what comes in on it goes to `on_inbound`."""
         link = self._connector.link
         if link is None or not link.is_open:
@@ -158,6 +167,9 @@ class Consumer:
 
         def ready(channel: Channel) -> None:
             self._listeners[channel.number] = on_inbound
+            self._channels[channel.number] = channel
+            with self.holding.lock:
+                self._settlements.opened(channel.number, prefetch)
             channel.on_closed(self._channel_closed)
             opened(channel)
 
@@ -203,6 +215,8 @@ class Consumer:
         """Return the job in a delivery, held and not handed out; what is none is buried."""
         now_ms = time.time_ns() // 1_000_000
         message = delivery.message
+        with self.holding.lock:
+            self._settlements.delivered(delivery.channel, delivery.tag, topic)
         if delivery.problem is not None:
             self._refuse(delivery, topic, now_ms, delivery.problem)
             return None
@@ -227,6 +241,7 @@ class Consumer:
             delivery.tag,
             now_ms,
             envelope.redeliveries(message, redelivered=delivery.redelivered),
+            default_max_attempts=self.holding.max_attempts(topic),
         )
         with self.holding.lock:
             self.holding.leases.take(lease)
@@ -236,7 +251,6 @@ class Consumer:
         """A channel was closed here, with jobs unacked: the broker gives them to somebody else."""
         if channel is None:
             return []
-        self._listeners.pop(channel.number, None)
         return self._lose(channel.number)
 
     def _go_on(self) -> None:
@@ -244,13 +258,21 @@ class Consumer:
         self._read()
         self.flush()
 
-    def flush(self) -> None:
-        """Send what was settled."""
+    def flush(self, *, everything: bool = False) -> None:
+        """Send what was settled; acks that wait for older ones only with `everything`."""
         with self.holding.lock:
             self._woken = False
-            pieces, self._outbound = self._outbound, []
-        if pieces:
-            self.send(b"".join(frame for _, frame in pieces))
+            data = self._settlements.take(time.monotonic(), everything=everything)
+            is_holding = self._settlements.is_holding
+        if data:
+            self.send(data)
+        if is_holding and not self._is_flush_due:
+            self._is_flush_due = True
+            self.call_later(HOLD_SECONDS, self._flush_held)
+
+    def _flush_held(self) -> None:
+        self._is_flush_due = False
+        self.flush()
 
     # The connection comes and goes
 
@@ -264,7 +286,6 @@ class Consumer:
     def connection_failed(self, error: ConnectionFailed) -> None:
         """Nothing that was held is held any more."""
         self._routes.forget()
-        self._listeners.clear()
         lost = self._lose(None)
         self.first.failed(error)
         assert self._user is not None
@@ -279,20 +300,22 @@ class Consumer:
         self._user.closed()
 
     def _channel_closed(self, channel: Channel, closed: Closed) -> None:
-        self._listeners.pop(channel.number, None)
         self._routes.forget()  # the queue may be what is gone
         lost = self._lose(channel.number)
         assert self._user is not None
         self._user.channel_lost(channel.number, closed.error(), lost)
 
     def _lose(self, channel: int | None) -> list[Lease]:
-        """What is about to be sent belongs to what is gone."""
+        """Forget a channel that is gone, or all of them, and the jobs that came on it."""
         with self.holding.lock:
-            self._outbound = [
-                item for item in self._outbound if channel is not None and item[0] != channel
-            ]
+            self._settlements.lose(channel)
             lost = self.holding.lose(channel)
+        for number in [channel] if channel is not None else list(self._channels):
+            self._channels.pop(number, None)
+            self._listeners.pop(number, None)
         self.holding.tell_lost(lost)
+        if self._proofs is not None:
+            self._proofs.lose(channel)
         return lost
 
     # What comes in
@@ -311,8 +334,7 @@ class Consumer:
         if delivery.problem is not None:
             logger.warning("buried a message of topic %s: %s", topic, reason)
             with self.holding.lock:
-                frame = frames.nack(delivery.channel, delivery.tag, requeue=False)
-                self._outbound.append((delivery.channel, frame))
+                self._settlements.settle(delivery.channel, delivery.tag, Do.DEAD_LETTER)
                 self.wake()
             return
         job = Job(topic, delivery.message.message_id or "", "", now_ms, now_ms, 0, b"")
@@ -349,8 +371,32 @@ class Consumer:
 
     def _close_when_done(self, deadline: float) -> None:
         """Wait for the copies that are on their way: then their messages can be acked."""
-        self.flush()
-        if self.holding.is_any_leaving() and time.monotonic() < deadline:
+        # Asked before the flush: what leaves in between is still to be flushed.
+        is_any_leaving = self.holding.is_any_leaving()
+        self.flush(everything=True)
+        if is_any_leaving and time.monotonic() < deadline:
             self._connector.call_later(0.02, partial(self._close_when_done, deadline))
         else:
-            self._connector.close()
+            self._prove(deadline)
+
+    def _prove(self, deadline: float) -> None:
+        """Close when the broker has proved that it has what was settled, or in vain in time."""
+        proofs = self._proofs = Proofs(self.send, self._connector.close)
+        with self.holding.lock:
+            unproven = list(self._settlements.unproven())
+        for number, topics in unproven:
+            self._listeners[number] = proofs.inbound
+            for topic in topics:
+                proofs.ask(self._channels[number], self.topology.ready_queue(topic))
+        proofs.end_if_complete()
+        seconds = min(PROOF_SECONDS, max(0.0, deadline - time.monotonic()))
+        self._connector.call_later(seconds, partial(self._close_unproven, proofs))
+
+    def _close_unproven(self, proofs: Proofs) -> None:
+        if proofs.missing:
+            logger.warning(
+                "consumer: closed without proof that the broker has all acknowledgements "
+                "(%d queues did not answer); finished jobs may be delivered again",
+                proofs.missing,
+            )
+        proofs.end()

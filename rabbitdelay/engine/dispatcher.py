@@ -273,8 +273,8 @@ class Dispatcher:
         if verdict is Verdict.DEAD:
             self.holding.drop(lease)
             _log_dropped(lease)
-        elif verdict is Verdict.WAIT:  # until the follower tells that something has changed
-            self._waiting.add(lease, now)
+        elif verdict is not Verdict.LIVES:  # until the follower tells that something has changed
+            self._waiting.put_back(lease, now)
             self._is_held_up = True
         return verdict is Verdict.LIVES
 

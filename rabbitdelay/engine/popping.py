@@ -97,6 +97,7 @@ class Popper:
         if not self._follower.is_current or not self._topics(request):
             self._wait_for_change(request)
             return
+        self._follower.prepare()
         topology = self.consumer.topology
         parts = [part for topic in request.topics for part in topology.topic(topic)]
         self.consumer.make(parts, partial(self._take_slot, request))
@@ -119,6 +120,8 @@ class Popper:
                 self.suspend(request)
             elif request.is_suspended:
                 self._go(request)
+            elif request.slot is not None:
+                request.slot.judge_again()
 
     def _is_paused(self, request: Pop) -> bool:
         return any(map(self._follower.is_paused, request.topics))
@@ -208,17 +211,23 @@ class Popper:
         """Hand over what it has."""
         if request.is_over:
             return
-        error = self.consumer.first.error or self._cut_off
+        error = self.consumer.first.error or self._cut_off(request)
         if not request.leases and error is not None:
             self._fail(request, error)
             return
         self._stop(request)
         request.future.set_result(request.leases)
 
-    @property
-    def _cut_off(self) -> CutOff | None:
-        """Why nothing can be handed out, if the log of deletes is why."""
-        return None if self._follower.is_current else CutOff(self._follower.state)
+    def _cut_off(self, request: Pop) -> CutOff | None:
+        """Return why nothing can be handed out, if the log of deletes is why."""
+        if not self._follower.is_current:
+            return CutOff(self._follower.state)
+        if request.slot is not None and request.slot.is_unproven:
+            return CutOff(
+                "a job is ready, but the log of deletes does not answer: whether it was deleted "
+                "is not known"
+            )
+        return None
 
     def _fail(self, request: Pop, error: Exception) -> None:
         if not request.is_over:

@@ -89,6 +89,8 @@ class Slot:
         """Those that are being consumed, by consumer tag."""
         self._surplus: list[Lease] = []
         """What came for a pop that was over."""
+        self._unproven: list[tuple[Lease, str | None]] = []
+        """The jobs that wait for proof, each with its topic if it was got and not consumed."""
         self.number = 0
 
     def open(self, then: Callable[[], None]) -> None:
@@ -119,8 +121,27 @@ class Slot:
         self._request = None
         self.stop()
 
+    @property
+    def is_unproven(self) -> bool:
+        """Whether a job is at hand that waits for proof that it was not deleted."""
+        return bool(self._unproven)
+
+    def judge_again(self) -> None:
+        """Hand out the jobs that waited for proof, if there is proof by now."""
+        unproven, self._unproven = self._unproven, []
+        for lease, got_from in unproven:
+            request = self._request
+            if request is None or request.is_over:
+                self._surplus.append(lease)
+            else:
+                self._judge(request, lease, got_from)
+        if unproven and (self._request is None or self._request.is_over):
+            self.stop()
+
     def stop(self) -> None:
         """The pop is over: cancel what was begun for it, and be ready for the next one."""
+        self._surplus += [lease for lease, _ in self._unproven]
+        self._unproven.clear()
         if self._getting is not None:
             return  # its answer is on its way
         if self._topics:
@@ -165,18 +186,31 @@ class Slot:
             self._surplus.append(lease)
             self.stop()
             return
+        self._judge(request, lease, topic)
+
+    def _judge(self, request: Pop, lease: Lease, got_from: str | None) -> None:
+        """Hand out a job, drop it, or keep it until that can be told."""
         verdict = self._popper.verdict(lease)
-        if verdict is Verdict.DEAD:
-            self._untried.appendleft(topic)
-            self._get_next()
+        if verdict is Verdict.UNPROVEN:
+            self._unproven.append((lease, got_from))
         elif verdict is Verdict.WAIT:
             self._surplus.append(lease)
             self._popper.suspend(request)
-        else:
-            self._found.append(topic)
+        elif got_from is not None:
+            self._go_on_getting(request, lease, got_from, lives=verdict is Verdict.LIVES)
+        elif verdict is Verdict.LIVES:
             self._popper.got(request, lease)
             if not request.is_over:
-                self._get_next()
+                self._popper.linger(request)
+
+    def _go_on_getting(self, request: Pop, lease: Lease, topic: str, *, lives: bool) -> None:
+        if lives:
+            self._found.append(topic)
+            self._popper.got(request, lease)
+        else:
+            self._untried.appendleft(topic)
+        if not request.is_over:
+            self._get_next()
 
     # As they come
 
@@ -209,14 +243,7 @@ class Slot:
         if request is None or request.is_over:
             self._surplus.append(lease)
             return
-        verdict = self._popper.verdict(lease)
-        if verdict is Verdict.WAIT:
-            self._surplus.append(lease)
-            self._popper.suspend(request)
-        elif verdict is Verdict.LIVES:
-            self._popper.got(request, lease)
-            if not request.is_over:
-                self._popper.linger(request)
+        self._judge(request, lease, None)
 
     def _cancel_next(self) -> None:
         """Cancel one after the other: pika calls every callback at the first answer."""

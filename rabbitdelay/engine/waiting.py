@@ -33,6 +33,12 @@ class Waiting:
         else:
             self._by_topic[lease.job.topic].append(lease)
 
+    def put_back(self, lease: Lease, now: float) -> None:
+        """Take a job in again that could not be handed out: it is the next of its topic."""
+        self.add(lease, now)
+        if not is_suspect(lease.redeliveries):
+            self._by_topic[lease.job.topic].rotate(1)
+
     def take(self, topic: str) -> Lease:
         """Take the next job of a topic out."""
         self._count -= 1

@@ -1,0 +1,100 @@
+"""Acks: which finished messages of a channel are acknowledged by which frame.
+
+Rules this file owns:
+
+1. A message is acknowledged only after it has finished, and exactly once.
+2. Everything up to the oldest unfinished message goes in one frame, with `multiple`.
+3. What finished out of order is held for a moment, because the gap before it usually closes. It is
+   held only while that keeps back a small part of the prefetch, and never for long.
+
+Delivery tags count up from 1 on each channel. Times are seconds on a monotonic clock.
+"""
+
+from collections.abc import Iterable, Iterator
+
+HOLD_SECONDS = 0.01
+"""Time for which a message that finished out of order waits for those before it."""
+HELD_SHARE = 4
+"""At most one in so many of the messages that are not acknowledged is held."""
+
+Frame = tuple[int, bool]
+"""A delivery tag, and whether it stands for all tags up to it."""
+
+
+class Acks:
+    """The messages of one channel that are not acknowledged yet."""
+
+    def __init__(self) -> None:
+        self._unsettled: dict[int, None] = {}  # in the order of their tags
+        self._last_tag = 0
+        self._finished: set[int] = set()
+        self._held_until: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._unsettled)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether finished messages wait for those before them."""
+        return self._held_until is not None
+
+    def delivered(self, tag: int) -> None:
+        """Note a message that has come in. A tag that was skipped counts as unfinished."""
+        for unsettled in range(self._last_tag + 1, tag + 1):
+            self._unsettled[unsettled] = None
+        self._last_tag = tag
+
+    def finished(self, tag: int) -> None:
+        """Note that a message is to be acknowledged."""
+        if tag in self._unsettled:
+            self._finished.add(tag)
+
+    def settled(self, tag: int) -> None:
+        """Note that another frame, a nack, settles a message. It must be sent before `take`."""
+        self._unsettled.pop(tag, None)
+
+    def take(self, now: float, *, everything: bool = False) -> Iterator[Frame]:
+        """Yield the acks to send now; `everything` holds nothing back."""
+        prefix = self._take_prefix()
+        if prefix is not None:
+            yield prefix, True
+        if everything or not self._may_hold(now):
+            for tag in self._take_rest():
+                yield tag, False
+
+    def _take_prefix(self) -> int | None:
+        """Remove the finished messages before the oldest unfinished one; return the last of them.
+
+        The broker refuses a tag that it does not know, also with `multiple`: it must be one of
+        those that are acknowledged by this frame.
+        """
+        if not self._finished:
+            return None
+        done: list[int] = []
+        for tag in self._unsettled:
+            if tag not in self._finished:
+                break
+            done.append(tag)
+        self._remove(done)
+        return done[-1] if done else None
+
+    def _take_rest(self) -> list[int]:
+        rest = sorted(self._finished)
+        self._remove(rest)
+        self._held_until = None
+        return rest
+
+    def _may_hold(self, now: float) -> bool:
+        """Whether what is left may wait."""
+        if not self._finished:
+            self._held_until = None
+            return True
+        if self._held_until is None:
+            self._held_until = now + HOLD_SECONDS
+        is_small = len(self._finished) * HELD_SHARE <= len(self._unsettled)
+        return is_small and now < self._held_until
+
+    def _remove(self, tags: Iterable[int]) -> None:
+        for tag in tags:
+            del self._unsettled[tag]
+            self._finished.discard(tag)

@@ -1,0 +1,96 @@
+"""Settlements: the acks and nacks of one connection, until they are sent.
+
+Everything here is called under the holding's lock.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+
+from rabbitdelay.core import frames
+from rabbitdelay.core.acks import Acks
+from rabbitdelay.core.lease import Do
+
+BROKER_COMMANDS = 32
+"""Settlements of a quorum queue that a channel of the broker has in flight at most. It buffers
+those beyond, and drops the buffer when the channel ends (`quorum_commands_soft_limit`)."""
+
+
+class _OfChannel:
+    """What is known of one channel."""
+
+    def __init__(self, prefetch: int | None) -> None:
+        self.acks = Acks()
+        self.topics: set[str] = set()
+        self.settled = 0
+        self._prefetch = prefetch
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the broker cannot have buffered any settlement.
+
+        It has no more in flight than messages that it has delivered and not yet settled: those of
+        the prefetch, and as many of an earlier consumer when its topic was paused and resumed.
+        """
+        prefetch = self._prefetch
+        is_narrow = prefetch is not None and 2 * prefetch <= BROKER_COMMANDS
+        return is_narrow or self.settled <= BROKER_COMMANDS
+
+
+class Settlements:
+    """What settles the messages of each channel."""
+
+    def __init__(self) -> None:
+        self._channels: dict[int, _OfChannel] = {}
+        self._nacks: list[tuple[int, bytes]] = []
+
+    def opened(self, channel: int, prefetch: int | None) -> None:
+        """Note a new channel; None is one without a bound on what comes."""
+        self._channels[channel] = _OfChannel(prefetch)
+
+    def delivered(self, channel: int, tag: int, topic: str) -> None:
+        """Note a message that has come in."""
+        of_channel = self._channels[channel]
+        of_channel.acks.delivered(tag)
+        of_channel.topics.add(topic)
+
+    def settle(self, channel: int, tag: int, do: Do) -> None:
+        """Note what settles a message."""
+        of_channel = self._channels.get(channel)
+        if of_channel is None or do is Do.NOTHING:
+            return
+        of_channel.settled += 1
+        if do is Do.ACK:
+            of_channel.acks.finished(tag)
+        else:
+            of_channel.acks.settled(tag)
+            self._nacks.append((channel, frames.nack(channel, tag, requeue=do is Do.NACK)))
+
+    def lose(self, channel: int | None) -> None:
+        """Forget a channel that is gone; None is all of them."""
+        if channel is None:
+            self._channels.clear()
+            self._nacks.clear()
+        else:
+            self._channels.pop(channel, None)
+            self._nacks = [nack for nack in self._nacks if nack[0] != channel]
+
+    def take(self, now: float, *, everything: bool = False) -> bytes:
+        """Return the frames to send now; `everything` holds nothing back."""
+        # Nacks go first: an ack of all before a tag must not reach what was nacked.
+        pieces = [frame for _, frame in self._nacks]
+        self._nacks.clear()
+        for number, of_channel in self._channels.items():
+            for tag, multiple in of_channel.acks.take(now, everything=everything):
+                pieces.append(frames.ack(number, tag, multiple=multiple))
+        return b"".join(pieces)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether acks wait for those of older messages."""
+        return any(of_channel.acks.is_holding for of_channel in self._channels.values())
+
+    def unproven(self) -> Iterator[tuple[int, AbstractSet[str]]]:
+        """Yield the channels whose settlements the broker may have buffered, and their topics."""
+        for number, of_channel in self._channels.items():
+            if not of_channel.is_proven:
+                yield number, of_channel.topics
