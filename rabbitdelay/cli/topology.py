@@ -116,21 +116,23 @@ def apply(settings: Settings, *, selection: Selection, as_json: bool) -> None:
 def _apply(settings: Settings, selection: Selection) -> int:
     """Return how many queues were new."""
     plan = settings.topology
-    commands: Counter[type[Command]] = Counter()
+    made = 0
     total = len(selection.declarations(plan))
     with settings.connection() as connection, steps("making", total) as advance:
 
         def done(command: Command) -> None:
-            commands[type(command)] += 1
-            if isinstance(command, Declare):
+            nonlocal made
+            if isinstance(command, Announce):
+                made += command.queues
+            elif isinstance(command, Declare):
                 advance(None)
 
         administrator = Administrator(connection, done)
         conversation = setup(plan, selection.parts(plan), with_base=True, may_declare=True)
-        if administrator.run(conversation):
+        if administrator.set_up(conversation):
             advance(SETTLING)
             administrator.settle(settings.settle_seconds)
-    return commands[Announce]
+    return made
 
 
 # export
@@ -158,15 +160,16 @@ def export(settings: Settings, *, selection: Selection, vhost: str | None) -> No
 @json_option
 @pass_settings
 def verify(settings: Settings, *, selection: Selection, as_json: bool) -> None:
-    """Hold what should be against what is; exits with 3 when something is missing or different.
+    """Compare the broker with what should be there; exits with 3 when something is wrong.
 
-    With the management API everything that exists in the namespace is checked, bindings
-    included. Without it, only what every namespace has and what is selected.
+    With the management API everything that exists in the namespace is checked, with its bindings
+    and with the policies that apply to it. Without it, only what every namespace has and what is
+    selected, and neither bindings nor policies.
     """
     try:
         findings = _compare(settings, selection)
     except ManagementUnreachable as error:
-        click.echo(f"note: bindings are not checked: {error}", err=True)
+        click.echo(f"note: bindings and policies were not checked: {error}", err=True)
         findings = _ask(settings, selection)
     if as_json:
         print_json([asdict(finding) for finding in findings])

@@ -2,22 +2,22 @@
 
 Two ways to find out, with the same findings:
 
-    compare    against what the management API lists: arguments, types and bindings
-    ask        over AMQP, as a conversation; it cannot see bindings
+    compare    against what the management API lists: arguments, types, bindings and policies
+    ask        over AMQP, as a conversation; it cannot see bindings and policies
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rabbitdelay.core import ladder
+from rabbitdelay.core import ladder, policies
 from rabbitdelay.core.definitions import Definitions, definitions
 from rabbitdelay.core.setup import Command, Declare, Inspect
 from rabbitdelay.core.topology import Binding, Declaration, Exchange, Topology
 from rabbitdelay.errors import PermissionRefused, TopologyConflict
 
 State = Literal["ok", "missing", "different", "unchecked"]
-Kind = Literal["exchange", "queue", "binding"]
+Kind = Literal["exchange", "queue", "binding", "policy"]
 
 _KINDS: dict[str, Kind] = {"exchanges": "exchange", "queues": "queue", "bindings": "binding"}
 _HOPS_BY_LABEL = {hop.label: hop for hop in ladder.EVERY_HOP}
@@ -39,11 +39,26 @@ class Finding:
 
 
 def compare(expected: Definitions, found: Definitions) -> list[Finding]:
-    """Hold definitions against those of the broker."""
-    return [
+    """Hold definitions against those of the broker, and look for policies that change jobs."""
+    findings = [
         finding
         for section, kind in _KINDS.items()
         for finding in _compare_section(kind, expected[section], found[section])
+    ]
+    return findings + policy_findings(policed(found))
+
+
+def policed(found: Definitions) -> list[policies.PolicedObject]:
+    """Return every queue and exchange of the broker's definitions that a policy applies to."""
+    exchanges = policies.policed_exchanges(found["exchanges"], found.get("policies", ()))
+    return [*policies.policed_queues(found["queues"]), *exchanges]
+
+
+def policy_findings(objects: Iterable[policies.PolicedObject]) -> list[Finding]:
+    """Return a problem for each key of a policy that makes jobs early or lost."""
+    return [
+        Finding("policy", problem.policy, "different", problem.detail)
+        for problem in policies.problems(objects)
     ]
 
 
@@ -55,7 +70,7 @@ def ask(
     for declaration in declarations:
         finding = yield from _ask_one(declaration)
         findings.append(finding)
-    return findings
+    return [*findings, Finding("policy", "all", "unchecked", "needs the management API")]
 
 
 def existing(topology: Topology, queues: Iterable[str]) -> tuple[list[ladder.Hop], list[str]]:

@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from urllib.request import Request, urlopen
 
 import pika
@@ -15,6 +16,7 @@ from rabbitdelay.core.setup import SETTLE_SECONDS
 from tests.acceptance.conftest import CommandLine
 from tests.support.brokers import SharedBroker
 from tests.support.receiver import Receiver
+from tests.support.waiting import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -143,8 +145,81 @@ def test_verify_over_amqp_says_that_bindings_are_not_checked(rabbitdelay: Comman
     rabbitdelay("topology", "apply")
     result = rabbitdelay(*NO_MANAGEMENT, "topology", "verify")
     assert result.exit_code == 0
-    assert "bindings are not checked" in result.stderr
+    assert "bindings and policies were not checked" in result.stderr
     assert "unchecked" in result.stdout
+
+
+POLICIES = {
+    "message-ttl": 600_000,
+    "expires": 600_000,
+    "max-length": 1_000_000,
+    "max-length-bytes": 10**9,
+    "delivery-limit": 50,
+    "overflow": "reject-publish",
+    "dead-letter-exchange": "amq.fanout",
+    "dead-letter-routing-key": "elsewhere",
+    "dead-letter-strategy": "at-most-once",
+    "max-age": "1h",
+    "alternate-exchange": "amq.fanout",
+}
+OPERATOR_POLICIES = ("message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit")
+
+
+def test_verify_fails_on_every_policy_that_makes_jobs_early_or_lost(
+    rabbitdelay: CommandLine, shared_broker: SharedBroker, namespace: str
+) -> None:
+    rabbitdelay("topology", "apply", "--topic", "mail", "--delay", "1s")
+    assert rabbitdelay("topology", "verify").exit_code == 0
+    for key, value in POLICIES.items():
+        with policy(shared_broker, namespace, "policies", {key: value}):
+            await_verdict(rabbitdelay, namespace, f"sets {key} to {value}")
+    await_verdict(rabbitdelay, namespace, None)
+
+
+def test_verify_fails_on_operator_policies(
+    rabbitdelay: CommandLine, shared_broker: SharedBroker, namespace: str
+) -> None:
+    rabbitdelay("topology", "apply", "--topic", "mail", "--delay", "1s")
+    for key in OPERATOR_POLICIES:
+        with policy(shared_broker, namespace, "operator-policies", {key: POLICIES[key]}):
+            await_verdict(rabbitdelay, f"{namespace} (operator policy)", f"sets {key} to")
+
+
+def test_verify_accepts_a_policy_that_changes_no_job(
+    rabbitdelay: CommandLine, shared_broker: SharedBroker, namespace: str
+) -> None:
+    rabbitdelay("topology", "apply")
+    definition = {"queue-leader-locator": "balanced"}
+    with policy(shared_broker, namespace, "policies", definition):
+        assert rabbitdelay("topology", "verify").exit_code == 0
+
+
+@contextmanager
+def policy(
+    broker: SharedBroker, namespace: str, kind: str, definition: Mapping[str, object]
+) -> Iterator[None]:
+    """Set a policy for everything in the namespace, under the namespace's own name."""
+    applies_to = "all" if kind == "policies" else "queues"
+    body = {"pattern": f"^{namespace}\\.", "definition": definition, "apply-to": applies_to}
+    path = f"{kind}/%2F/{namespace}"
+    broker.management.put(path, body)
+    try:
+        yield
+    finally:
+        broker.management.remove(path)
+
+
+def await_verdict(rabbitdelay: CommandLine, name: str, detail: str | None) -> None:
+    """Wait until `verify` reports the policy, or no policy at all: queues learn of it later."""
+
+    def is_reported() -> bool:
+        result = rabbitdelay("topology", "verify")
+        if detail is None:
+            return result.exit_code == 0
+        lines = [line for line in result.stdout.splitlines() if line.startswith("different")]
+        return result.exit_code == 3 and any(name in one and detail in one for one in lines)
+
+    wait_until(is_reported)
 
 
 def test_verify_makes_nothing(
@@ -166,5 +241,5 @@ def _import(broker: SharedBroker, definitions: str) -> None:
             "Content-Type": "application/json",
         },
     )
-    with urlopen(request, timeout=10):  # noqa: S310 - always http
+    with urlopen(request, timeout=patience(10)):  # noqa: S310 - always http
         pass

@@ -84,4 +84,5 @@ def test_over_amqp_only_what_is_there_is_declared_again() -> None:
         findings = stop.value
     assert missing not in declared
     states = [finding.state for finding in findings]
-    assert states == ["missing", "different", "unchecked", *["ok"] * len(fine)]
+    assert states == ["missing", "different", "unchecked", *["ok"] * len(fine), "unchecked"]
+    assert findings[-1].kind == "policy"
