@@ -45,6 +45,7 @@ _FIXED_LINES = 9
 """The title, the heads, the lines between, and the one that the cursor is on."""
 _FEWEST_ROWS = 3
 _NO_EDGE = 10_000
+_DOCTOR = "`rabbitdelay doctor`"
 
 
 @click.command(short_help="Count all jobs, and the delayed ones by when they are due.")
@@ -107,7 +108,7 @@ class Look(Statistics):
         """Join what was counted and which topics are paused."""
         topics = tuple(pauses.mark(count) for count in counted.topics)
         others = (counted.missing, counted.delayed, counted.unrouted, counted.unlisted)
-        return cls(topics, *others, unread=pauses.unknown)
+        return cls(topics, *others, counted.dead_lettering, unread=pauses.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +289,9 @@ def _remarks(now: Look) -> Iterator[Text]:
     if now.unrouted:
         jobs = counted(now.unrouted, "job")
         yield _line(f"{jobs} could not be routed: see `rabbitdelay unrouted list`", "bold yellow")
+    if now.dead_lettering:
+        jobs = counted(now.dead_lettering, "job")
+        yield _line(f"{jobs} on the way between queues; if it stays: {_DOCTOR}", "yellow")
     if now.missing:
         yield _line(f"no such topic: {', '.join(now.missing)}", "bold red")
     if now.unread:
@@ -313,6 +317,7 @@ def _as_json(now: Look, topology: Topology) -> dict[str, Any]:
         "delayed_jobs": now.delayed_jobs,
         "hold_queues": [_hold_as_json(count, topology) for count in now.delayed],
         "unrouted": now.unrouted,
+        "dead_lettering_jobs": now.dead_lettering,
         "management_error": now.unlisted,
     }
 

@@ -41,14 +41,19 @@ class Listing:
     """By queue."""
     hops: tuple[Hop, ...] = ()
     """Of the hold queues that there are."""
+    dead_lettering: Mapping[str, int] = field(default_factory=dict)
+    """Jobs that left a queue and have not reached the next one, by queue, where there are any."""
 
 
 def read_listing(topology: Topology, queues: Iterable[Mapping[str, Any]]) -> Listing:
     """Take what we need from the API's answer."""
-    counts = {queue["name"]: queue.get("messages_unacknowledged") for queue in queues}
+    rows = list(queues)
+    counts = {queue["name"]: queue.get("messages_unacknowledged") for queue in rows}
     hops, topics = existing(topology, counts)
     reserved = {name: count for name, count in counts.items() if count is not None}
-    return Listing(tuple(topics), reserved, tuple(hops))
+    moving = {queue["name"]: queue.get("messages_dlx") or 0 for queue in rows}
+    dead_lettering = {name: count for name, count in moving.items() if count}
+    return Listing(tuple(topics), reserved, tuple(hops), dead_lettering)
 
 
 def of_topic(

@@ -19,6 +19,11 @@ from rabbitdelay.errors import InvalidConfiguration, ManagementUnreachable
 
 TIMEOUT_SECONDS = 5.0
 PAGE_SIZE = 500
+_QUEUE_COLUMNS = (
+    *("name", "vhost", "type", "durable", "auto_delete", "arguments"),
+    *("policy", "operator_policy", "effective_policy_definition"),
+    *("members", "online", "messages_unacknowledged", "messages_dlx"),
+)
 _DEFAULT_PORTS = {"amqp": ("http", 15672), "amqps": ("https", 15671)}
 
 
@@ -52,18 +57,24 @@ class Management:
         self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=address.tls_context))
 
     def queues(self, prefix: str) -> list[dict[str, Any]]:
-        """Every queue whose name begins so: arguments, and counts that are some seconds old."""
-        columns = "name,vhost,durable,auto_delete,arguments,messages_unacknowledged"
-        return self._pages("queues", prefix, columns)
+        """Return every queue whose name begins so: arguments, policies, members and counts.
+
+        The counts are some seconds old.
+        """
+        return self._pages("queues", prefix, ",".join(_QUEUE_COLUMNS))
 
     def definitions(self, prefix: str) -> Definitions:
-        """Every exchange, queue and binding whose name or source begins so."""
-        columns = "name,vhost,type,durable,auto_delete,internal,arguments"
+        """Return every exchange, queue and binding whose name or source begins so.
+
+        With them come the policies of the vhost, whatever they apply to.
+        """
+        columns = "name,vhost,type,durable,auto_delete,internal,arguments,policy"
         bindings: list[dict[str, Any]] = self._get(f"bindings/{self._vhost}")
         return {
             "exchanges": self._pages("exchanges", prefix, columns),
             "queues": self.queues(prefix),
             "bindings": [item for item in bindings if item["source"].startswith(prefix)],
+            "policies": self._get(f"policies/{self._vhost}"),
         }
 
     def _pages(self, what: str, prefix: str, columns: str) -> list[dict[str, Any]]:

@@ -54,6 +54,11 @@ class Statistics:
     unrouted: int
     unlisted: str | None
     """Why the management API has not answered; None when it has."""
+    dead_lettering: int | None = None
+    """Jobs that the broker is moving from one queue to the next, some seconds ago.
+
+    None when the management API has not answered: AMQP does not count them.
+    """
 
     @property
     def delayed_jobs(self) -> int:
@@ -140,6 +145,7 @@ class Observer:
             tuple(self._holds.count(listing.hops if self._listing else None)),
             unrouted.ready if unrouted else 0,
             self._unlisted,
+            sum(self._listing.dead_lettering.values()) if self._listing else None,
         )
 
     def _list(self) -> None:

@@ -22,7 +22,7 @@ from rabbitdelay.core import ladder
 from rabbitdelay.core.counts import TopicCounts
 from rabbitdelay.sync.overview import HoldCount
 from tests.acceptance.conftest import CommandLine
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -147,7 +147,7 @@ def test_watching_sees_new_jobs_and_ends_with_0(
     wait_until(lambda: look(watching)["topics"][0]["ready"] == 1)
     os.kill(watching.pid, signal.SIGINT)
     watching.stdout.read()
-    assert watching.wait(10) == 0
+    assert watching.wait(patience(10)) == 0
 
 
 def test_watching_goes_on_when_the_broker_is_back(
@@ -161,6 +161,32 @@ def test_watching_goes_on_when_the_broker_is_back(
     assert "nobody answers there" in told
     line.mend()
     wait_until(lambda: "topics" in look(watching))
+
+
+def test_jobs_that_the_broker_cannot_hand_on_are_counted(
+    rabbitdelay: CommandLine, broker_url: str, namespace: str
+) -> None:
+    """They are in no queue that AMQP counts. Here the exchange of the next level is missing."""
+    rabbitdelay("topology", "apply", "--topic", "mail", "--delay", "100ms")
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        connection.channel().exchange_delete(f"{namespace}.v1.level.cs")
+        connection.channel().basic_publish(
+            f"{namespace}.v1.hold.100ms", "0.0.0.0.0.0.1.0.mail", b""
+        )
+
+    def now() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(rabbitdelay("stats", "--json").stdout)
+        return found
+
+    wait_until(lambda: now()["dead_lettering_jobs"] == 1, seconds=20)
+    assert now()["delayed_jobs"] == 0
+    assert "1 job on the way between queues" in rabbitdelay("stats").stdout
+    assert (
+        json.loads(rabbitdelay(*NO_MANAGEMENT, "stats", "mail", "--json").stdout)[
+            "dead_lettering_jobs"
+        ]
+        is None
+    )
 
 
 @settings(max_examples=30)
@@ -182,6 +208,7 @@ def test_the_picture_fits_a_small_terminal(
         delayed,
         7 if unlisted else 0,
         unlisted,
+        12 if unlisted else None,
         unread=unlisted,
     )
     console = Console(width=80, height=24, force_terminal=True, _environ={})

@@ -9,7 +9,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import Request, urlopen
 
-_TIMEOUT_SECONDS = 10.0
+from tests.support.waiting import patience
+
+_TIMEOUT_SECONDS = patience(10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,14 @@ class Management:
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON is anything
         """What the API answers at this path below /api/."""
         return json.loads(self._call("GET", path))
+
+    def put(self, path: str, body: object) -> None:
+        """Make or change what is at this path below /api/."""
+        self._call("PUT", path, json.dumps(body).encode())
+
+    def remove(self, path: str) -> None:
+        """Remove what is at this path below /api/."""
+        self._call("DELETE", path)
 
     def names(self, kind: str, prefix: str) -> list[str]:
         """The names of all `queues` or `exchanges` that begin so."""
@@ -63,10 +73,11 @@ class Management:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda item: self.delete(*item), found))
 
-    def _call(self, method: str, path: str) -> bytes:
+    def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
         credentials = b64encode(f"{self.user}:{self.password}".encode()).decode()
-        headers = {"Authorization": f"Basic {credentials}"}
-        request = Request(f"{self.url}api/{path}", method=method, headers=headers)  # noqa: S310
+        headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
+        url = f"{self.url}api/{path}"
+        request = Request(url, body, headers, method=method)  # noqa: S310 - always http
         with urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310 - always http
-            body: bytes = response.read()
-        return body
+            answer: bytes = response.read()
+        return answer
