@@ -1,5 +1,6 @@
 """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
 
+from rabbitdelay.core.outcome import Outcome
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.engine.working import WorkerStats
@@ -55,6 +56,7 @@ __all__ = [
     "LoginRefused",
     "NoResponse",
     "NotAJob",
+    "Outcome",
     "OutcomeUnknown",
     "PermissionRefused",
     "PutManyFailed",

@@ -63,6 +63,15 @@ def parse(text: str, *, what: str) -> int:
     return math.ceil(round(total * 1000) / 1000)
 
 
+def parse_delay(text: str, *, what: str) -> int:
+    """Return a delay as `parse` does; one with a minus sign is in the past, and means now."""
+    compact = text.strip()
+    if compact.startswith("-"):
+        parse(compact.removeprefix("-"), what=what)
+        return 0
+    return parse(text, what=what)
+
+
 def describe(duration_ms: int) -> str:
     """Return a duration as people write it: `1h30m`, `7d`, `250ms`."""
     if duration_ms == 0:

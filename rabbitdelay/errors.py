@@ -26,6 +26,7 @@
     ├── NoResponse              there will be no response: the job was buried, or it cannot be sent
     ├── HandlerVerdict          what a handler raises to say what becomes of its job
     │   ├── Retry                   give it back, to be tried again
+    │   │   └── ActionFailed            because a command or a webhook failed
     │   └── Bury                    give it up, and keep it for a person
     ├── HandlerDied             the process of a handler died while it had a job
     ├── HandlerRaised           a handler raised what could not leave its process
@@ -186,6 +187,13 @@ class Retry(HandlerVerdict):
         return partial(type(self), delay=self.delay), self.args
 
 
+class ActionFailed(Retry):
+    """A command or a webhook of `rabbitdelay consume` failed: its job is retried.
+
+    Unlike a Retry that a handler asks for, it is logged as a failure.
+    """
+
+
 class Bury(HandlerVerdict):
     """Give the job up now, and keep it for a person, with the reason."""
 
@@ -199,6 +207,14 @@ class HandlerDied(RabbitDelayError):
 
 class HandlerRaised(RabbitDelayError):
     """A handler raised what could not leave its process: the text names it."""
+
+    def __init__(self, message: str, *, kinds: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.kinds = tuple(kinds)
+        """The names of the exception's class and of its bases, nearest first."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), kinds=self.kinds), self.args
 
 
 class CutOff(RabbitDelayError):
@@ -215,3 +231,8 @@ class ClientClosed(RabbitDelayError):
 
 class BrokerProcessError(RabbitDelayError):
     """The private broker could not be started, reached or stopped."""
+
+
+def type_name(kind: type) -> str:
+    """Return the full name of a class, by which it is known in another process."""
+    return f"{kind.__module__}.{kind.__qualname__}"

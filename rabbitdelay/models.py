@@ -45,7 +45,10 @@ class JobSpec:
     """A JSON-able value, a pydantic model, a str or bytes."""
     _: KW_ONLY
     delay: float | timedelta = 0
-    """How long to wait, in seconds or as a timedelta; at most 9 years. Rounded up."""
+    """How long to wait, in seconds or as a timedelta; at most 9 years. Rounded up.
+
+    A delay below 0 means now, as a time that has passed does.
+    """
     at: datetime | None = None
     """When it is due, instead of a delay. Aware. A time that has passed means now."""
     ttr: float | timedelta | None = None
@@ -162,7 +165,15 @@ def _seconds(value: object) -> timedelta:
     raise InvalidJob(f"a duration must be seconds or text like '30m', not {value!r}")
 
 
+def _delay(value: object) -> object:
+    """Read a delay like a duration; a negative one means now."""
+    if isinstance(value, str):
+        return timedelta(milliseconds=duration.parse_delay(value, what="duration"))
+    return _duration(value)
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Delay = Annotated[timedelta, BeforeValidator(_delay)]
 
 
 class JobLine(BaseModel):
@@ -172,7 +183,7 @@ class JobLine(BaseModel):
 
     topic: str
     body: Any = None
-    delay: Duration = timedelta(0)
+    delay: Delay = timedelta(0)
     at: AwareDatetime | None = None
     ttr: Duration | None = None
     id: str | None = None

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
-from rabbitdelay.errors import Bury, Retry
+from rabbitdelay.errors import ActionFailed, Bury
 
 MAX_RETRY_AFTER_SECONDS = 86_400.0
 MAX_SHOWN = 200
@@ -42,7 +42,7 @@ def judge(answer: Answer, *, origin: str, now: datetime) -> None:
         raise Bury(text)
     is_waiting = answer.status in _WAITING and answer.retry_after is not None
     delay = retry_after_seconds(answer.retry_after or "", now) if is_waiting else None
-    raise Retry(text, delay=delay)
+    raise ActionFailed(text, delay=delay)
 
 
 def retry_after_seconds(value: str, now: datetime) -> float | None:

@@ -26,7 +26,7 @@ from rabbitdelay.actions.held import HeldJob, moment
 from rabbitdelay.actions.interruption import deferred
 from rabbitdelay.actions.pipes import PassedOn, feed
 from rabbitdelay.actions.process_group import ProcessGroup
-from rabbitdelay.errors import Bury, InvalidConfiguration, LeaseLost, Retry
+from rabbitdelay.errors import ActionFailed, Bury, InvalidConfiguration, LeaseLost
 
 BURY_EXIT_CODE = 100
 SHELL = "/bin/sh"
@@ -85,7 +85,7 @@ class Command:
         try:
             group = ProcessGroup(self._arguments, _environment(job))
         except OSError as error:
-            raise Retry(f"the command could not be started: {error}") from error
+            raise ActionFailed(f"the command could not be started: {error}") from error
         with self._lock:
             self._running.add(group)
             if self._is_stopped:
@@ -131,12 +131,12 @@ def _bytes(text: str) -> bytes:
 
 def _judge(code: int, killed_because: str | None, tail: str) -> None:
     if killed_because is not None and code == -signal.SIGKILL:
-        error = LeaseLost if killed_because == _LOST else Retry
+        error = LeaseLost if killed_because == _LOST else ActionFailed
         raise error(f"the command was killed: {killed_because}")
     if code == BURY_EXIT_CODE:
         raise Bury(tail or f"the command ended with exit code {code}")
     if code != 0:
-        raise Retry(": ".join(filter(None, [f"the command {_ending(code)}", tail])))
+        raise ActionFailed(": ".join(filter(None, [f"the command {_ending(code)}", tail])))
 
 
 def _ending(code: int) -> str:

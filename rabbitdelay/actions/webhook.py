@@ -19,7 +19,7 @@ from rabbitdelay.actions.held import HeldJob, moment
 from rabbitdelay.actions.posting import Cutoff, post
 from rabbitdelay.actions.resolving import Resolver, look_up, resolve
 from rabbitdelay.actions.target import InvalidTarget, Target
-from rabbitdelay.errors import Bury, InvalidConfiguration, LeaseLost, Retry
+from rabbitdelay.errors import ActionFailed, Bury, InvalidConfiguration, LeaseLost
 
 RESOLVE_SECONDS = 10.0
 MARGIN_SECONDS = 1.0
@@ -70,8 +70,10 @@ class Webhook:
             answer = self._post(job, target, cutoff)
         except (OSError, HTTPException) as error:
             if cutoff.is_cut:
-                raise Retry(f"{target.origin} has not answered within {seconds:.1f} s") from error
-            raise Retry(f"{target.origin} cannot be called: {_reason(error)}") from error
+                raise ActionFailed(
+                    f"{target.origin} has not answered within {seconds:.1f} s"
+                ) from error
+            raise ActionFailed(f"{target.origin} cannot be called: {_reason(error)}") from error
         judge(answer, origin=target.origin, now=datetime.now(UTC))
 
     def _post(self, job: HeldJob, target: Target, cutoff: Cutoff) -> Answer:

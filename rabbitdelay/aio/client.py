@@ -202,7 +202,8 @@ class Client:
     ) -> Job:
         """Let a job be due at another time: put it again, and delete the one that was.
 
-        The new job has the same id. Whatever the clocks say, the old one is deleted.
+        The new job has the same id and the same attempt. Whatever the clocks say, the old one is
+        deleted.
         """
         return await drive(self.verbs.reschedule(job, delay, at, timeout))
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -15,6 +14,7 @@ from rabbitdelay.aio.driving import drive
 from rabbitdelay.aio.tasks import TaskExecutor
 from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType
+from rabbitdelay.engine import signals
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Flow, Wait
@@ -74,19 +74,29 @@ class Worker(Working[Client]):
             connect_timeout=connect_timeout,
         )
 
-    async def run(self, *, max_jobs: int | None = None, until_empty: bool = False) -> None:
+    async def run(
+        self,
+        *,
+        max_jobs: int | None = None,
+        until_empty: bool = False,
+        handle_signals: bool | None = None,
+    ) -> None:
         """Run until SIGTERM, SIGINT or `stop`; then let handlers finish within the grace.
 
         A second signal ends it at once. With `max_jobs` it ends after so many runs of handlers,
         with `until_empty` when no job of its topics is ready. A handler in a thread that overruns
         the grace goes on in it, while its job is given back.
 
+        By default it handles those of the two signals that the program has left to Python, and none
+        on another thread than the main one. `handle_signals=False` leaves both to the program,
+        which calls `stop`; `handle_signals=True` takes both.
+
         Raises:
             WorkerFailed: 100 threads were lost to handlers that do not come back.
             ConnectionFailed: There has been no connection to the broker yet.
             TopologyError: A queue is missing, has other arguments, or may not be made.
         """
-        with self._on_signals():
+        with self._on_signals(handle_signals):
             await drive(self._run(max_jobs, until_empty=until_empty))
 
     def _new_executor(self, consumer: Consumer) -> Flow[Executor]:
@@ -105,13 +115,10 @@ class Worker(Working[Client]):
         return TaskExecutor(consumer, self._hooks, threads)
 
     @contextmanager
-    def _on_signals(self) -> Iterator[None]:
-        """Stop on SIGTERM and SIGINT; in any other thread than the first, signals cannot be had."""
+    def _on_signals(self, handle_signals: bool | None) -> Iterator[None]:  # noqa: FBT001 - run's
+        """Stop on the signals that are the worker's to handle."""
         loop = asyncio.get_running_loop()
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = (signal.SIGTERM, signal.SIGINT)
+        numbers = signals.to_handle(handle_signals)
         before = {number: signal.getsignal(number) for number in numbers}
         for number in numbers:
             loop.add_signal_handler(number, self._signalled)

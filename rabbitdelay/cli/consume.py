@@ -16,7 +16,7 @@ from rabbitdelay.actions.loading import load_handler
 from rabbitdelay.actions.printing import JobPrinter
 from rabbitdelay.actions.webhook import Webhook
 from rabbitdelay.cli.exits import ExitCode
-from rabbitdelay.cli.parameters import read_duration, read_topic
+from rabbitdelay.cli.parameters import read_backoff, read_duration, read_topic
 from rabbitdelay.cli.settings import AnyWorker, Settings, pass_settings
 from rabbitdelay.cli.worker_log import json_log, log_totals, plain_log
 from rabbitdelay.cli.worker_status import live_status, summary
@@ -25,6 +25,7 @@ from rabbitdelay.core.retry import (
     DEFAULT_BACKOFF_MAX_SECONDS,
     DEFAULT_BACKOFF_SECONDS,
     DEFAULT_MAX_ATTEMPTS,
+    Backoff,
 )
 from rabbitdelay.handling.reserved import ReservedJob
 from rabbitdelay.handling.threads import PoolKind
@@ -96,15 +97,22 @@ Exit code 0 finishes the job, {BURY_EXIT_CODE} buries it, any other gives it bac
 )
 @click.option(
     "--backoff",
-    type=read_duration,
-    metavar="DURATION",
-    help="How long to wait before the second attempt; it doubles with each.  [default: 1s]",
+    type=read_backoff,
+    metavar="DURATION[,...]",
+    help="Wait before the second attempt, which doubles with each; or the waits one after the "
+    "other, as in 5s,15s,30s,1m, of which the last repeats.  [default: 1s]",
 )
 @click.option(
     "--backoff-max",
     type=read_duration,
     metavar="DURATION",
     help="What backoff does not grow beyond.  [default: 1h]",
+)
+@click.option(
+    "--timeout-delay",
+    type=read_duration,
+    metavar="DURATION",
+    help="Wait before the next attempt of a job whose ttr has passed.  [default: 0s]",
 )
 @click.option(
     "--allow-host",
@@ -132,8 +140,9 @@ def consume(
     grace: timedelta | None,
     ttr: timedelta | None,
     max_attempts: int,
-    backoff: timedelta | None,
+    backoff: Backoff | None,
     backoff_max: timedelta | None,
+    timeout_delay: timedelta | None,
     **action: Any,  # noqa: ANN401 - the options that say what is done
 ) -> None:
     """Run something for each job of TOPICs, until SIGTERM or Ctrl-C.
@@ -165,9 +174,10 @@ def consume(
                 max_attempts=max_attempts,
                 backoff=DEFAULT_BACKOFF_SECONDS if backoff is None else backoff,
                 backoff_max=DEFAULT_BACKOFF_MAX_SECONDS if backoff_max is None else backoff_max,
+                timeout_delay=timeout_delay or timedelta(),
             )(_stopping(function, worker) if action["prints"] else function)
         with _telling(settings, worker, topics, quiet=action["prints"] or bool(action["command"])):
-            running = worker.run(max_jobs=max_jobs, until_empty=until_empty)
+            running = worker.run(max_jobs=max_jobs, until_empty=until_empty, handle_signals=True)
             if running is not None:
                 asyncio.run(running)
     if worker.was_stopped_at_once:

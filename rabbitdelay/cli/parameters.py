@@ -19,6 +19,23 @@ def read_duration(text: str) -> timedelta:
         raise click.BadParameter(f"{text!r} is too long") from None
 
 
+def read_backoff(text: str) -> timedelta | tuple[timedelta, ...]:
+    """Read one duration, or several with commas between them: a fixed schedule."""
+    if "," not in text:
+        return read_duration(text)
+    return tuple(read_duration(wait) for wait in text.removesuffix(",").split(","))
+
+
+def read_delay(text: str) -> timedelta:
+    """Read a delay: a duration, or with a minus sign a moment in the past, which means now."""
+    try:
+        return timedelta(milliseconds=duration.parse_delay(text, what="duration"))
+    except InvalidJob as error:
+        raise click.BadParameter(str(error)) from None
+    except OverflowError:
+        raise click.BadParameter(f"{text!r} is too long") from None
+
+
 def read_moment(text: str) -> datetime:
     """Read `2027-01-01T00:00:00Z`; a time without a zone could be any of 38 moments."""
     try:
@@ -49,9 +66,9 @@ def read_topic(text: str) -> str:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 delay_option = click.option(
     "--delay",
-    type=read_duration,
+    type=read_delay,
     metavar="DURATION",
-    help="How long to wait: 30m, 1h30m, 250ms, or seconds.",
+    help="How long to wait: 30m, 1h30m, 250ms, or seconds. Below 0 means now.",
 )
 at_option = click.option(
     "--at",

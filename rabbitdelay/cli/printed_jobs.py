@@ -14,6 +14,7 @@ from pydantic import (
     AwareDatetime,
     BaseModel,
     BeforeValidator,
+    Field,
     ValidationError,
     model_validator,
 )
@@ -40,6 +41,7 @@ def job_as_json(job: Job) -> dict[str, object]:
         "due": moment(job.due_ms),
         "ttr_ms": duration.milliseconds(job.ttr, what="ttr"),
         "content_type": job.content_type,
+        "attempt": job.attempt,
         "max_attempts": job.max_attempts,
         "callback": job.callback,
         "ttr": _described(job.ttr_ms),
@@ -75,6 +77,7 @@ class PrintedJob(BaseModel):
     put: AwareDatetime = _EPOCH
     due: AwareDatetime | None = None
     content_type: str = BYTES
+    attempt: Annotated[int, Field(ge=1)] = 1
     max_attempts: int | None = None
     callback: str | None = None
     ttr: Duration | None = None
@@ -116,6 +119,7 @@ class PrintedJob(BaseModel):
             _milliseconds(self.ttr),
             payload,
             self.content_type,
+            self.attempt,
             max_attempts=self.max_attempts,
             callback=self.callback,
             backoff_ms=_milliseconds(self.backoff),

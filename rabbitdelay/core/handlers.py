@@ -14,13 +14,18 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
 from rabbitdelay.core import body, intake
-from rabbitdelay.core.retry import RetryPolicy
+from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.errors import InvalidConfiguration, InvalidJob
 from rabbitdelay.models import Job
 
 Function = Callable[..., Any]
 HookFunction = TypeVar("HookFunction", bound=Callable[..., Any])
 _UNCHECKED = (Any, object, inspect.Parameter.empty)
+_HOOK_ARGUMENTS = {
+    1: "the job",
+    2: "the job and what its handler returned",
+    3: "the job, the exception and, if it likes, the outcome",
+}
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -52,7 +57,7 @@ class Handler:
     topic: str
     function: Function
     binding: Binding
-    policy: RetryPolicy
+    policies: Policies
     ttr_ms: int | None
     """For jobs whose putter left it to the topic."""
     concurrency: int | None
@@ -68,7 +73,7 @@ def make_handler(
     topic: str,
     function: Function,
     *,
-    policy: RetryPolicy,
+    policies: Policies,
     ttr: float | timedelta | None = None,
     concurrency: int | None = None,
     auto_touch: bool = False,
@@ -84,7 +89,7 @@ def make_handler(
         name,
         function,
         bind(function),
-        policy,
+        policies,
         ttr_ms,
         concurrency,
         auto_touch,
@@ -105,9 +110,27 @@ def check_hook(hook: HookFunction, count: int) -> HookFunction:
     try:
         inspect.signature(hook).bind(*range(count))
     except (TypeError, ValueError):
-        takes = ("the job", "the job and what its handler returned or raised")[count - 1]
+        takes = _HOOK_ARGUMENTS[count]
         raise InvalidConfiguration(f"hook {name} must take {takes}") from None
     return hook
+
+
+def error_hook(hook: Function) -> Function:
+    """Return an on_error hook as one that takes the job, the error and the outcome.
+
+    A hook with two parameters is called without the outcome. A third parameter that has a default
+    gets the outcome only when it is named so.
+    """
+    try:
+        signature = inspect.signature(hook)
+        signature.bind(1, 2)
+    except ValueError:  # a builtin that does not tell
+        return check_hook(hook, 2)
+    except TypeError:
+        return check_hook(hook, 3)
+    if list(signature.parameters)[2:3] == ["outcome"]:
+        return hook
+    return lambda job, error, _outcome: hook(job, error)
 
 
 def bind(function: Function) -> Binding:

@@ -21,6 +21,8 @@ MAX_CALLBACK_BYTES = 2_000
 MAX_ATTEMPTS = 1_000_000
 MAX_BACKOFF_MS = 30 * ladder.DAY_MS
 _SHORT = 255  # what AMQP calls a short string, in bytes
+_DIRECT_REPLY_TO = "amq.rabbitmq.reply-to"
+"""RabbitMQ closes the channel on which a message with this name is published."""
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
@@ -63,7 +65,9 @@ def check_setting(value: int, what: str) -> int:
         raise InvalidConfiguration(str(error)) from None
 
 
-def make_job(spec: JobSpec, *, now_ms: int, random_hex: str, bounds: Bounds) -> Job:
+def make_job(
+    spec: JobSpec, *, now_ms: int, random_hex: str, bounds: Bounds, attempt: int = 1
+) -> Job:
     """Return the Job that a spec asks for; `random_hex` is RANDOM_HEX_DIGITS of them."""
     if not isinstance(spec, JobSpec):
         raise InvalidJob(f"a job to put must be a JobSpec, not {type(spec).__name__}")
@@ -79,7 +83,7 @@ def make_job(spec: JobSpec, *, now_ms: int, random_hex: str, bounds: Bounds) -> 
         _ttr_ms(spec.ttr),
         payload,
         content_type,
-        1,
+        attempt,
         _max_attempts(spec.max_attempts),
         _callback(spec.callback),
         _backoff_ms(spec.backoff, "backoff"),
@@ -194,15 +198,19 @@ def _refuse_not_a_number(body: object) -> None:
             _refuse_not_a_number(item)
 
 
+def check_delay_ms(delay: float | timedelta) -> int:
+    """Return a delay in milliseconds, or say why it cannot be one; a delay below 0 means now."""
+    return ladder.check(max(0, duration.milliseconds(delay, what="delay")))
+
+
 def _delay_ms(spec: JobSpec, now_ms: int, bounds: Bounds) -> int:
     if spec.at is None:
-        delay_ms = duration.milliseconds(spec.delay, what="delay")
+        delay_ms = check_delay_ms(spec.delay)
     elif spec.delay:
         raise InvalidJob("give either delay or at, not both")
     else:
         delay_ms = max(0, _unix_ms(spec.at) - now_ms)
-    ladder.check(delay_ms)
-    if delay_ms > bounds.max_delay_ms:
+    if ladder.check(delay_ms) > bounds.max_delay_ms:
         raise InvalidJob(
             f"delay {duration.describe(delay_ms)} is above this namespace's max_delay of "
             f"{duration.describe(bounds.max_delay_ms)}"
@@ -263,6 +271,11 @@ def _reply_to(queue: str | None) -> str | None:
         return None
     if not _is_short_text(queue):
         raise InvalidJob(f"reply_to must be the name of a queue, of 1 to {_SHORT} bytes")
+    if queue.startswith(_DIRECT_REPLY_TO):
+        raise InvalidJob(
+            f"reply_to must not be {queue!r}: RabbitMQ's direct reply-to does not work for jobs, "
+            "because it ends with the channel of the put; use reply=True or the name of a queue"
+        )
     return queue
 
 

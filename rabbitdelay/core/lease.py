@@ -18,6 +18,7 @@ from enum import Enum
 
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.life import NEXT, Event, State
+from rabbitdelay.core.retry import Fate
 from rabbitdelay.errors import LeaseLost
 from rabbitdelay.models import DEFAULT_TTR_MS, Job
 
@@ -60,6 +61,10 @@ class Lease:
     leaving: Event | None = None
     """How it is being given back, while its copy is not confirmed."""
     ended_by: Event | None = None
+    default_max_attempts: int | None = None
+    """The topic's attempts, for a job that does not set its own."""
+    fate: Fate | None = None
+    """What follows the attempt, once it has been given back."""
     identity: Identity = field(init=False)
     """What tells this attempt from every other, in any process."""
 
@@ -201,6 +206,7 @@ class Leases:
         """
         lease.channel, lease.tag, lease.redeliveries = again.channel, again.tag, again.redeliveries
         lease.state, lease.ended_by, lease.leaving = State.RESERVED, None, None
+        lease.fate = None
         self._held[lease.channel, lease.tag] = lease
         self._set_deadline(lease, lease.deadline if deadline is None else deadline)
 

@@ -1,8 +1,10 @@
 """Retries: whether an attempt that failed is followed by another, and when, as a pure function."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from rabbitdelay import duration
 from rabbitdelay.core import ladder
@@ -48,6 +50,8 @@ class Dropped:
 
 
 Fate = Again | GiveUp | Dropped
+Backoff = float | timedelta | Sequence[float | timedelta]
+"""The wait before the second attempt, which doubles with each; or the waits one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,19 @@ class RetryPolicy:
     The wait doubles with each attempt up to `backoff_max`; a random part of up to a half is
     taken off, so that jobs that failed together do not come back in the same instant. What a job
     says of itself goes before what its topic says.
+
+    A `backoff` of several waits, such as `[5, 15, 30, 60]`, is a fixed schedule: each is waited as
+    it stands, without a random part and without regard to `backoff_max`. The last one repeats until
+    `max_attempts`.
+
+    A job whose ttr has passed waits `timeout_delay` instead. It has already waited for its ttr, so
+    that is 0 by default: the job is ready again at once.
     """
 
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
-    backoff: float | timedelta = DEFAULT_BACKOFF_SECONDS
+    backoff: Backoff = DEFAULT_BACKOFF_SECONDS
     backoff_max: float | timedelta = DEFAULT_BACKOFF_MAX_SECONDS
+    timeout_delay: float | timedelta = 0.0
 
     def __post_init__(self) -> None:
         count = self.max_attempts
@@ -69,35 +81,60 @@ class RetryPolicy:
             raise InvalidConfiguration(
                 f"max_attempts must be from 1 to {MAX_ATTEMPTS:,}, not {count!r}"
             )
-        for what in ("backoff", "backoff_max"):
-            if not 0 <= _milliseconds(getattr(self, what), what) <= MAX_BACKOFF_MS:
-                raise InvalidConfiguration(f"{what} must be from 0 to 30 days")
+        waits = schedule(self.backoff)
+        if waits is not None:
+            object.__setattr__(self, "backoff", waits)
+        for wait in (self.backoff,) if waits is None else waits:
+            _check_wait(wait, "backoff")
+        for what in ("backoff_max", "timeout_delay"):
+            _check_wait(getattr(self, what), what)
 
     def after(
         self, job: Job, *, random: float, timed_out: bool = False, delay_ms: int | None = None
     ) -> Fate:
-        """Return what follows a failed attempt; `delay_ms` is a wait that was asked for.
-
-        A timeout waits at least as long as the job's ttr: the attempt that was cut off may still
-        be running, and whatever made it slow is best left alone for as long again.
-        """
+        """Return what follows a failed attempt; `delay_ms` is a wait that was asked for."""
         most = self.max_attempts if job.max_attempts is None else job.max_attempts
         if job.attempt >= most:
             return GiveUp(f"attempt {job.attempt} of {most} failed")
         if delay_ms is not None:
             return Again(min(delay_ms, ladder.MAX_DELAY_MS))
-        wait_ms = _jittered(self._backoff_ms(job), random)
-        least_ms = _milliseconds(job.ttr, "ttr") if timed_out else 0
-        return Again(min(max(wait_ms, least_ms), self._longest_ms(job)))
+        if timed_out:
+            return Again(_milliseconds(self.timeout_delay, "timeout_delay"))
+        waits = None if job.backoff_ms is not None else schedule(self.backoff)
+        if waits is not None:
+            return Again(_scheduled_ms(waits, job))
+        return Again(min(_jittered(self._backoff_ms(job), random), self._longest_ms(job)))
 
     def _backoff_ms(self, job: Job) -> int:
-        first = job.backoff_ms
-        first_ms = _milliseconds(self.backoff, "backoff") if first is None else first
+        first_ms = job.backoff_ms
+        if first_ms is None:
+            assert not isinstance(self.backoff, Sequence)
+            first_ms = _milliseconds(self.backoff, "backoff")
         return min(self._longest_ms(job), first_ms << min(job.attempt - 1, 40))
 
     def _longest_ms(self, job: Job) -> int:
         longest = job.backoff_max_ms
         return _milliseconds(self.backoff_max, "backoff_max") if longest is None else longest
+
+
+def schedule(backoff: Backoff) -> tuple[float | timedelta, ...] | None:
+    """Return the waits of a fixed schedule; None when the backoff doubles."""
+    if not isinstance(backoff, Sequence) or isinstance(backoff, (str, bytes)):
+        return None
+    if not backoff:
+        raise InvalidConfiguration("backoff must have at least one wait, as in [5, 15, 30, 60]")
+    return tuple(backoff)
+
+
+def _scheduled_ms(waits: Sequence[float | timedelta], job: Job) -> int:
+    """Return the wait after the job's attempt; a job may bound it with its own backoff_max."""
+    wait_ms = _milliseconds(waits[min(job.attempt, len(waits)) - 1], "backoff")
+    return wait_ms if job.backoff_max_ms is None else min(wait_ms, job.backoff_max_ms)
+
+
+def _check_wait(wait: Any, what: str) -> None:  # noqa: ANN401 - checked here
+    if not 0 <= _milliseconds(wait, what) <= MAX_BACKOFF_MS:
+        raise InvalidConfiguration(f"{what} must be from 0 to 30 days, not {wait!r}")
 
 
 def _jittered(wait_ms: int, random: float) -> int:

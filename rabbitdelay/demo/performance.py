@@ -86,7 +86,7 @@ class Evening:
             connected(self._addresses) as connection,
         ):
             administrator = Administrator(connection)
-            if administrator.run(conversation):
+            if administrator.set_up(conversation):
                 administrator.settle()
         self._stage.done(f"{len(parts)} hold queues and topic {TOPIC} are there, and have settled")
 

@@ -9,8 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
-from rabbitdelay import duration
-from rabbitdelay.core import body, ladder
+from rabbitdelay.core import body, intake
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.life import Event
@@ -100,12 +99,16 @@ class HeldJob(Job):
         """
         self._holder.on_end(self._lease, callback)
 
+    def as_put(self) -> Job:
+        """Return the job without its topic's defaults: as its putter asked for it."""
+        return self._lease.job
+
     # What both fronts do, as flows
 
     def _release(self, delay: float | timedelta | None) -> Flow[None]:
         delay_ms = None
         if delay is not None:
-            delay_ms = ladder.check(duration.milliseconds(delay, what="delay"))
+            delay_ms = intake.check_delay_ms(delay)
         yield Wait(self._holder.release(self._lease, delay_ms))
 
     def _bury(self, reason: str) -> Flow[None]:
@@ -128,9 +131,13 @@ class HeldJob(Job):
 
 _SETTLED_BY_HOLDER = (Event.FINISH, Event.RELEASE, Event.BURY, Event.DELETE)
 _fields = attrgetter(*(name for name in Job.__slots__))
+_MAX_ATTEMPTS = list(Job.__slots__).index("max_attempts")
 Held = TypeVar("Held", bound=HeldJob)
 
 
 def held_job(kind: type[Held], lease: Lease, holder: Holder, client: object = None) -> Held:
     """Return the job of a lease, as its holder sees it."""
-    return kind(*_fields(lease.job), _lease=lease, _holder=holder, _client=client)
+    values = list(_fields(lease.job))
+    if values[_MAX_ATTEMPTS] is None:
+        values[_MAX_ATTEMPTS] = lease.default_max_attempts
+    return kind(*values, _lease=lease, _holder=holder, _client=client)

@@ -14,17 +14,19 @@ from typing import Protocol
 
 from rabbitdelay.core import copies, failure, responses, table
 from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.lease import Do, Identity, Lease, Leases
 from rabbitdelay.core.life import Event
 from rabbitdelay.core.outbox import Pending, Target
-from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp, RetryPolicy
+from rabbitdelay.core.outcome import RETURNED
+from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.tally import Tally
 from rabbitdelay.core.tombstones import LONG_MS, Death
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.remembered import Remembered
-from rabbitdelay.errors import LeaseLost, NotAJob
+from rabbitdelay.errors import LeaseLost, NotAJob, TimedOut
 from rabbitdelay.models import Job
 
 OnEnd = Callable[[], None]
@@ -68,7 +70,7 @@ class Holding:
         topology: Topology,
         outlet: Outlet,
         settler: Settler,
-        policy: Callable[[str], RetryPolicy],
+        policy: Callable[[str], Policies],
         copy_timeout: float,
     ) -> None:
         self.lock = threading.RLock()
@@ -133,17 +135,11 @@ class Holding:
         self, lease: Lease, delay_ms: int | None = None, why: Failure | None = None
     ) -> Future[Fate]:
         """Give it back, after a delay or its backoff; when its attempts are used up, bury it."""
-        fate = self._policy(lease.job.topic).after(
-            lease.job,
-            random=random.random(),  # noqa: S311 - jitter
-            delay_ms=delay_ms,
-        )
-        event = Event.RELEASE if isinstance(fate, Again) else Event.BURY
-        return self._leave(lease, event, fate, why)
+        return self.give_back(lease, self.plan(lease, delay_ms), why)
 
     def bury(self, lease: Lease, reason: str, why: Failure | None = None) -> Future[Fate]:
         """Give it up."""
-        return self._leave(lease, Event.BURY, GiveUp(reason), why)
+        return self.give_back(lease, GiveUp(reason), why)
 
     def publish(self, job: Job, message: Message, target: Target) -> Future[None]:
         """Publish a response to a job; it is confirmed when the future is done."""
@@ -157,6 +153,35 @@ class Holding:
         pending = Pending(job, message, 0, now, deadline, resolve, target=target)
         self._outlet.submit_copy(pending)
         return future
+
+    def max_attempts(self, topic: str, error: BaseException | None = None) -> int:
+        """Return the attempts of a topic's jobs that do not set their own."""
+        return self._policy(topic).max_attempts(error)
+
+    def plan(
+        self, lease: Lease, delay_ms: int | None = None, error: BaseException | None = None
+    ) -> Fate:
+        """Return what follows if the attempt fails now; nothing is published."""
+        return self._policy(lease.job.topic).after(
+            lease.job,
+            random=random.random(),  # noqa: S311 - jitter
+            error=error,
+            delay_ms=delay_ms,
+        )
+
+    def give_back(self, lease: Lease, fate: Fate, why: Failure | None = None) -> Future[Fate]:
+        """Publish the copy that a fate asks for, and settle the job when it is confirmed."""
+        event = Event.RELEASE if isinstance(fate, Again) else Event.BURY
+        return self._leave(lease, event, fate, why)
+
+    def fate_of(self, lease: Lease, planned: Fate) -> Fate | None:
+        """Return what becomes of a failed job as far as is known; None when it was finished."""
+        if lease.fate is None and lease.ended_by is Event.LOSE:
+            return RETURNED
+        if lease.is_over:
+            return lease.fate
+        death = self.death(lease)
+        return planned if death is None else Dropped(death.value)
 
     def time_left(self, lease: Lease) -> float:
         """How many seconds it may still be held; 0 when it is not held any more."""
@@ -266,11 +291,7 @@ class Holding:
         self.tally.timed_out()
         job = lease.job
         why = failure.timeout(job.ttr)
-        fate = self._policy(job.topic).after(
-            job,
-            random=random.random(),  # noqa: S311 - jitter
-            timed_out=True,
-        )
+        fate = self.plan(lease, error=TimedOut(why.text))
         self._tell(lease)
         return self._publish(lease, fate, why, Future())
 
@@ -289,6 +310,7 @@ class Holding:
     def _publish(self, lease: Lease, fate: Fate, why: Failure | None, future: Future[Fate]) -> Fate:
         """Publish the copy of a job that is given back or buried, unless it was deleted."""
         death = self.death(lease)
+        lease.fate = fate if death is None else Dropped(death.value)
         if death is not None:
             return self._drop_leaving(lease, death, future)
         return self._publish_copy(lease, fate, why, future)

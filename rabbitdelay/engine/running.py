@@ -13,20 +13,23 @@ from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.life import Event
-from rabbitdelay.core.retry import Again, Dropped, Fate
+from rabbitdelay.core.outcome import RETURNED, Outcome
+from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.core.verdict import GiveUpNow
+from rabbitdelay.core.verdict import GiveUpNow, Verdict
 from rabbitdelay.engine.flows import Call, Flow, Wait
 from rabbitdelay.engine.held import HeldJob
 from rabbitdelay.engine.holding import Holding
 from rabbitdelay.engine.run import End, Run, log_fields, title
 from rabbitdelay.errors import (
+    ActionFailed,
     Bury,
     HandlerVerdict,
     InvalidJob,
     LeaseLost,
     NotAJob,
     RabbitDelayError,
+    Retry,
     TimedOut,
 )
 
@@ -121,15 +124,16 @@ class Runner:
         return True
 
     def _failed(self, run: Run, job: HeldJob, error: BaseException, end: End) -> Flow[None]:
-        if run.lease.is_timed_out:
-            return  # it was cut off at its ttr, which has been told
-        for hook in self._hooks.on_error:
-            yield from self._guarded(hook, job, error)
         lease = run.lease
+        if lease.is_timed_out:
+            return  # it was cut off at its ttr, which has been told
+        decision = verdict.of(error)
+        fate = self._plan(lease, decision, error)
+        yield from self._tell_failed(lease, job, error, fate)
         if lease.ended_by in _SETTLED_BY_HANDLER:
             return
         try:
-            end(run, lambda: self._give_back(run, error))
+            end(run, lambda: self._give_back(run, error, fate, decision.failure))
         except LeaseLost as late:
             fields = log_fields(lease, "too late")
             logger.warning("%s: failed, and too late: %s", title(lease), late, extra=fields)
@@ -138,17 +142,31 @@ class Runner:
         """Tell the hooks that a job was taken from its handler."""
         job = self._make_job(run.lease, self._holding)
         error = TimedOut(f"not done within its ttr of {ttr_seconds:g} s")
-        for hook in self._hooks.on_error:
-            yield from self._guarded(hook, job, error)
+        yield from self._tell_failed(run.lease, job, error, RETURNED)
 
-    def _give_back(self, run: Run, error: BaseException) -> None:
-        decision, lease = verdict.of(error), run.lease
-        fate: Future[Fate]
+    def _plan(self, lease: Lease, decision: Verdict, error: BaseException) -> Fate:
         if isinstance(decision, GiveUpNow):
-            fate = self._holding.bury(lease, decision.reason, decision.failure)
-        else:
-            fate = self._holding.release(lease, decision.delay_ms, decision.failure)
-        fate.add_done_callback(partial(self._log_failed, run, error))
+            return GiveUp(decision.reason)
+        by_type = None if isinstance(error, HandlerVerdict) else error
+        return self._holding.plan(lease, decision.delay_ms, by_type)
+
+    def _tell_failed(
+        self, lease: Lease, job: HeldJob, error: BaseException, planned: Fate
+    ) -> Flow[None]:
+        """Call the on_error hooks with what becomes of the job."""
+        if not self._hooks.on_error:
+            return
+        fate = self._holding.fate_of(lease, planned)
+        most = lease.job.max_attempts or self._holding.max_attempts(job.topic, error)
+        outcome = Outcome.of(job, fate, max_attempts=most, now_ms=time.time_ns() // 1_000_000)
+        for hook in self._hooks.on_error:
+            yield from self._guarded(hook, job, error, outcome)
+
+    def _give_back(
+        self, run: Run, error: BaseException, fate: Fate, failure: Failure | None
+    ) -> None:
+        given_back = self._holding.give_back(run.lease, fate, failure)
+        given_back.add_done_callback(partial(self._log_failed, run, error))
 
     def _respond(self, run: Run, job: HeldJob, value: object) -> Flow[None]:
         """Publish what the handler returned, for whoever waits for it, before the job is acked."""
@@ -191,6 +209,9 @@ class Runner:
             text = "%s: failed, and is not tried again: %s"
             logger.info(text, title(run.lease), fate.reason, extra=fields)
             return
+        if _is_requested(error) and isinstance(fate, Again):
+            _log_requested(run.lease, error, fate)
+            return
         event = "failed" if isinstance(fate, Again) else "buried"
         fields = log_fields(run.lease, event)
         fields |= {"error": str(error), "error_type": type(error).__name__}
@@ -205,3 +226,17 @@ class Runner:
             text = f"{title(run.lease)}: buried: {fate.reason}"
             why = "" if isinstance(error, (Bury, NotAJob)) else f": {Failure.of(error)}"
             logger.error("%s%s", text, why, exc_info=traceback, extra=fields)
+
+
+def _is_requested(error: BaseException) -> bool:
+    """Whether a handler asked for the retry on purpose."""
+    return isinstance(error, Retry) and not isinstance(error, ActionFailed)
+
+
+def _log_requested(lease: Lease, error: BaseException, fate: Again) -> None:
+    """Log a retry that the handler asked for: not a failure, but its ordinary course."""
+    fields = log_fields(lease, "retry requested")
+    fields |= {"reason": str(error), "retry_in_ms": fate.delay_ms}
+    why = f": {error}" if str(error) else ""
+    text = f"{title(lease)}: retry requested, in {fate.delay_ms / 1000:g} s{why}"
+    logger.info("%s", text, extra=fields)

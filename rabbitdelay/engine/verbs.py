@@ -25,6 +25,7 @@ from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.deleting import Deleter, OnDeleted
 from rabbitdelay.engine.flows import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.held import HeldJob
 from rabbitdelay.engine.links import Links
 from rabbitdelay.engine.management import Management
 from rabbitdelay.engine.popping import MAX_AT_ONCE
@@ -151,9 +152,9 @@ class Verbs:
             raise InvalidJob("reschedule needs the job that put returned: use replace with an id")
         if delay is None and at is None:
             raise InvalidJob("say when the job is to be due: give delay or at")
-        return self._replace(
-            intake.same_at(job, delay=0 if delay is None else delay, at=at), job, timeout
-        )
+        asked = job.as_put() if isinstance(job, HeldJob) else job
+        spec = intake.same_at(asked, delay=0 if delay is None else delay, at=at)
+        return self._replace(spec, job, timeout)
 
     # Deleting
 
@@ -271,7 +272,7 @@ class Verbs:
     # The way of a put
 
     def _put_one(
-        self, spec: JobSpec, timeout: float | None, after_ms: int = 0
+        self, spec: JobSpec, timeout: float | None, after_ms: int = 0, attempt: int = 1
     ) -> Flow[Future[Job]]:
         future: Future[Job] = Future()
         future.set_running_or_notify_cancel()
@@ -282,7 +283,7 @@ class Verbs:
             else:
                 future.set_exception(error)
 
-        yield from self._send(spec, timeout, resolved, after_ms=after_ms)
+        yield from self._send(spec, timeout, resolved, after_ms=after_ms, attempt=attempt)
         return future
 
     def _send(
@@ -291,7 +292,9 @@ class Verbs:
         timeout: float | None,
         resolved: Resolved,
         position: int = 0,
+        *,
         after_ms: int = 0,
+        attempt: int = 1,
     ) -> Flow[None]:
         publisher, window = (yield from self.links.publisher()), self.links.window
         now = time.monotonic()
@@ -304,7 +307,7 @@ class Verbs:
                 "put was never sent: too many puts are waiting for the broker", sent=False
             )
         try:
-            job = self._make_job(spec, after_ms)
+            job = self._make_job(spec, after_ms, attempt)
             if spec.id is not None:
                 yield from self._deleter.make_way(job)
             asked_ms, now = job.due_ms - job.put_ms, time.monotonic()
@@ -320,18 +323,20 @@ class Verbs:
         self._refuse_to_wait()
         after_ms = self._now_ms()
         yield from self._deleter.let_pass(after_ms)
+        attempt = 1
         if old is not None:
-            after_ms = max(after_ms, old.put_ms)
-        job: Job = yield Wait((yield from self._put_one(spec, timeout, after_ms)))
+            after_ms, attempt = max(after_ms, old.put_ms), old.attempt
+        job: Job = yield Wait((yield from self._put_one(spec, timeout, after_ms, attempt)))
         yield from self._deleter.keep(job, old, timeout)
         return job
 
-    def _make_job(self, spec: JobSpec, after_ms: int = 0) -> Job:
+    def _make_job(self, spec: JobSpec, after_ms: int, attempt: int) -> Job:
         return intake.make_job(
             spec,
             now_ms=max(self._now_ms(), after_ms + 1),
             random_hex=secrets.token_hex(intake.RANDOM_HEX_DIGITS // 2),
             bounds=self._bounds,
+            attempt=attempt,
         )
 
     def _with_reply_to(self, spec: JobSpec) -> Flow[JobSpec]:

@@ -3,18 +3,20 @@
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 from rabbitdelay import duration
 from rabbitdelay.core import intake
-from rabbitdelay.core.handlers import Handler, check_hook, make_handler
+from rabbitdelay.core.error_policies import ErrorPolicy, Policies
+from rabbitdelay.core.handlers import Handler, check_hook, error_hook, make_handler
 from rabbitdelay.core.retry import (
     DEFAULT_BACKOFF_MAX_SECONDS,
     DEFAULT_BACKOFF_SECONDS,
     DEFAULT_MAX_ATTEMPTS,
+    Backoff,
     RetryPolicy,
 )
 from rabbitdelay.core.tally import Snapshot
@@ -101,8 +103,10 @@ class Working(ABC, Generic[AnyClient]):
         ttr: float | timedelta | None = None,
         concurrency: int | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
-        backoff: float | timedelta = DEFAULT_BACKOFF_SECONDS,
+        backoff: Backoff = DEFAULT_BACKOFF_SECONDS,
         backoff_max: float | timedelta = DEFAULT_BACKOFF_MAX_SECONDS,
+        timeout_delay: float | timedelta = 0.0,
+        policies: Mapping[type[BaseException], ErrorPolicy] | None = None,
         auto_touch: bool = False,
         keep_responses: bool = False,
     ) -> Callable[[Function], Function]:
@@ -117,13 +121,21 @@ class Working(ABC, Generic[AnyClient]):
             ttr: How long it may hold a job whose putter did not say so.
             concurrency: How many jobs of this topic at once; the worker's if absent.
             max_attempts: How often a job is tried that does not say so itself, then it is buried.
-            backoff: How long to wait before the second attempt; it doubles with each.
+            backoff: Wait before the second attempt, in seconds or as a timedelta; it doubles with
+                each. Several, such as [5, 15, 30, 60], are waited one after the other as they
+                stand; the last one repeats.
             backoff_max: What backoff does not grow beyond.
+            timeout_delay: Wait before the next attempt of a job whose ttr has passed. The attempt
+                that was cut off may still be running.
+            policies: Policies for types of exceptions, of which the nearest base class applies: a
+                RetryPolicy, a backoff, or Bury.
             auto_touch: Whether the ttr is renewed for as long as the function runs.
             keep_responses: Whether its return values are kept in a queue of the topic's own.
         """
         if not isinstance(topic, str):
             raise InvalidConfiguration('name the topic: @worker.handler("topic")')
+
+        default = RetryPolicy(max_attempts, backoff, backoff_max, timeout_delay)
 
         def register(function: Function) -> Function:
             if topic in self._handlers:
@@ -131,7 +143,7 @@ class Working(ABC, Generic[AnyClient]):
             self._handlers[topic] = make_handler(
                 topic,
                 function,
-                policy=RetryPolicy(max_attempts, backoff, backoff_max),
+                policies=Policies.of(default, policies),
                 ttr=ttr,
                 concurrency=None if concurrency is None else _count(concurrency, "concurrency"),
                 auto_touch=auto_touch,
@@ -152,8 +164,12 @@ class Working(ABC, Generic[AnyClient]):
         return hook
 
     def on_error(self, hook: Function) -> Function:
-        """Call this with each job and the exception that its handler raised, or TimedOut."""
-        self._hooks.on_error.append(check_hook(hook, 2))
+        """Call this with each job, the exception that its handler raised, and the Outcome.
+
+        The exception is TimedOut when the job's ttr has passed. The Outcome says whether and when
+        the job is retried, or why it is buried. A hook with two parameters is called without it.
+        """
+        self._hooks.on_error.append(error_hook(hook))
         return hook
 
     # While it runs
@@ -223,7 +239,7 @@ class Working(ABC, Generic[AnyClient]):
 
     def _work(self, max_jobs: int | None, *, until_empty: bool) -> Flow[None]:
         verbs = self.client.verbs
-        consumer = yield from verbs.links.new_consumer(lambda topic: self._handlers[topic].policy)
+        consumer = yield from verbs.links.new_consumer(lambda topic: self._handlers[topic].policies)
         follower = verbs.links.new_follower(consumer)
         executor = self._executor = yield from self._new_executor(consumer)
         dispatcher = self._dispatcher = Dispatcher(

@@ -17,7 +17,14 @@ from pydantic import BaseModel, model_serializer
 
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.handlers import Function, Handler
-from rabbitdelay.errors import Bury, HandlerRaised, InvalidConfiguration, NotAJob, Retry
+from rabbitdelay.errors import (
+    Bury,
+    HandlerRaised,
+    InvalidConfiguration,
+    NotAJob,
+    Retry,
+    type_name,
+)
 from rabbitdelay.models import Job
 
 
@@ -64,6 +71,7 @@ class Call:
     headers: Mapping[str, Any]
     received_ms: int
     redeliveries: int
+    default_max_attempts: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,4 +184,5 @@ def _stand_in(error: BaseException) -> Exception:
             known = delay if isinstance(delay, (int, float, timedelta)) else None
             return Retry(failure.text, delay=known)
         case _:
-            return HandlerRaised(str(failure))
+            kinds = map(type_name, type(error).__mro__)
+            return HandlerRaised(str(failure), kinds=tuple(kinds))

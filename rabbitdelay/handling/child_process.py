@@ -138,6 +138,7 @@ def _outcome(
     """Call a handler's function; nothing that it raises ends the process."""
     message = Message(call.job.payload, call.headers)
     lease = Lease(call.job, message, 0, 0, call.received_ms, call.redeliveries, State.RESERVED)
+    lease.default_max_attempts = call.default_max_attempts
     try:
         arguments = handler.binding.arguments(reserved_job(lease, WorkerHolder(line, call)))
         value = handler.function(**arguments)

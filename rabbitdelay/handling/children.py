@@ -192,7 +192,8 @@ def _converse(child: Child, job: ReservedJob) -> Returned | Raised:
     child.set_work(job)
     job.on_lost(partial(child.kill_at, job))
     headers = dict(lease.message.headers)
-    child.send(Call(lease.job, headers, lease.received_ms, lease.redeliveries))
+    numbers = (lease.received_ms, lease.redeliveries, lease.default_max_attempts)
+    child.send(Call(lease.job, headers, *numbers))
     while True:
         if not child.says_something(_patience_seconds(lease)):
             child.kill()

@@ -1,7 +1,6 @@
 """The worker: handlers for topics, run until it is told to stop."""
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -9,6 +8,7 @@ from functools import partial
 
 from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType
+from rabbitdelay.engine import signals
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Flow
 from rabbitdelay.engine.run import Executor
@@ -66,19 +66,29 @@ class Worker(Working[Client]):
             connect_timeout=connect_timeout,
         )
 
-    def run(self, *, max_jobs: int | None = None, until_empty: bool = False) -> None:
+    def run(
+        self,
+        *,
+        max_jobs: int | None = None,
+        until_empty: bool = False,
+        handle_signals: bool | None = None,
+    ) -> None:
         """Run until SIGTERM, SIGINT or `stop`; then let handlers finish within the grace.
 
         A second signal ends it at once. With `max_jobs` it ends after so many runs of handlers,
         with `until_empty` when no job of its topics is ready. A handler in a thread that overruns
         the grace goes on in it, while its job is given back.
 
+        By default it handles those of the two signals that the program has left to Python, and none
+        on another thread than the main one. `handle_signals=False` leaves both to the program,
+        which calls `stop`; `handle_signals=True` takes both.
+
         Raises:
             WorkerFailed: 100 threads were lost to handlers that do not come back.
             ConnectionFailed: There has been no connection to the broker yet.
             TopologyError: A queue is missing, has other arguments, or may not be made.
         """
-        with self._on_signals():
+        with self._on_signals(handle_signals):
             drive(self._run(max_jobs, until_empty=until_empty))
 
     def _new_executor(self, consumer: Consumer) -> Flow[Executor]:
@@ -87,12 +97,9 @@ class Worker(Working[Client]):
         return ThreadExecutor(consumer, self._hooks, caller, self._concurrency, refuse)
 
     @contextmanager
-    def _on_signals(self) -> Iterator[None]:
-        """Stop on SIGTERM and SIGINT; in any other thread than the first, signals cannot be had."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = (signal.SIGTERM, signal.SIGINT)
+    def _on_signals(self, handle_signals: bool | None) -> Iterator[None]:  # noqa: FBT001 - run's
+        """Stop on the signals that are the worker's to handle."""
+        numbers = signals.to_handle(handle_signals)
         before = {number: signal.signal(number, self._signalled) for number in numbers}
         try:
             yield

@@ -1,0 +1,99 @@
+"""Policies: the retry policy of a topic, and those of single types of exceptions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from rabbitdelay.core.retry import Backoff, Fate, GiveUp, RetryPolicy
+from rabbitdelay.errors import (
+    Bury,
+    HandlerRaised,
+    HandlerVerdict,
+    InvalidConfiguration,
+    NotAJob,
+    TimedOut,
+    type_name,
+)
+from rabbitdelay.models import Job
+
+ErrorPolicy = RetryPolicy | Backoff | type[Bury]
+"""How a type of exception is handled: a policy, a backoff in the topic's policy, or `Bury`."""
+_MAIN_OF_CHILD = "__mp_main__"
+"""The name that a spawned process gives the module that its parent calls `__main__`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The retry policy of a topic, with exceptions to it by the type of the error."""
+
+    default: RetryPolicy
+    by_type: Mapping[type[BaseException], RetryPolicy | None] = field(default_factory=dict)
+    """None for a type whose jobs are buried at once."""
+
+    @classmethod
+    def of(
+        cls, default: RetryPolicy, given: Mapping[type[BaseException], ErrorPolicy] | None
+    ) -> Self:
+        """Return the policies that a handler was given, or say what is wrong with them."""
+        if not isinstance(given, Mapping | None):
+            raise InvalidConfiguration(f"policies must map exceptions to policies, not {given!r}")
+        checked = {_check_type(kind): _policy(one, default) for kind, one in (given or {}).items()}
+        return cls(default, checked)
+
+    def max_attempts(self, error: BaseException | None = None) -> int:
+        """Return the attempts of a job that does not set its own, if it fails with this error."""
+        kind = None if error is None else self._nearest(error)
+        policy = None if kind is None else self.by_type[kind]
+        return (policy or self.default).max_attempts
+
+    def after(
+        self,
+        job: Job,
+        *,
+        random: float,
+        error: BaseException | None = None,
+        delay_ms: int | None = None,
+    ) -> Fate:
+        """Return what follows an attempt that failed with this error, TimedOut at its ttr."""
+        kind = None if error is None else self._nearest(error)
+        policy = self.default if kind is None else self.by_type[kind]
+        if policy is None:
+            return GiveUp(f"{_shown_type(error)} is not retried")
+        # An entry for TimedOut itself is about timeouts alone, so that its backoff holds.
+        timed_out = isinstance(error, TimedOut) and not (kind and issubclass(kind, TimedOut))
+        return policy.after(job, random=random, timed_out=timed_out, delay_ms=delay_ms)
+
+    def _nearest(self, error: BaseException) -> type[BaseException] | None:
+        """Return the nearest class of an error that has a policy of its own."""
+        if isinstance(error, HandlerRaised) and error.kinds:
+            known = {type_name(kind): kind for kind in self.by_type}
+            names = (name.replace(_MAIN_OF_CHILD, "__main__", 1) for name in error.kinds)
+            return next((known[name] for name in names if name in known), None)
+        return next((kind for kind in type(error).__mro__ if kind in self.by_type), None)
+
+
+def _check_type(kind: type[BaseException]) -> type[BaseException]:
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        raise InvalidConfiguration(f"policies are for types of exceptions, not for {kind!r}")
+    if issubclass(kind, (HandlerVerdict, NotAJob)):
+        raise InvalidConfiguration(
+            f"policies cannot name {kind.__name__}: it says itself what becomes of the job"
+        )
+    return kind
+
+
+def _policy(given: ErrorPolicy, default: RetryPolicy) -> RetryPolicy | None:
+    if isinstance(given, RetryPolicy):
+        return given
+    if isinstance(given, type) and issubclass(given, Bury):
+        return None
+    if given is None or isinstance(given, type):
+        raise InvalidConfiguration(
+            f"a policy must be a RetryPolicy, a backoff such as [1, 5], or Bury, not {given!r}"
+        )
+    return replace(default, backoff=given)
+
+
+def _shown_type(error: BaseException | None) -> str:
+    kinds = error.kinds if isinstance(error, HandlerRaised) else ()
+    return kinds[0].rpartition(".")[2] if kinds else type(error).__name__
