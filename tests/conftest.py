@@ -18,6 +18,7 @@ from tests.support import brokers, workers
 from tests.support.brokers import SharedBroker
 from tests.support.fronts import Front, front_named
 from tests.support.receiver import Receiver
+from tests.support.waiting import patience
 from tests.support.workers import GroupScheduling
 from tests.support.working import Looker
 
@@ -35,6 +36,14 @@ def pytest_configure(config: pytest.Config) -> None:
         workers.prepare(worker)
     elif config.getoption("numprocesses"):  # a worker that finds no broker could not end the run
         brokers.require()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Scale the time after which a test counts as hung by the factor of all such bounds."""
+    for item in items:
+        mark = item.get_closest_marker("timeout")
+        seconds = mark.args[0] if mark else float(config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(patience(seconds)), append=False)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -120,7 +129,7 @@ def make_client(front: Front, broker_url: str, namespace: str) -> Iterator[Clien
             settings: dict[str, Any] = {
                 "namespace": namespace,
                 "settle_seconds": 0,
-                "timeout": 20.0,
+                "timeout": patience(20),
             } | options
             return stack.enter_context(front.client(url, **settings))
 

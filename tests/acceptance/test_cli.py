@@ -15,7 +15,7 @@ from rabbitdelay.cli import root
 from rabbitdelay.cli.exits import ExitCode, exit_code
 from tests.acceptance.conftest import CommandLine
 from tests.support.brokers import SharedBroker
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -144,7 +144,7 @@ def test_interrupted_is_130_without_a_traceback(
     wait_until(lambda: '"ready": 1' in rabbitdelay("topics", "orderclose", "--json").stdout)
     time.sleep(1)  # the confirm comes about when the job is seen to be ready
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=patience(20))
     assert process.returncode == 130
     assert err == "interrupted: 1 job confirmed; a few more may have arrived\n"
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.acceptance.conftest import CommandLine
 from tests.support.receiver import Receiver
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -161,7 +161,7 @@ def test_an_interrupted_kick_loses_nothing(
         ready.wait_for_count(5)
         os.kill(process.pid, signal.SIGINT)
         told = process.stderr.read()
-        assert process.wait(10) == 130
+        assert process.wait(patience(10)) == 130
     assert "may still be buried too" in told
     ready.wait_for_count(int(told.removeprefix("interrupted: ").split()[0]))
     wait_until(lambda: _total(rabbitdelay) >= 300 - len(ready.messages))

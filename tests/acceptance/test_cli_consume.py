@@ -21,7 +21,7 @@ from rabbitdelay.core.topology import Topology
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.buried import BuriedQueue
 from tests.acceptance.conftest import CommandLine
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 Put = Callable[..., None]
 Reasons = Callable[[], dict[str, str]]
@@ -82,7 +82,7 @@ def run(program: list[str], options: list[str], tmp_path: Path) -> Callable[...,
             env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience(60),
             check=False,
         )
         assert done.returncode == code, done.stderr
@@ -197,6 +197,19 @@ def test_the_exit_code_decides(client: Client, run: Callable[..., Any], reasons:
     assert found[retried.id] == "attempt 2 of 2 failed"
 
 
+def test_a_command_that_fails_is_retried_by_the_schedule_and_logged_as_a_failure(
+    client: Client, run: Callable[..., Any]
+) -> None:
+    job = client.put("t")
+    options = ("--backoff", "0s,100ms", "--max-attempts", "3", "--max-jobs", "3")
+    lines = log(run("consume", "t", "--exec", "exit 1", *options))
+    failed = [line for line in lines if line.get("job_id") == job.id]
+    assert [(line["level"], line.get("retry_in_ms")) for line in failed] == [
+        *(("warning", 0), ("warning", 100)),
+        ("error", None),
+    ]
+
+
 def test_the_process_group_is_killed_at_the_ttr(
     client: Client, run: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -287,8 +300,8 @@ def test_nobody_reads_what_is_printed(
         assert process.stdout is not None
         process.stdout.close()
         client.put("t", {"order": 1})
-        assert process.wait(30) == 0
-    job = client.pop("t", wait=10)
+        assert process.wait(patience(30)) == 0
+    job = client.pop("t", wait=patience(10))
     assert job is not None
     job.finish()
 
@@ -306,7 +319,7 @@ def test_sigterm_lets_a_job_finish(
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGTERM)
         assert process.stdout.read() == "done\n"
-        assert process.wait(20) == 0
+        assert process.wait(patience(20)) == 0
     assert client.pop("t") is None
 
 
@@ -320,10 +333,10 @@ def test_a_second_ctrl_c_gives_it_back_at_once(
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.5)  # it lets the job finish
+            process.wait(patience(0.5))  # it lets the job finish
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-    job = client.pop("t", wait=10)
+        assert process.wait(patience(20)) == 130
+    job = client.pop("t", wait=patience(10))
     assert job is not None
     assert job.attempt == 1
     job.finish()
@@ -338,8 +351,8 @@ def test_after_the_grace_it_gives_back_what_still_runs(
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
-    job = client.pop("t", wait=10)
+        process.wait(patience(20))
+    job = client.pop("t", wait=patience(10))
     assert job is not None
     assert job.attempt == 1
     job.finish()
@@ -358,6 +371,7 @@ def test_after_the_grace_it_gives_back_what_still_runs(
         (["t", "--handler", "no_such_module:f"], "no module no_such_module"),
         (["t", "--print", "--allow-private"], "--webhook without a URL"),
         (["t", "--exec", "true", "--pool", "process"], "--pool process is for --handler"),
+        (["t", "--print", "--backoff", "5s,soon"], "'soon' is not a duration"),
         (["a b", "--print"], "may only have"),
         ([], "Missing argument"),
     ],
@@ -407,7 +421,7 @@ def test_it_says_when_nothing_is_handed_out(
         client.put("t", 2)
         assert json.loads(output.readline())["body"] == 2
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(patience(20)) == 0
 
 
 # On a terminal
@@ -436,7 +450,7 @@ def test_a_line_shows_what_goes_on(
         process.send_signal(signal.SIGINT)
         while b"0 finished, 0 given back, 1 buried, 1 deleted" not in shown:
             shown += os.read(ours, 4096)
-        assert process.wait(20) == 0
+        assert process.wait(patience(20)) == 0
     os.close(ours)
 
 
@@ -476,7 +490,7 @@ def test_pop_through_a_command(client: Client, run: Callable[..., Any], reasons:
     assert "why" in reasons()[buried.id]
     client.put("t", max_attempts=3, backoff=0)
     run("pop", "t", "--exec", "exit 3", code=1)
-    job = client.pop("t", wait=10)
+    job = client.pop("t", wait=patience(10))
     assert job is not None
     assert job.attempt == 2
     job.finish()

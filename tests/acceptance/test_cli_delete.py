@@ -12,7 +12,7 @@ import pytest
 from rabbitdelay import errors
 from rabbitdelay.cli.exits import exit_code
 from tests.acceptance.conftest import CommandLine
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -107,7 +107,7 @@ def test_ctrl_c_tells_how_many_are_deleted(options: list[str], program: list[str
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
         told = process.stderr.read().decode()
-        assert process.wait(20) == 130
+        assert process.wait(patience(20)) == 130
     assert told.startswith("interrupted: ")
     assert "deleting twice is no error" in told
     assert "Traceback" not in told
@@ -131,7 +131,7 @@ def test_a_terminal_shows_how_many(
             shown += os.read(ours, 4096)
         assert process.stdout is not None
         assert process.stdout.read() == b"50,000 deleted\n"
-        assert process.wait(20) == 0
+        assert process.wait(patience(20)) == 0
     os.close(ours)
     assert json.loads(rabbitdelay("tombstones", "--json").stdout)["count"] == 50_000
 

@@ -160,3 +160,16 @@ def test_the_first_put_of_a_quorum_namespace_settles(broker_url: str, namespace:
     result = CliRunner().invoke(root, [*options, "put", "orderclose", "--id", "a"])
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
+
+
+def test_a_delay_below_0_means_now(
+    rabbitdelay: CommandLine, receive: Receive, tmp_path: Path
+) -> None:
+    put = rabbitdelay("put", "orderclose", "--delay", "-5", "--json")
+    assert put.exit_code == 0, put.output
+    told = json.loads(put.stdout)
+    assert (told["due"], told["attempt"]) == (told["put"], 1)
+    file = tmp_path / "jobs.jsonl"
+    file.write_text('{"topic": "orderclose", "delay": "-1h"}\n{"topic": "orderclose", "delay": -3}')
+    assert rabbitdelay("put", "--file", str(file)).exit_code == 0
+    assert len(receive(3)) == 3

@@ -24,7 +24,7 @@ from rabbitdelay.demo.shop import Shop
 from rabbitdelay.demo.stage import Stage
 from rabbitdelay.demo.story import NEW_DELAY_MS, Change, Order
 from rabbitdelay.handling.reserved import ReservedJob
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 
 @pytest.fixture
@@ -38,10 +38,15 @@ def test_the_story_ends_well(
 ) -> None:
     began = time.monotonic()
     result = subprocess.run(
-        [*program, "demo"], env=environment, capture_output=True, text=True, check=False, timeout=60
+        [*program, "demo"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience(60),
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert time.monotonic() - began < 50
+    assert time.monotonic() - began < patience(50)
     assert "✔ 0 early, 0 lost, 0 doubled, 0 run at a time that was called off" in result.stdout
     assert "How late were the 106 arrivals?" in result.stdout
     assert_in_order(
@@ -166,7 +171,7 @@ def test_interrupted_it_leaves_nothing_behind(
     ) as process:
         wait_until(lambda: processes_in(tmp_path), what="the broker is starting")
         process.send_signal(number)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=patience(20))
     assert (process.returncode, err) == (130, b"interrupted\n")
     assert processes_in(tmp_path) == []
     assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ import pytest
 
 from rabbitdelay import Client
 from tests.support import command_line
+from tests.support.waiting import patience
 from tests.support.working import Process
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +85,7 @@ def test_a_program_runs_as_it_stands(
         if program.runs_for_ever:
             process.wait_for("order 42 was not paid: closed", seconds=30)
             process.signal(signal.SIGTERM)
-        assert process.wait(60) == 0, process.errors
+        assert process.wait(patience(60)) == 0, process.errors
     assert bool(process.lines) == ("print(" in program.text)
 
 

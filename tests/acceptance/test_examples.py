@@ -16,13 +16,13 @@ import pytest
 
 from rabbitdelay import Client
 from rabbitdelay.broker.ports import pick_free
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set", "shop")
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop"
 SECONDS_TO_PAY = 2
-END_SECONDS = 20
+END_SECONDS = patience(20)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ class Service:
     def call(self, method: str, path: str) -> dict[str, Any]:
         """What it answers."""
         request = Request(f"{self._url}{path}", method=method)  # noqa: S310 - our own service
-        with urlopen(request, timeout=20) as response:  # noqa: S310 - the same
+        with urlopen(request, timeout=patience(20)) as response:  # noqa: S310 - the same
             answer: dict[str, Any] = json.load(response)
         return answer
 
@@ -116,6 +116,25 @@ def is_closed(service: Service, order: int) -> bool:
     return service.state(order) == "closed"
 
 
+def test_a_service_with_a_worker_in_its_lifespan_ends_in_good_order_on_sigterm(
+    tmp_path: Path,
+) -> None:
+    """Uvicorn gets the signal and shuts down, and its lifespan ends the worker."""
+    port, output = pick_free(1)[0], tmp_path / "service.log"
+    command = ("-m", "uvicorn", "service_with_worker:app", "--port", str(port))
+    with running(output, *command) as process:
+        service = Service(port)
+        wait_until(lambda: service.is_up() or process.poll() is not None, seconds=30)
+        assert process.poll() is None, output.read_text()
+        order = service.call("POST", "/orders")["order"]
+        wait_until(partial(is_closed, service, order), seconds=30, what=f"{order} is closed")
+    lines = output.read_text()
+    assert process.returncode in (0, -signal.SIGTERM), lines  # uvicorn raises it again at its end
+    assert "Application shutdown complete" in lines
+    assert "worker ended" in lines
+    assert "Traceback" not in lines
+
+
 def test_what_is_not_open_cannot_be_paid(service: Service) -> None:
     order = service.call("POST", "/orders")["order"]
     service.call("POST", f"/orders/{order}/payment")
@@ -133,7 +152,7 @@ def test_reminders_come_when_they_are_due(arguments: list[str]) -> None:
         input="7\n8\n",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -21,13 +21,13 @@ from rabbitdelay.models import JSON
 from rabbitdelay.sync.administration import Administrator
 from tests.support import node
 from tests.support.receiver import Receiver
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 EXAMPLES = node.REPOSITORY / "examples" / "plain_amqp"
 TOPIC = "order.close"
 DELAY_MS = 230  # two hops: 200ms, 30ms
 RETRY_DELAY_MS = 1_000  # what the consumers choose after the first attempt
-PROGRAM_SECONDS = 20.0
+PROGRAM_SECONDS = patience(20)
 
 Language = Literal["pika", "node"]
 LANGUAGES: tuple[Language, ...] = ("pika", "node")
@@ -152,7 +152,7 @@ def made(channel: BlockingChannel, topology: Topology) -> None:
     digits = [ladder.to_digits(delay_ms) for delay_ms in (DELAY_MS, RETRY_DELAY_MS)]
     parts = [part for each in digits for part in topology.path(each, TOPIC)]
     conversation = setup(topology, parts, with_base=True, may_declare=True)
-    Administrator(channel.connection).run(conversation)
+    Administrator(channel.connection).set_up(conversation)
 
 
 def _count(channel: BlockingChannel, queue: str) -> int:

@@ -11,7 +11,7 @@ from rabbitdelay.core.envelope import Message
 from rabbitdelay.engine.consumer import Consumer
 from tests.conftest import ReceiverFactory, WorkerFactory
 from tests.support.popping import pop
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import popper_of, publishing, working
 
 UNKNOWN_TAG = 1_000_000
@@ -45,7 +45,7 @@ def test_the_channel_of_a_worker(client: Client, make_worker: WorkerFactory) -> 
     @worker.handler("t", ttr=60)
     def work(job: Job) -> None:
         seen.append(job.id)
-        go_on.wait(20)
+        go_on.wait(patience(20))
 
     client.put("t", id="runs")
     with working(worker):
@@ -71,17 +71,17 @@ def test_the_channel_of_puts(client: Client, receive: ReceiverFactory) -> None:
     assert publisher is not None
 
     def publish_nowhere() -> None:
-        channel, link = publisher._channel, publisher._connector.link
-        if channel is not None and link is not None:  # else it is closed already
-            number = channel.number
+        main, link = publisher._outgoing.get(""), publisher._connector.link
+        if main is not None and main.is_ready and link is not None:  # else it is closed already
+            number = main.number
             link.send_frames(frames.publish(number, "nowhere", "", Message(b"", {}), 131_072))
 
     futures = []
     for n in range(300):
         futures.append(client.put_nowait("t", n, delay=0.01))
         if n % 100 == 50:
-            wait_until(lambda: publisher._channel is not None)
+            wait_until(lambda: "" in publisher._outgoing)
             publishing(client).call(publish_nowhere)
-    ids = [future.result(20).id for future in futures]
+    ids = [future.result(patience(20)).id for future in futures]
     receive("t").wait_for(*ids)
     assert publishing(client)._attempts == 0

@@ -28,8 +28,9 @@ from rabbitdelay.errors import OutcomeUnknown, PermissionRefused
 from rabbitdelay.sync.worker import Worker
 from tests.conftest import LookerFactory, WorkerFactory
 from tests.support.brokers import SharedBroker
+from tests.support.deleting import deletes_flow, noting
 from tests.support.fronts import Front
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import Process, cut_worker, publish_frames, working
 
 WORKER = """
@@ -168,7 +169,7 @@ def test_a_broker_that_is_killed_under_load(
         client.put_many(JobSpec(topic, 1) for topic in ("t", "u", "v"))  # they are settled now
         assert client.pop("u") is not None  # which the death gives back
         client.pop("v").finish()  # type: ignore[union-attr]
-        popped = ThreadPoolExecutor(1).submit(client.pop, "v", wait=90)
+        popped = ThreadPoolExecutor(1).submit(client.pop, "v", wait=patience(90))
         putting = Rated(client, per_second=500)
         wait_until(lambda: one.count("finished") > 100 and two.count("finished") > 100, seconds=30)
         broker.nodes[0].kill()
@@ -176,8 +177,8 @@ def test_a_broker_that_is_killed_under_load(
         wait_until(lambda: len(putting.futures) > 500 + putting.at_restart(), seconds=30)
         confirmed = {job.id for job in putting.stop()}
         client.put("v")
-        assert popped.result(30) is not None, "the pop waited through it all"
-        assert client.pop("u", wait=10) is not None
+        assert popped.result(patience(30)) is not None, "the pop waited through it all"
+        assert client.pop("u", wait=patience(10)) is not None
         wait_until(lambda: confirmed <= ended(one, two).keys(), seconds=40)
         wait_until(lambda: held(broker.url, Topology(namespace)) == 0)
         began = one.second_words("began") + two.second_words("began")
@@ -223,13 +224,13 @@ class Rated:
     def stop(self) -> list[Job]:
         """Return what was confirmed."""
         self._stop.set()
-        self._thread.join(70)
+        self._thread.join(patience(70))
         return list(self._confirmed())
 
     def _confirmed(self) -> Iterator[Job]:
         for future in self.futures:
             try:
-                yield future.result(70)
+                yield future.result(patience(70))
             except OutcomeUnknown:
                 continue
 
@@ -476,7 +477,7 @@ def manage(shared: SharedBroker, method: str, path: str, **fields: str) -> None:
         data=json.dumps(fields).encode(),
         headers={"Authorization": f"Basic {credentials}", "Content-Type": "application/json"},
     )
-    urlopen(request, timeout=10).close()  # noqa: S310 - always http
+    urlopen(request, timeout=patience(10)).close()  # noqa: S310 - always http
 
 
 def test_a_worker_that_may_not_publish(
@@ -525,4 +526,30 @@ def test_a_worker_that_may_not_even_write_a_fence(
         Client(reader_url, namespace=namespace, declare=False) as reader,
         pytest.raises(PermissionRefused, match=rf"{namespace}\.tombstones"),
     ):
-        reader.pop("t", wait=20)
+        reader.pop("t", wait=patience(20))
+
+
+def test_a_worker_goes_on_when_it_may_write_again_while_others_delete(
+    client: Client,
+    shared_broker: SharedBroker,
+    namespace: str,
+    reader_url: str,
+    *,
+    make_worker: WorkerFactory,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its fences were refused for a while: it writes others, also while the log is being read."""
+    client.put("t", id="before")
+    client.delete("nothing")
+    worker = make_worker(reader_url, declare=False)
+    seen = noting(worker)
+    with working(worker), deletes_flow(client):
+        wait_until(lambda: "before" in seen, seconds=20)
+        permit_writing(shared_broker, namespace, "")
+        client.put("t", id="meanwhile", delay=2.5)
+        wait_until(lambda: "no job is handed out until" in caplog.text, seconds=30)
+        permit_writing(shared_broker, namespace, rf"^{namespace}\.tombstones$")
+        wait_until(lambda: "meanwhile" in seen, seconds=15)
+        client.put("t", id="after", delay=2.5)
+        wait_until(lambda: "after" in seen, seconds=15)
+    assert seen == ["before", "meanwhile", "after"]

@@ -10,7 +10,7 @@ import pytest
 
 from rabbitdelay import Job
 from tests.conftest import ClientFactory, PrivateBrokerFactory, WorkerFactory
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import working
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -34,7 +34,7 @@ def test_a_worker_that_holds_a_job_for_too_long(
     def work(job: Job) -> None:
         seen.append(job.id)
         if job.id == "long":
-            go_on.wait(240)
+            go_on.wait(patience(240))
 
     client.put("t", id="long")
     with working(worker):
@@ -57,15 +57,15 @@ def test_a_pop_that_holds_a_job_for_too_long(
     """Who popped it is told that it is lost, and it can be popped again, here and elsewhere."""
     client = make_client(impatient_url)
     client.put("t", id="long", ttr=3_600)
-    job = client.pop("t", wait=10)
+    job = client.pop("t", wait=patience(10))
     assert job is not None
     wait_until(lambda: job.time_left == 0, seconds=2 * LOOK_SECONDS)
-    again = client.pop("t", wait=30)
+    again = client.pop("t", wait=patience(30))
     assert again is not None
     assert (again.id, again.attempt) == ("long", 1)
     again.finish()
     assert client.pop("t", wait=1) is None
     client.put("t", id="next")
-    following = client.pop("t", wait=10)
+    following = client.pop("t", wait=patience(10))
     assert following is not None
     following.finish()

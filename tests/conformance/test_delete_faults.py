@@ -12,20 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pika
 import pytest
 
 from rabbitdelay import Client, Job, JobSpec, Worker
 from rabbitdelay.broker import PrivateBroker, processes
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.engine import compaction, following, known
+from rabbitdelay.engine import compaction, fences, following, known
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.errors import OutcomeUnknown
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import streams
 from tests.support.deleting_processes import DELETER, WORKER, Books, put_over, times
 from tests.support.fronts import Front
-from tests.support.waiting import wait_until
-from tests.support.working import Process, working
+from tests.support.waiting import patience, wait_until
+from tests.support.working import Process, publish, working
 
 SAYS_CUT_OFF = "no job is handed out until the log of deletes is read"
 SAYS_READ = "the log of deletes is read"
@@ -214,7 +215,7 @@ def deleting(client: Client, ids: list[str]) -> Iterator[Deletes]:
     try:
         yield deletes
     finally:
-        deletes.thread.join(120)
+        deletes.thread.join(patience(120))
 
 
 @pytest.mark.timeout(180)
@@ -226,8 +227,8 @@ def test_a_broker_that_stands_still(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What a worker has prefetched it does not hand out while it cannot know what is deleted."""
-    monkeypatch.setattr(following, "FENCE_SECONDS", 0.3)
-    monkeypatch.setattr(following, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(fences, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(fences, "PATIENCE_SECONDS", 0.5)
     worker = front.worker(breakable_broker.url, namespace=namespace, concurrency=1, prefetch=100)
     seen = Seen(worker, seconds=0.05)
     with front.client(breakable_broker.url, namespace=namespace, timeout=60) as client:
@@ -385,6 +386,38 @@ def test_a_job_that_is_overdue_is_looked_up_in_the_whole_log(
         wait_for_deleted(worker, 1)
     assert seen.ids == {alive.id}
     assert "due before what is known of deletes" in caplog.text
+
+
+def test_one_reading_of_the_log_serves_jobs_that_are_due_further_and_further_back(
+    client: Client,
+    broker_url: str,
+    namespace: str,
+    make_worker: WorkerFactory,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each was due two days before the one that came before it."""
+    monkeypatch.setattr(following, "SWEEP_SECONDS", 0.05)
+    worker = make_worker()
+    seen = Seen(worker)
+    client.delete("dead")
+    with working(worker):
+        client.put("t", id="now")
+        seen.wait_for({"now"})
+        wait_until(lambda: follower_of(worker).following.tombstones.floor_ms > 0)
+        now_ms, day_ms = int(time.time() * 1000), 86_400_000
+        dues = {f"due-{n}": now_ms - 2 * n * day_ms for n in range(1, 11)}
+        dues["dead"] = now_ms - 30 * day_ms
+        dues["before all"] = 1
+        for name, due_ms in dues.items():
+            headers = {"rd-due": due_ms, "rd-put": due_ms}
+            properties = pika.BasicProperties(message_id=name, headers=headers)
+            publish(broker_url, Topology(namespace).ready_queue("t"), (b"", properties))
+        seen.wait_for(dues.keys() - {"dead"})
+        wait_for_deleted(worker, 1)
+    assert seen.ids == {"now", *dues} - {"dead"}
+    assert caplog.text.count("due before what is known of deletes") == 1
 
 
 def forget_soon(monkeypatch: pytest.MonkeyPatch) -> None:

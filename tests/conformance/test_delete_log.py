@@ -15,7 +15,7 @@ from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting
 from tests.support.deleting import left_over, noting, pops, take
 from tests.support.fronts import Front
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import cut_pops, cut_worker, working
 
 # What lasts
@@ -43,7 +43,7 @@ def test_what_returned_outlives_the_broker(
             with pytest.raises(DeleteManyFailed, match="0 deleted for sure"):
                 client.delete_many(["unknown"], timeout=0.3)
             broker.start()
-            during.result(60)
+            during.result(patience(60))
     with front.client(broker.url, namespace=namespace) as another:
         (job,) = take(another, 1, "t", "u", "p")
         assert job.id == "lives"
@@ -195,7 +195,7 @@ def test_a_record_of_a_higher_version_stops_who_reads_it(
         read_it()
     for one in (client, make_client()):
         with pytest.raises(RecordTooNew, match="upgrade"):
-            one.pop("t", wait=5)
+            one.pop("t", wait=patience(5))
         with pytest.raises(RecordTooNew, match="upgrade"):
             one.tombstones()
         one.delete("fine")

@@ -16,7 +16,7 @@ from rabbitdelay.models import Job, JobSpec
 from tests.support.fronts import Front
 from tests.support.putting import putting
 from tests.support.receiver import Receiver
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import cut, publishing
 
 pytestmark = pytest.mark.timeout(180)
@@ -49,7 +49,7 @@ def test_the_first_put_of_a_namespace_survives_the_brokers_death(
         broker.start()
         with ready(broker, namespace) as receiver, ready(broker, namespace, "another") as other:
             receiver.wait_for(first.id, new_hold_queue.id, seconds=30)
-            other.wait_for(new_topic.result(60).id, seconds=30)
+            other.wait_for(new_topic.result(patience(60)).id, seconds=30)
             assert min(m.lateness_ms for m in receiver.messages + other.messages) >= 0
 
 
@@ -68,7 +68,7 @@ def test_another_clients_put_through_a_queue_made_just_now_survives_too(
         kill(broker)
         broker.start()
         with ready(broker, namespace) as receiver:
-            receiver.wait_for(job.id, made.result(60).id, seconds=60)
+            receiver.wait_for(job.id, made.result(patience(60)).id, seconds=60)
 
 
 def exists(broker: PrivateBroker, queue: str) -> bool:
@@ -108,7 +108,7 @@ def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
         kill(broker)
         future = client.put_nowait("t", delay=15, id="during")
         broker.start()
-        job = future.result(60)
+        job = future.result(patience(60))
         with ready(broker, namespace) as receiver:
             receiver.wait_for("during", seconds=40)
         (message,) = [m for m in receiver.messages if m.id == "during"]
@@ -239,7 +239,7 @@ def test_a_cut_connection_in_the_middle_of_puts(
                     seconds=30,
                     what="there is a connection to cut",
                 )
-        jobs = [future.result(60) for future in futures]
+        jobs = [future.result(patience(60)) for future in futures]
     with ready(broker, namespace) as receiver:
         receiver.wait_for(*(job.id for job in jobs), seconds=30)
 
@@ -254,8 +254,8 @@ def test_one_vanished_topic_does_not_delay_the_others(
             client.put_nowait("gone", n, delay=5, callback="https://x.example") for n in range(200)
         ]
         kept = [client.put_nowait("kept", n, delay=5) for n in range(200)]
-        gone_ids = {future.result(20).id for future in gone}
-        kept_ids = {future.result(20).id for future in kept}
+        gone_ids = {future.result(patience(20)).id for future in gone}
+        kept_ids = {future.result(patience(20)).id for future in kept}
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             connection.channel().queue_delete(topology.ready_queue("gone"))
         with (

@@ -12,7 +12,7 @@ from rabbitdelay.core.topology import DELIVERY_LIMIT
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting
 from tests.support.deleting import left_over, noting, pops, take
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import popper_of, publish, working
 
 # Pause
@@ -27,7 +27,7 @@ def test_nothing_is_handed_out_while_it_is_paused(
     @worker.handler("t")
     def work(job: Job) -> None:
         seen.append(job.id)
-        go_on.wait(10)
+        go_on.wait(patience(10))
 
     other = make_client()
     client.put_many(JobSpec("t", id=str(n)) for n in range(5))
@@ -80,7 +80,7 @@ def test_a_pop_that_waits_goes_on_when_it_is_resumed(
         with pytest.raises(TimeoutError):
             popped.result(0.3)
         other.resume("t")
-        (job,) = popped.result(10)
+        (job,) = popped.result(patience(10))
     assert (job.id, first.id) == ("waits", "first")
     assert job.redeliveries <= 1
     job.finish()
@@ -105,13 +105,13 @@ def test_a_pop_of_several_topics_serves_those_that_are_not(
     if has_job:
         other.put("paused", id="waits")
     other.put("open", id="at once")
-    job = client.pop(["paused", "open"], wait=10)
+    job = client.pop(["paused", "open"], wait=patience(10))
     assert job is not None
     job.finish()
     other.put("open", delay=0.3, id="later")
     began = time.monotonic()
     assert pops(client, "paused", "open", wait=1.5) == ["later"]
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < patience(4)
     client.resume("paused")
     assert pops(client, "paused", "open", wait=0.3) == (["waits"] if has_job else [])
 
@@ -122,13 +122,13 @@ def test_a_pop_that_waits_goes_on_with_the_topics_that_are_not_paused(
     other = make_client()
     assert client.pop(["paused", "open"]) is None
     with ThreadPoolExecutor(1) as pool:
-        popped = pool.submit(client.pop, ["paused", "open"], wait=3)
+        popped = pool.submit(client.pop, ["paused", "open"], wait=patience(10))
         wait_until(lambda: popper_of(client)._pops)
         other.pause("paused")
         wait_until(lambda: client.tombstones().paused)
         other.put("paused", id="waits")
         other.put("open", delay=0.3, id="comes")
-        job = popped.result(10)
+        job = popped.result(patience(10))
     assert job is not None
     assert job.id == "comes"
     job.finish()
@@ -160,7 +160,7 @@ def test_pausing_buries_nothing(
     @worker.handler("t", ttr=60)
     def work(job: ReservedJob) -> None:
         seen.append((job.id, job.redeliveries))
-        go_on.wait(20)
+        go_on.wait(patience(20))
 
     client.put_many(JobSpec("t", id=name) for name in ("runs", "waits", "waits too"))
     with working(worker):

@@ -23,6 +23,7 @@ from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.core import identity
 from tests.conftest import ClientFactory, ReceiverFactory
 from tests.support.fronts import Front
+from tests.support.waiting import patience
 
 
 def test_a_job_arrives_once_after_its_delay_as_it_was_put(
@@ -49,6 +50,18 @@ def test_no_delay_is_early_and_none_is_lost(
     (message,) = receiver.messages
     assert message.lateness_ms >= 0
     assert message.body == b"raw bytes"
+
+
+@pytest.mark.parametrize("delay", [-1, -0.001, timedelta(days=-400)])
+def test_a_delay_below_0_means_now(
+    client: Client, receive: ReceiverFactory, delay: float | timedelta
+) -> None:
+    job = client.put("t", delay=delay)
+    assert job.due_ms == job.put_ms
+    assert client.put_many([JobSpec("t", delay=delay, id="one of many")]) == 1
+    receive("t").wait_for(job.id, "one of many")
+    moved = client.reschedule(job, delay=delay)
+    assert moved.due_ms == moved.put_ms
 
 
 def test_at_is_a_time_and_a_past_one_is_now(client: Client, receive: ReceiverFactory) -> None:
@@ -161,9 +174,9 @@ def test_putting_while_another_thread_closes_never_hangs(make_client: ClientFact
         thread.start()
     client.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(patience(10))
     for future in futures:
-        assert isinstance(future.exception(10), OutcomeUnknown | None)
+        assert isinstance(future.exception(patience(10)), OutcomeUnknown | None)
 
 
 def test_put_many_of_nothing_is_nothing(client: Client) -> None:
@@ -172,7 +185,7 @@ def test_put_many_of_nothing_is_nothing(client: Client) -> None:
 
 def test_put_nowait_returns_a_future(client: Client, receive: ReceiverFactory) -> None:
     futures: list[Future[Job]] = [client.put_nowait("t", n, delay=0.05) for n in range(100)]
-    jobs = [future.result(10) for future in futures]
+    jobs = [future.result(patience(10)) for future in futures]
     assert not futures[0].cancel()
     receive("t").wait_for(*(job.id for job in jobs))
 
@@ -187,7 +200,7 @@ def test_many_threads_share_one_client(client: Client, receive: ReceiverFactory)
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(patience(30))
     assert len(set(ids)) == 400
     receive("t").wait_for(*ids)
 
@@ -264,7 +277,7 @@ def test_a_client_that_nobody_holds_still_flushes(
         client = front.client(broker_url, namespace=namespace, settle_seconds=0)
         return client.put_nowait("t")
 
-    job = put_and_forget().result(10)
+    job = put_and_forget().result(patience(10))
     receive("t").wait_for(job.id)
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import logging
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -21,6 +22,7 @@ from rabbitdelay import (
     InvalidConfiguration,
     InvalidJob,
     JobRefused,
+    JobSpec,
     LoginRefused,
     OutcomeUnknown,
     PermissionRefused,
@@ -32,11 +34,13 @@ from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.engine import following
+from rabbitdelay.engine import appending, fences
+from tests.support.deleting import deletes_flow, noting
 from tests.support.fronts import Front
 from tests.support.popping import pop
 from tests.support.receiver import Receiver
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
+from tests.support.working import working
 
 SECRET = "s3cr3t"  # noqa: S105 - made up
 Management = Callable[..., None]
@@ -92,7 +96,7 @@ def management(broker: PrivateBroker) -> Management:
                 "Content-Type": "application/json",
             },
         )
-        urllib.request.urlopen(request, timeout=10).close()  # noqa: S310 - our own broker
+        urllib.request.urlopen(request, timeout=patience(10)).close()  # noqa: S310 - our own broker
 
     return call
 
@@ -149,7 +153,7 @@ def test_the_first_connection_is_waited_for(
     )
     putting = ThreadPoolExecutor().submit(client.put, "t")
     breakable_broker.start()
-    assert putting.result(30).topic == "t"
+    assert putting.result(patience(30)).topic == "t"
     client.close()
 
 
@@ -298,8 +302,8 @@ def test_a_body_above_the_brokers_limit(
         large = client.put_nowait("t", b"x" * 5_000_000)
         after = [client.put_nowait("t", n, delay=0.01) for n in range(50)]
         with pytest.raises(InvalidJob, match="above 4,194,304 bytes"):
-            large.result(20)
-        assert all(future.result(20) for future in beside + after)
+            large.result(patience(20))
+        assert all(future.result(patience(20)) for future in beside + after)
 
 
 def test_nowhere_to_put_a_job(front: Front, broker: PrivateBroker, namespace: str) -> None:
@@ -330,15 +334,17 @@ def test_a_queue_that_is_full_for_a_while(
         put = client.put_nowait("t")
         policy = f"policies/%2F/{namespace}"
         management("PUT", policy, pattern=f"^{queue}$", definition=full)
-        ids = {put.result(10).id}
+        ids = {put.result(patience(10)).id}
         while wait([put], 0.5).done:  # a policy holds after a moment
             ids.add(put.result().id)
             put = client.put_nowait("t")
-        wait_until(lambda: "nothing was taken for 2 s: another channel" in caplog.text, seconds=30)
+        wait_until(
+            lambda: "refused messages for 2 s; trying another channel" in caplog.text, seconds=30
+        )
         assert not put.done()
         management("DELETE", policy)
         found = {pop(client).id}  # so that the queue looks at its length again
-        ids.add(put.result(30).id)
+        ids.add(put.result(patience(30)).id)
         while found != ids:
             found.add(pop(client).id)
 
@@ -397,7 +403,7 @@ def test_a_broker_alarm(
         assert not second.value.sent  # nothing is sent while the broker is known to be blocked
         waiting = client.put_nowait("t", delay=0.01, timeout=20)
         alarm(False)  # noqa: FBT003 - off
-        assert waiting.result(20).topic == "t"
+        assert waiting.result(patience(20)).topic == "t"
 
 
 def test_jobs_are_consumed_while_an_alarm_lasts(
@@ -411,33 +417,61 @@ def test_jobs_are_consumed_while_an_alarm_lasts(
 
     Else nobody could ever consume what the alarm is about.
     """
-    monkeypatch.setattr(following, "FENCE_SECONDS", 0.5)
-    monkeypatch.setattr(following, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(fences, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(fences, "PATIENCE_SECONDS", 0.5)
     new_client = partial(
         front.client, broker.url, namespace=namespace, settle_seconds=0, timeout=20
     )
     with new_client() as client:
         jobs = [client.put("t", n) for n in range(4)]
         client.delete(jobs[0])
-        first = client.pop("t", wait=10)
+        first = client.pop("t", wait=patience(10))
         assert first is not None
         assert first.body == 1
         alarm(True)  # noqa: FBT003 - on
-        follower = client.follower()
-        wait_until(lambda: follower.appender.is_blocked, seconds=20)
-        second = client.pop("t", wait=10)
+        time.sleep(2)  # until the proof has expired: the next pop needs another, and cannot write
+        second = client.pop("t", wait=patience(10))
         assert second is not None
+        assert client.follower().appender.is_blocked
         with new_client() as started_meanwhile:
-            third = started_meanwhile.pop("t", wait=20)
+            third = started_meanwhile.pop("t", wait=patience(20))
             assert third is not None
             assert {second.body, third.body} == {2, 3}
             for job in (first, second, third):
                 job.finish()
         alarm(False)  # noqa: FBT003 - off
         client.put("t", "after", timeout=20)
-        after = client.pop("t", wait=20)
+        after = client.pop("t", wait=patience(20))
         assert after is not None
         assert after.body == "after"
+
+
+def test_a_worker_goes_on_after_an_alarm_while_others_delete(
+    front: Front,
+    broker: PrivateBroker,
+    namespace: str,
+    alarm: Callable[[bool], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fence could not be written in time: another is, also while the log is being read."""
+    monkeypatch.setattr(appending, "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(fences, "PATIENCE_SECONDS", 0.5)
+    worker = front.worker(broker.url, namespace=namespace, settle_seconds=0)
+    seen = noting(worker)
+    with (
+        front.client(broker.url, namespace=namespace, settle_seconds=0, timeout=60) as client,
+        working(worker),
+    ):
+        client.put("t", id="before")
+        wait_until(lambda: "before" in seen)
+        client.put_many(JobSpec("t", id=f"during {n}", delay=4 + n) for n in range(3))
+        with deletes_flow(client):
+            alarm(True)  # noqa: FBT003 - on
+            wait_until(lambda: "during 2" in seen, seconds=20)
+            alarm(False)  # noqa: FBT003 - off
+            client.put("t", id="after", delay=2)
+            wait_until(lambda: "after" in seen, seconds=20)
+    assert set(seen) == {"before", "during 0", "during 1", "during 2", "after"}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from rabbitdelay import Bury, Client, ClientClosed, InvalidJob, Job, JobSpec, NoResponse, Worker
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.receiver import Receiver
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import cut_pops, working
 
 
@@ -43,27 +43,27 @@ def worker(make_worker: WorkerFactory) -> Iterator[Worker]:
 class TestReply:
     def test_the_return_value_comes_back(self, client: Client) -> None:
         job = client.put("double", 21, reply=True)
-        response = client.response(job, wait=10)
+        response = client.response(job, wait=patience(10))
         assert response is not None
         assert (response.id, response.body) == (job.id, {"double": 42})
 
     @pytest.mark.parametrize("value", [b"bytes", "text", None, {"a": [1]}])
     def test_it_is_of_the_type_that_was_returned(self, client: Client, value: object) -> None:
-        response = client.response(client.put("double", value, reply=True), wait=10)
+        response = client.response(client.put("double", value, reply=True), wait=patience(10))
         assert response is not None
         assert response.body == value
 
     def test_many_at_once_in_any_order(self, client: Client) -> None:
         jobs = [client.put("double", n, reply=True) for n in range(20)]
         for n, job in reversed(list(enumerate(jobs))):
-            response = client.response(job, wait=10)
+            response = client.response(job, wait=patience(10))
             assert response is not None
             assert response.body == {"double": 2 * n}
 
     def test_two_jobs_with_one_id_have_their_own(self, client: Client) -> None:
         first = client.put("double", 1, id="same", reply=True)
         second = client.put("double", 2, id="same", reply=True)
-        responses = [client.response(job, wait=10) for job in (second, first)]
+        responses = [client.response(job, wait=patience(10)) for job in (second, first)]
         assert [one.body for one in responses if one] == [{"double": 4}, {"double": 2}]
 
     def test_none_when_it_did_not_come_in_time(self, client: Client) -> None:
@@ -83,7 +83,7 @@ class TestReply:
     ) -> None:
         job = client.put("double", body, reply=True)
         with pytest.raises(NoResponse, match=why):
-            client.response(job, wait=10)
+            client.response(job, wait=patience(10))
 
     def test_a_job_that_was_put_without_it_has_none(self, client: Client) -> None:
         with pytest.raises(InvalidJob, match="reply=True"):
@@ -98,13 +98,13 @@ class TestReply:
         queue = client.reply_queue()
         specs = (JobSpec("double", n, reply_to=queue) for n in range(50))
         client.put_many(specs, on_confirmed=jobs.append)
-        found = [client.response(job, wait=10) for job in jobs]
+        found = [client.response(job, wait=patience(10)) for job in jobs]
         assert sorted(one.body["double"] for one in found if one) == [2 * n for n in range(50)]
 
     def test_the_client_waits_on_through_a_lost_connection(self, client: Client) -> None:
         job = client.put("double", 4, delay=1, reply=True)
         cut_pops(client)
-        response = client.response(job, wait=15)
+        response = client.response(job, wait=patience(15))
         assert response is not None
         assert response.body == {"double": 8}
 
@@ -113,7 +113,7 @@ class TestReply:
         job = client.put("double", 1, delay=60, reply=True)
         threading.Timer(0.3, client.close).start()
         with pytest.raises(ClientClosed):
-            client.response(job, wait=20)
+            client.response(job, wait=patience(20))
 
 
 @pytest.mark.usefixtures("worker")

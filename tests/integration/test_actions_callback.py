@@ -13,6 +13,7 @@ from rabbitdelay.actions.allow_list import AllowList
 from rabbitdelay.actions.resolving import Resolver, look_up
 from rabbitdelay.actions.webhook import Webhook
 from rabbitdelay.errors import Bury, Retry
+from tests.support.waiting import patience
 from tests.unit.test_actions_held import StandInJob
 
 HOST = "hook.example"
@@ -190,7 +191,7 @@ def test_a_name_that_takes_too_long_to_look_up_is_tried_again() -> None:
     released = threading.Event()
 
     def wait(_name: str) -> list[str]:
-        released.wait(10)
+        released.wait(patience(10))
         return []
 
     webhook = Webhook(allowed=everywhere(allow_private=True), resolver=wait)

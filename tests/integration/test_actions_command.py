@@ -15,7 +15,7 @@ import pytest
 from rabbitdelay.actions.command import BURY_EXIT_CODE, MAX_TAIL, Command
 from rabbitdelay.actions.process_group import ProcessGroup
 from rabbitdelay.errors import Bury, InvalidConfiguration, LeaseLost, Retry
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.unit.test_actions_held import StandInJob
 
 ROOT = Path(__file__).parents[2]
@@ -165,7 +165,7 @@ def test_a_lost_lease_kills_it_with_all_its_children(
     future = start_family(Command(FAMILY), job, threads, directory)
     job.lose()
     with pytest.raises(LeaseLost, match="the command was killed"):
-        future.result(timeout=5)
+        future.result(timeout=patience(5))
     wait_until_gone(directory)
 
 
@@ -191,7 +191,7 @@ def test_a_lease_that_is_lost_after_its_end_kills_nobody() -> None:
 def test_what_it_leaves_in_its_group_ends_with_it(directory: Path) -> None:
     started = time.monotonic()
     Command("sleep 60 & echo $! > pids; exit 0")(StandInJob())
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < patience(5)
     assert len(pids(directory)) == 1
     wait_until_gone(directory)
 
@@ -202,7 +202,7 @@ def test_a_program_that_leaves_the_group_outlives_it(directory: Path) -> None:
     Command("setsid sh -c 'echo $$ > pids; exec sleep 60' & until [ -s pids ]; do :; done")(
         StandInJob()
     )
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < patience(5)
     (pid,) = pids(directory)
     assert is_running(pid)
     os.kill(pid, signal.SIGKILL)
@@ -215,7 +215,7 @@ def test_stopping_kills_all_that_run(threads: ThreadPoolExecutor, tmp_path: Path
     command.kill_all()
     for future in futures:
         with pytest.raises(Retry, match="killed: the consumer was stopped"):
-            future.result(timeout=5)
+            future.result(timeout=patience(5))
     wait_until_gone(tmp_path)
     with pytest.raises(Retry, match="killed: the consumer was stopped"):
         command(StandInJob())
@@ -224,7 +224,7 @@ def test_stopping_kills_all_that_run(threads: ThreadPoolExecutor, tmp_path: Path
 def test_leaving_the_context_kills_too(threads: ThreadPoolExecutor, directory: Path) -> None:
     with Command(FAMILY) as command:
         future = start_family(command, StandInJob(), threads, directory)
-    assert isinstance(future.exception(timeout=5), Retry)
+    assert isinstance(future.exception(timeout=patience(5)), Retry)
     wait_until_gone(directory)
 
 
@@ -257,7 +257,7 @@ def test_an_interrupted_wait_kills_it(directory: Path, seen: int) -> None:
     )
     wait_until(lambda: len(pids(directory)) >= seen, what="the family runs")
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=patience(10))
     assert b"KeyboardInterrupt" in errors
     wait_until_gone(directory)
 

@@ -26,7 +26,7 @@ from rabbitdelay.sync.parked import BATCH
 from tests.conftest import ClientFactory, ReceiverFactory
 from tests.support.brokers import SharedBroker
 from tests.support.management import Management
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 QUORUM = pytest.mark.parametrize("client", ["quorum"], indirect=True)
 Bury = Callable[..., None]
@@ -52,7 +52,7 @@ def queue(broker_url: str, client: Client) -> Iterator[BuriedQueue]:
     topology = client.topology
     with connected(address.parse_all(broker_url)) as connection:
         parts = topology.topic("mail")
-        Administrator(connection).run(setup(topology, parts, with_base=True, may_declare=True))
+        Administrator(connection).set_up(setup(topology, parts, with_base=True, may_declare=True))
         yield BuriedQueue(connection, topology, "mail", settle_seconds=0)
 
 
@@ -406,4 +406,4 @@ def _put(management: Management, path: str, **body: str) -> None:
     headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
     data = json.dumps(body).encode()
     request = Request(f"{management.url}api/{path}", data, headers, method="PUT")  # noqa: S310
-    urlopen(request, timeout=10).close()  # noqa: S310 - always http
+    urlopen(request, timeout=patience(10)).close()  # noqa: S310 - always http

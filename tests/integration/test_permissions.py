@@ -22,7 +22,7 @@ from rabbitdelay import (
 )
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.server_node import ServerNode
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import working
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
@@ -124,14 +124,14 @@ def test_a_consumer_works(
         worker.handler(TOPIC)(handle)
         with working(worker):
             for body in ("finish", "now", "later"):
-                response = deployer.response(jobs[body], wait=20)
+                response = deployer.response(jobs[body], wait=patience(20))
                 assert response is not None
                 assert response.body == [body, 1 if body == "finish" else 2]
             wait_until(lambda: deployer.topics(TOPIC)[0].buried == 1)
             wait_until(lambda: worker.stats().counts.deleted == 1)
         with shop.client(user, declare=declare) as client:
             client.put(TOPIC, "popped")
-            popped = client.pop(TOPIC, wait=10)
+            popped = client.pop(TOPIC, wait=patience(10))
             assert popped is not None
             popped.finish()
     assert "ACCESS_REFUSED" not in caplog.text

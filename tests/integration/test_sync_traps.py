@@ -13,7 +13,7 @@ from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync.link import ThreadLink
 from tests.conftest import WorkerFactory
 from tests.support.popping import pop
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import Process, popper_of, working
 
 
@@ -27,7 +27,7 @@ def test_put_in_a_futures_callback_is_refused_and_not_a_deadlock(client: Client)
             outcome.set_result(str(error))
 
     client.put_nowait("t").add_done_callback(callback)
-    assert "use put_nowait" in outcome.result(10)
+    assert "use put_nowait" in outcome.result(patience(10))
 
 
 LEFT_OPEN = """
@@ -45,7 +45,7 @@ def test_a_process_that_ends_gives_its_jobs_back(
     began = time.monotonic()
     with Process(LEFT_OPEN, broker_url, namespace) as process:
         assert process.wait() == 0
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < patience(10)
     assert process.errors == []
     assert [pop(client).attempt for _ in range(5)] == [1] * 5
 

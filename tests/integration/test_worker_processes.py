@@ -1,5 +1,6 @@
 """Handlers in processes of their own: they are killed in time, and may die as they like."""
 
+import logging
 import os
 import secrets
 import signal
@@ -20,7 +21,7 @@ from rabbitdelay.handling.child import Child, how_it_ended
 from rabbitdelay.handling.child_messages import Ready
 from tests.support import process_handlers
 from tests.support.brokers import SharedBroker
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import ROOT, cut_worker, working
 
 TOPIC = "work"
@@ -64,7 +65,7 @@ class Running:
     def ask(self, handler: Callable[..., Any], body: object = None, **options: Any) -> Any:  # noqa: ANN401 - any value
         """Put a job, and return what its handler returns."""
         job = self.put(handler, body, reply=True, **options)
-        response = self.client.response(job, wait=20)
+        response = self.client.response(job, wait=patience(20))
         assert isinstance(response, Response)
         return response.body
 
@@ -161,7 +162,7 @@ def test_at_the_ttr_it_is_killed_with_its_children(work: Running, tmp_path: Path
     assert is_running(int(grandchild))
     attempt, another_pid = wait_for_lines(notes, 2)[1]
     assert attempt == "2"
-    assert 1 <= time.monotonic() - began < 15
+    assert 1 <= time.monotonic() - began < patience(15)
     assert another_pid != pid
     wait_until(lambda: not is_running(int(pid)) and not is_running(int(grandchild)))
     wait_until(lambda: work.counts.finished == before.finished + 1)
@@ -233,8 +234,6 @@ def test_an_idle_process_that_dies_is_replaced(work: Running) -> None:
         ("refused", "Refused", "no money"),
         ("odd", "HandlerRaised", "Odd: 7 went wrong"),
         ("exit", "SystemExit", "enough"),
-        ("retry", "Retry", "not yet"),
-        ("odd retry", "Retry", "not yet"),
     ],
 )
 def test_what_it_raises_is_seen_in_the_worker(
@@ -243,9 +242,19 @@ def test_what_it_raises_is_seen_in_the_worker(
     assert work.ask(process_handlers.fail, how) == how
     (record,) = (one.__dict__ for one in caplog.records if one.name == "rabbitdelay.worker")
     assert (record["error_type"], record["error"]) == (error_type, text)
-    if error_type != "Retry":  # which is no accident
-        assert "in the handler's process:" in caplog.text
-        assert "raise _FAILURES[how]" in caplog.text
+    assert "in the handler's process:" in caplog.text
+    assert "raise _FAILURES[how]" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["retry", "odd retry"])
+def test_a_retry_that_it_asks_for_is_seen_in_the_worker(
+    work: Running, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    caplog.set_level(logging.INFO, "rabbitdelay.worker")
+    assert work.ask(process_handlers.fail, how) == how
+    requested = [one for one in caplog.records if hasattr(one, "retry_in_ms")]
+    assert [(one.levelname, one.reason) for one in requested] == [("INFO", "not yet")]  # type: ignore[attr-defined]
+    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -394,7 +403,7 @@ def test_a_ttr_does_not_count_the_start_of_a_process(
     with program(tmp_path, broker_url, namespace, setup="time.sleep(1.2)"):
         client.put(TOPIC, "wait")
         wait_for_lines(tmp_path / "notes", 1)  # the process that was started first is at work
-        response = client.response(client.put(TOPIC, ttr=1, reply=True), wait=30)
+        response = client.response(client.put(TOPIC, ttr=1, reply=True), wait=patience(30))
         assert response is not None
         assert response.body["attempt"] == 1
 
@@ -411,7 +420,7 @@ def test_signals_to_everybody_leave_handlers_their_grace(
         os.kill(pid, signal.SIGINT)
         os.killpg(process.pid, signal.SIGINT)
         (tmp_path / "notes.go").touch()
-        assert process.wait(20) == 0
+        assert process.wait(patience(20)) == 0
     assert lines(notes) == [["began", str(pid)], ["done", str(pid)]]
     assert not is_running(pid)
 
@@ -422,7 +431,7 @@ def test_nobody_outlives_a_killed_worker(
     notes = tmp_path / "notes"
     with program(tmp_path, broker_url, namespace) as process:
         client.put(TOPIC, "wait")
-        response = client.response(client.put(TOPIC, reply=True), wait=20)
+        response = client.response(client.put(TOPIC, reply=True), wait=patience(20))
         assert response is not None
         idle_pid = response.body["pid"]
         pids = {int(line[1]) for line in wait_for_lines(notes, 3)}
@@ -436,7 +445,7 @@ def test_a_script_that_runs_when_it_is_imported_is_told_so(
     broker_url: str, namespace: str, tmp_path: Path
 ) -> None:
     with program(tmp_path, broker_url, namespace, guard="True") as process:
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=patience(30))
         assert process.returncode == 1
     assert 'it must call run() under `if __name__ == "__main__":`' in stderr
 
@@ -452,7 +461,7 @@ def test_a_handler_that_only_this_process_has_is_refused(
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=patience(30),
         check=False,
     )
     assert done.returncode == 1

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from rabbitdelay import Client, Worker, aio
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 Result = TypeVar("Result")
 NAMES = ("sync", "aio")
@@ -132,7 +132,7 @@ class LoopThread:
             wait_until(lambda: not asyncio.all_tasks(self.loop), seconds=6, what=left)
         finally:
             self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(10)
+            self._thread.join(patience(10))
             self.loop.close()
         assert self.failures == []
 

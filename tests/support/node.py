@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import patience
+
 REPOSITORY = Path(__file__).parents[2]
 _CACHE = REPOSITORY / ".cache" / "node"
-_TIMEOUT_SECONDS = 120.0
+_TIMEOUT_SECONDS = patience(120)
 
 
 def find_node() -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from rabbitdelay import Bury, LeaseLost, NotAJob, ReservedJob, Retry
+from tests.support.waiting import patience
 
 
 class Order(BaseModel):
@@ -187,5 +188,15 @@ def end_fork(_body: Any) -> int | None:  # noqa: ANN401 - any body
     process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
     process.start()
     process.terminate()
-    process.join(10)
+    process.join(patience(10))
     return process.exitcode
+
+
+def tell_max_attempts(job: ReservedJob) -> int | None:
+    return job.max_attempts
+
+
+def raise_one(kind: str) -> None:
+    if kind == "odd":
+        raise Odd(7, "seven")
+    raise Refused("no")

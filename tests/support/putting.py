@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from rabbitdelay import Client, Job, OutcomeUnknown
+from tests.support.waiting import patience
 
 
 @dataclass
@@ -45,4 +46,4 @@ def putting(client: Client, topic: str, delay: timedelta, *, threads: int) -> It
     finally:
         putters.stop()
         for thread in started:
-            thread.join(60)
+            thread.join(patience(60))

@@ -11,7 +11,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Receiver:
         traceback: TracebackType | None,
     ) -> None:
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(patience(10))
 
     @property
     def ids(self) -> Counter[str]:

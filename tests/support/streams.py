@@ -10,10 +10,11 @@ from pika.adapters.blocking_connection import BlockingChannel
 from rabbitdelay.core import records
 from rabbitdelay.core.records import Record
 from rabbitdelay.core.snapshots import is_piece
+from tests.support.waiting import patience
 from tests.support.working import publish
 
-_FIRST_SECONDS = 5.0
-_QUIET_SECONDS = 1.0
+_FIRST_SECONDS = patience(5)
+_QUIET_SECONDS = patience(1)
 Found = list[tuple[int, bytes]]
 
 

@@ -20,6 +20,7 @@ from rabbitdelay.aio.transport import FrameTransport
 from rabbitdelay.core import frames
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.engine.connector import Connector
@@ -27,7 +28,7 @@ from rabbitdelay.engine.popping import Popper
 from rabbitdelay.engine.wire import Channel, nothing
 from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.handling.driving import drive
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +51,7 @@ def working(worker: Worker, **options: Any) -> Iterator[Worker]:  # noqa: ANN401
         yield worker
     finally:
         worker.stop()
-        thread.join(40)
+        thread.join(patience(40))
         assert not thread.is_alive(), "the worker does not stop"
     if errors:
         raise errors[0]
@@ -102,6 +103,13 @@ class Process:
         )
         assert self.count(line) >= count, (line, self.lines[-5:], self.errors)
 
+    def wait_for_error(self, text: str) -> None:
+        """Wait until a line with this text stands in its standard error."""
+        wait_until(
+            lambda: any(text in line for line in list(self.errors)),
+            what=f"{text!r}: {self.lines[-5:]} {self.errors[-5:]}",
+        )
+
     def count(self, line: str) -> int:
         """How many lines begin like this."""
         return sum(one.startswith(line) for one in list(self.lines))
@@ -116,10 +124,10 @@ class Process:
         self._process.send_signal(number)
 
     def wait(self, seconds: float = 20.0) -> int:
-        """Wait for its end; return its exit code."""
-        code = self._process.wait(seconds)
+        """Wait `patience(seconds)` for its end; return its exit code."""
+        code = self._process.wait(patience(seconds))
         for reader in self._readers:
-            reader.join(10)
+            reader.join(patience(10))
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -200,7 +208,7 @@ class Looker:
     def __init__(self, client: Client, queue: str) -> None:
         self._queue = queue
         self.messages: list[Message] = []
-        self._consumer = drive(client.verbs.links.new_consumer(lambda _: RetryPolicy()))
+        self._consumer = drive(client.verbs.links.new_consumer(lambda _: Policies(RetryPolicy())))
 
     def __enter__(self) -> Self:
         self._consumer.start(self)

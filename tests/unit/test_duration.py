@@ -34,6 +34,19 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         duration.parse(text, what="delay")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected_ms"), [("-1", 0), ("-1h30m", 0), (" -5 ", 0), ("1h30m", 5_400_000)]
+)
+def test_a_delay_below_0_means_now(text: str, expected_ms: int) -> None:
+    assert duration.parse_delay(text, what="delay") == expected_ms
+
+
+@pytest.mark.parametrize("text", ["-", "--1", "-x", "1h-30m"])
+def test_a_minus_sign_does_not_make_a_duration(text: str) -> None:
+    with pytest.raises(InvalidJob, match="is not a duration"):
+        duration.parse_delay(text, what="delay")
+
+
 @given(st.integers(0, 10**12))
 def test_a_description_reads_back(duration_ms: int) -> None:
     assert duration.parse(duration.describe(duration_ms), what="delay") == duration_ms

@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.handlers import Binding, Handler, bind, make_handler
 from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.errors import InvalidConfiguration, NotAJob
@@ -279,7 +280,7 @@ def test_a_handler_that_does_not_look_at_the_body_gets_any() -> None:
 
 
 def make(topic: str = "t", function: Callable[..., object] = any_body, **options: Any) -> Handler:  # noqa: ANN401
-    return make_handler(topic, function, policy=RetryPolicy(), **options)
+    return make_handler(topic, function, policies=Policies(RetryPolicy()), **options)
 
 
 def test_a_handler_has_its_options() -> None:

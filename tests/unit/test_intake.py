@@ -97,6 +97,12 @@ def test_a_json_body_reads_back(body: object) -> None:
         assert json.loads(make("t", body).payload) == body == make("t", body).body
 
 
+@pytest.mark.parametrize("delay", [-1, -0.001, timedelta.min, timedelta(seconds=-5)])
+def test_a_delay_below_0_means_now(delay: float | timedelta) -> None:
+    job = make("t", delay=delay)
+    assert job.due_ms == job.put_ms
+
+
 def test_a_content_type_can_be_said() -> None:
     assert make("t", b"<a/>", content_type="application/xml").content_type == "application/xml"
 
@@ -110,14 +116,11 @@ def test_a_content_type_can_be_said() -> None:
         (["a#"], {}, "may only have"),
         (["a\n"], {}, "may only have"),
         (["t" * 201], {}, "at most 200 bytes"),
-        (["t"], {"delay": -1}, "not be negative"),
-        (["t"], {"delay": -0.001}, "not be negative"),
         (["t"], {"delay": float("nan")}, "finite"),
         (["t"], {"delay": float("inf")}, "finite"),
         (["t"], {"delay": 10**12}, "at most 9 years"),
         (["t"], {"delay": timedelta(days=4000)}, "at most 9 years"),
         (["t"], {"delay": timedelta.max}, "at most 9 years"),
-        (["t"], {"delay": timedelta.min}, "not be negative"),
         (["t"], {"delay": "30m"}, "number of seconds or a timedelta, not str"),
         (["t"], {"delay": True}, "not bool"),
         (["t"], {"delay": None}, "not NoneType"),
@@ -155,6 +158,8 @@ def test_a_content_type_can_be_said() -> None:
         (["t"], {"reply_to": ""}, "reply_to must be the name of a queue"),
         (["t"], {"reply_to": "ü" * 128}, "of 1 to 255 bytes"),
         (["t"], {"reply_to": 7}, "reply_to must be"),
+        (["t"], {"reply_to": "amq.rabbitmq.reply-to"}, "use reply=True or the name of a queue"),
+        (["t"], {"reply_to": "amq.rabbitmq.reply-to.g1h"}, "must not be 'amq.rabbitmq.reply-to"),
         (["t"], {"reply_to": "\ud800"}, "reply_to must be"),
     ],
 )  # fmt: skip

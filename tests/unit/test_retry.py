@@ -53,15 +53,10 @@ def own(of_job_ms: int | None, of_topic: object) -> int:
     return of_topic // timedelta(milliseconds=1)
 
 
-@given(POLICIES, JOBS, RANDOM, st.booleans())
-def test_no_wait_is_longer_than_the_longest(
-    policy: RetryPolicy,
-    job: Job,
-    random: float,
-    timed_out: bool,  # noqa: FBT001 - drawn
-) -> None:
+@given(POLICIES, JOBS, RANDOM)
+def test_no_wait_is_longer_than_the_longest(policy: RetryPolicy, job: Job, random: float) -> None:
     longest_ms = own(job.backoff_max_ms, policy.backoff_max)
-    assert 0 <= wait_ms(policy, job, random=random, timed_out=timed_out) <= longest_ms
+    assert 0 <= wait_ms(policy, job, random=random) <= longest_ms
 
 
 @given(POLICIES, JOBS, RANDOM)
@@ -82,12 +77,19 @@ def test_chance_takes_off_at_most_a_half(policy: RetryPolicy, job: Job, random: 
 
 
 @given(POLICIES, JOBS, RANDOM)
-def test_a_timeout_waits_at_least_the_ttr_and_the_backoff(
+def test_a_timeout_is_tried_again_at_once_by_default(
     policy: RetryPolicy, job: Job, random: float
 ) -> None:
-    waited_ms = wait_ms(policy, job, random=random, timed_out=True)
-    assert waited_ms >= min(own(None, job.ttr), own(job.backoff_max_ms, policy.backoff_max))
-    assert waited_ms >= wait_ms(policy, job, random=random)
+    assert wait_ms(policy, job, random=random, timed_out=True) == 0
+
+
+@given(POLICIES, JOBS, RANDOM, st.integers(0, MAX_BACKOFF_MS))
+def test_a_timeout_waits_the_timeout_delay_whatever_the_backoff(
+    policy: RetryPolicy, job: Job, random: float, delay_ms: int
+) -> None:
+    patient = replace(policy, timeout_delay=timedelta(milliseconds=delay_ms))
+    assert wait_ms(patient, job, random=random, timed_out=True) == delay_ms
+    assert wait_ms(patient, job, random=random) == wait_ms(policy, job, random=random)
 
 
 @given(EVERYDAY, st.integers(1, 40), RANDOM)
@@ -167,3 +169,39 @@ def test_a_wait_that_the_ladder_cannot_keep_is_the_longest_that_it_can() -> None
 def test_a_policy_that_cannot_be_says_why(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidConfiguration, match=text):
         RetryPolicy(**arguments)
+
+
+# A fixed schedule
+
+
+@given(st.lists(st.integers(0, 3600), min_size=1, max_size=8), st.integers(1, 50), RANDOM)
+def test_a_schedule_is_waited_as_it_stands_and_its_last_wait_repeats(
+    waits: list[int], attempt: int, random: float
+) -> None:
+    """No random part is taken off, and backoff_max does not bound it."""
+    policy = RetryPolicy(MANY, waits, backoff_max=1)
+    job = replace(JOB, attempt=attempt)
+    expected = waits[min(attempt, len(waits)) - 1] * 1000
+    assert wait_ms(policy, job, random=random) == expected
+
+
+def test_what_a_job_says_itself_goes_before_its_topics_schedule() -> None:
+    policy = RetryPolicy(MANY, [5, 10])
+    assert wait_ms(policy, replace(JOB, backoff_ms=2_000, attempt=2)) == 4_000
+    assert wait_ms(policy, replace(JOB, backoff_max_ms=7_000, attempt=2)) == 7_000
+
+
+def test_a_schedule_ends_with_max_attempts() -> None:
+    fate = RetryPolicy(3, [1]).after(replace(JOB, attempt=3), random=0.0)
+    assert fate == GiveUp("attempt 3 of 3 failed")
+
+
+@pytest.mark.parametrize("wrong", [[], ["5"], [-1], [5, 31 * 86_400], "5", [True], [None]])
+def test_what_is_no_schedule_is_refused(wrong: Any) -> None:  # noqa: ANN401 - anything
+    with pytest.raises(InvalidConfiguration, match="backoff must"):
+        RetryPolicy(3, wrong)
+
+
+def test_a_policy_with_a_schedule_is_a_value() -> None:
+    assert RetryPolicy(3, [1, 2]) == RetryPolicy(3, (1, 2))
+    assert hash(RetryPolicy(3, [1, 2])) == hash(RetryPolicy(3, (1, 2)))
