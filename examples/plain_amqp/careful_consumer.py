@@ -15,7 +15,7 @@ from deleter import LOG
 from pika.adapters.blocking_connection import BlockingChannel
 from tombstones import Tombstones
 
-FENCE_S, PATIENCE_S = 30, 5
+FENCE_S, PATIENCE_S = 2, 30
 
 
 class CutOff(Exception):
@@ -33,6 +33,7 @@ class Log(Tombstones):
         self.channel.add_on_cancel_callback(lambda _: setattr(self, "is_cancelled", True))
         self.is_cancelled = False
         self.count = 0
+        self.read_at = 0.0
         start = {"x-stream-offset": "first"}
         self.channel.basic_consume(LOG, self._delivered, arguments=start)
         self._await_fence()
@@ -56,18 +57,18 @@ class Log(Tombstones):
         body: bytes,
     ) -> None:
         self.count += 1
+        self.read_at = time.monotonic()
         self.read((properties.headers or {})["x-stream-offset"], body)
         channel.basic_ack(method.delivery_tag)
 
     def _await_fence(self) -> None:
-        nonce, before = secrets.token_hex(8), -1
+        nonce, written_at = secrets.token_hex(8), time.monotonic()
         self.channel.basic_publish(LOG, "", json.dumps({"fence": nonce}).encode())
         while self.fence != nonce:
-            if before == self.count or self.is_cancelled:
+            if self.is_cancelled or time.monotonic() - max(written_at, self.read_at) > PATIENCE_S:
                 raise CutOff(f"what is written to {LOG} does not come back")
-            before = self.count
-            self.connection.process_data_events(PATIENCE_S)
-        self.fenced_at = time.monotonic()
+            self.connection.process_data_events(0.1)
+        self.fenced_at = written_at
 
 
 def is_dead(log: Log, topic: str, properties: pika.BasicProperties) -> bool:

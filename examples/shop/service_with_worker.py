@@ -1,0 +1,47 @@
+"""The shop in one process: the service, and in its lifespan the worker that closes orders.
+
+pip install fastapi uvicorn
+rabbitdelay broker start                     # or RABBITDELAY_URL
+uvicorn service_with_worker:app              # in this folder; Ctrl-C or SIGTERM ends both
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import orders
+import service
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from rabbitdelay.aio import Worker
+
+worker = Worker(namespace=service.NAMESPACE, grace=10)
+
+
+class Close(BaseModel):
+    """The body of an `orderclose` job."""
+
+    order: int
+
+
+@worker.handler("orderclose")
+async def close(body: Close) -> None:
+    """Close an order that was not paid in time."""
+    if await asyncio.to_thread(orders.close, body.order):
+        print(f"closed order {body.order}", flush=True)
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Run the worker for as long as the service serves. The signals are uvicorn's."""
+    running = asyncio.create_task(worker.run(handle_signals=False))
+    async with service.lifespan(app):
+        yield
+    worker.stop()
+    await running
+    print("worker ended", flush=True)
+
+
+app = FastAPI(lifespan=lifespan)
+app.include_router(service.app.router)
