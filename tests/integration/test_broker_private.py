@@ -18,7 +18,7 @@ from rabbitdelay.broker.state import save_layout, save_process
 from rabbitdelay.errors import BrokerProcessError
 from tests.conftest import PrivateBrokerFactory
 from tests.support.management import Management
-from tests.support.private_brokers import traces
+from tests.support.private_brokers import traces, traces_of_node
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_killed_node_returns_with_its_url_its_data_and_its_configuration(
     time.sleep(3)
 
     node.kill()
-    assert traces(broker.directory) == []
+    assert traces_of_node(node.directory) == []
     assert find_running(broker.directory) is None
 
     node.start()

@@ -6,17 +6,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+
+from rabbitdelay.broker.ports import pick_free
+
 _FRONTS = ("rabbitdelay", "rabbitdelay.aio")
 
 
 def main(namespace: str, program: str) -> None:
-    """Run a file. New queues need not settle, which would take 3 s for each program."""
+    """Run a file, and serve the application that it makes, if it makes one.
+
+    New queues need not settle, which would take 3 s for each program.
+    """
     text = Path(program).read_text()
     for front in (one for one in _FRONTS if f"from {one} import" in text):
         for name in ("Client", "Worker"):
             make: Any = getattr(importlib.import_module(front), name).__init__
             make.__kwdefaults__ |= {"namespace": namespace, "settle_seconds": 0}
-    runpy.run_path(program, run_name="__main__")
+    made = runpy.run_path(program, run_name="__main__")
+    if "app" in made:
+        uvicorn.run(made["app"], port=pick_free(1)[0])
 
 
 if __name__ == "__main__":

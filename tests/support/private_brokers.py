@@ -9,9 +9,14 @@ from rabbitdelay.broker.installation import find_installation
 
 def traces(directory: Path) -> list[str]:
     """Return what runs for the broker in this folder: processes and containers by name."""
-    marks = [str(directory / "rabbitdelay1"), str(directory / "epmd")]
-    pids = [str(pid) for mark in marks for pid in processes.marked(mark)]
-    return pids + (_containers(directory) if is_in_docker() else [])
+    epmd = [str(pid) for pid in processes.marked(str(directory / "epmd"))]
+    return traces_of_node(directory / "rabbitdelay1") + epmd
+
+
+def traces_of_node(directory: Path) -> list[str]:
+    """Return what runs for the node in this folder. Its port mapper outlives it."""
+    pids = [str(pid) for pid in processes.marked(str(directory))]
+    return pids + (_containers(directory.parent) if is_in_docker() else [])
 
 
 def is_in_docker() -> bool:
