@@ -1,12 +1,14 @@
 """A channel on aio-pika's connection: without a task of its own, and without one for each message.
 
 aiormq hands every frame of a channel to its `frames` in turn; this one is called right there.
+
+Replies are matched by their kind. RabbitMQ answers the methods of a channel in order, but for
+Basic.Consume and Basic.Cancel of a quorum queue: a later method may be answered first.
 """
 
 import secrets
-from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import pamqp.frame
 from aiormq.abc import AbstractConnection
@@ -18,7 +20,15 @@ from pamqp.header import ContentHeader
 from rabbitdelay.core.topology import Binding, Exchange, Queue
 from rabbitdelay.engine.wire import Channel, Closed, Confirm, Returned, Then, nothing
 
-Reply = Callable[[Any], None]
+Answered = Callable[[Any], None]
+
+
+class Question(NamedTuple):
+    """A method that waits for its reply."""
+
+    replies: Sequence[str]
+    """The names of the frames that answer it."""
+    answered: Answered
 
 
 class Carrier(Protocol):
@@ -45,7 +55,7 @@ class LoopChannel:
         self.frames = self
         """What aiormq puts frames into."""
         self._carrier = carrier
-        self._replies: deque[Reply] = deque()
+        self._questions: list[Question] = []
         self._closed: list[Callable[[Channel, Closed], None]] = []
         self._cancelled: Callable[[str], None] = nothing
         self._confirmed: Callable[[Confirm], None] = nothing
@@ -60,8 +70,7 @@ class LoopChannel:
             self.is_open = True
             opened(self)
 
-        self._replies.append(answered)
-        self._send(spec.Channel.Open())
+        self._put_question(spec.Channel.Open(), answered)
 
     # What the engine asks for
 
@@ -154,10 +163,17 @@ class LoopChannel:
             case spec.Channel.Close():
                 self._closed_by_broker(frame)
             case spec.Channel.CloseOk():
-                self._replies.clear()
+                self._questions.clear()
                 self._carrier.channel_gone(self.number)
-            case _ if self._replies:
-                self._replies.popleft()(frame)
+            case Frame():
+                self._reply(frame)
+
+    def _reply(self, frame: Frame) -> None:
+        for index, question in enumerate(self._questions):
+            if frame.name in question.replies:
+                del self._questions[index]
+                question.answered(frame)
+                return
 
     def _content(self, frame: ContentHeader | ContentBody) -> None:
         returned = self._returning
@@ -184,17 +200,20 @@ class LoopChannel:
 
     def _closed_by_broker(self, frame: spec.Channel.Close) -> None:
         was_open, self.is_open = self.is_open, False
-        self._replies.clear()
+        self._questions.clear()
         self._send(spec.Channel.CloseOk())
         self._carrier.channel_gone(self.number)
         for closed in self._closed if was_open else ():
             closed(self, Closed(frame.reply_code or 0, frame.reply_text or ""))
 
-    def _ask(self, method: Frame, answered: Reply) -> None:
-        """Ask something; on a channel that is about to go nobody answers."""
+    def _ask(self, method: Frame, answered: Answered) -> None:
+        """Ask something; a channel that is about to close gets no answers."""
         if self.is_open:
-            self._replies.append(answered)
-            self._send(method)
+            self._put_question(method, answered)
+
+    def _put_question(self, method: Frame, answered: Answered) -> None:
+        self._questions.append(Question(method.valid_responses, answered))
+        self._send(method)
 
     def _send(self, method: Frame) -> None:
         self._carrier.send_frames(pamqp.frame.marshal(method, self.number))
