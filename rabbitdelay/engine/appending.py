@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.outbox import Pending, Target
 from rabbitdelay.core.topology import Part
-from rabbitdelay.engine.holding import Outlet
+from rabbitdelay.engine.copies import Outlet
 from rabbitdelay.models import JSON, Job
 
 Resolve = Callable[[Pending, Exception | None], None]

@@ -21,13 +21,14 @@ from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.topology import Part, Topology
 from rabbitdelay.engine import lifetime
 from rabbitdelay.engine.connector import Connector, FirstConnection, logger
+from rabbitdelay.engine.copies import Outlet
 from rabbitdelay.engine.flows import Flow
-from rabbitdelay.engine.holding import Holding, Outlet
+from rabbitdelay.engine.holding import Holding
 from rabbitdelay.engine.proofs import Proofs
 from rabbitdelay.engine.settlements import Settlements
 from rabbitdelay.engine.setup import SetupDriver
 from rabbitdelay.engine.users import User
-from rabbitdelay.engine.wire import Channel, Closed, Link, OnInbound, Wire
+from rabbitdelay.engine.wire import Channel, Closed, Link, OnInbound, Then, Wire
 from rabbitdelay.errors import ConnectionFailed, NotAJob
 from rabbitdelay.models import DEFAULT_TTR_MS, Job
 
@@ -65,6 +66,7 @@ class Consumer:
         self._routes = routes
         self._listeners: dict[int, OnInbound] = {}
         self._channels: dict[int, Channel] = {}
+        self._room_makers: dict[int, Then] = {}
         self._is_flush_due = False
         self._proofs: Proofs | None = None
         self._timer_at: float | None = None
@@ -146,6 +148,16 @@ class Consumer:
 
         self._connector.call(set_timer)
 
+    def make_room(self, lease: Lease) -> None:
+        """Let the broker send other jobs in place of one that is held for a while."""
+        channel = lease.channel
+
+        def make() -> None:
+            if make_room := self._room_makers.get(channel):
+                make_room()
+
+        self._connector.call(make)
+
     # For the user, on the wire's thread
 
     @property
@@ -159,8 +171,12 @@ class Consumer:
         opened: Callable[[Channel], None],
         on_inbound: OnInbound,
         prefetch: int | None = None,
+        make_room: Then | None = None,
     ) -> None:
-        """Open a channel; what comes in on it goes to `on_inbound`."""
+        """Open a channel; what comes in on it goes to `on_inbound`.
+
+        `make_room` is called for each job of the channel that is held for a while.
+        """
         link = self._connector.link
         if link is None or not link.is_open:
             return  # whoever asked is told when there is a connection again
@@ -168,6 +184,8 @@ class Consumer:
         def ready(channel: Channel) -> None:
             self._listeners[channel.number] = on_inbound
             self._channels[channel.number] = channel
+            if make_room is not None:
+                self._room_makers[channel.number] = make_room
             with self.holding.lock:
                 self._settlements.opened(channel.number, prefetch)
             channel.on_closed(self._channel_closed)
@@ -313,6 +331,7 @@ class Consumer:
         for number in [channel] if channel is not None else list(self._channels):
             self._channels.pop(number, None)
             self._listeners.pop(number, None)
+            self._room_makers.pop(number, None)
         self.holding.tell_lost(lost)
         if self._proofs is not None:
             self._proofs.lose(channel)

@@ -9,10 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from functools import partial
 from typing import Protocol
 
-from rabbitdelay.core import copies, failure, responses, table
+from rabbitdelay.core import failure, responses
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.failure import Failure
@@ -22,31 +21,15 @@ from rabbitdelay.core.outbox import Pending, Target
 from rabbitdelay.core.outcome import RETURNED
 from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.tally import Tally
-from rabbitdelay.core.tombstones import LONG_MS, Death
+from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine.connector import logger
+from rabbitdelay.engine.copies import Copies, Outlet
 from rabbitdelay.engine.remembered import Remembered
-from rabbitdelay.errors import LeaseLost, NotAJob, TimedOut
+from rabbitdelay.errors import LeaseLost, TimedOut
 from rabbitdelay.models import Job
 
 OnEnd = Callable[[], None]
-
-PAUSE_SECONDS = 1.0
-"""How long a message is kept whose copy was refused: the broker would send it again at once."""
-MAX_HEADERS_BYTES = 126 * 1024
-"""They must be in one frame, of 128 KiB by default, or the broker hangs up. The other properties
-take at most 2 KiB."""
-
-
-class Outlet(Protocol):
-    """Publishes what is given back, without ever waiting for room."""
-
-    @property
-    def blocked(self) -> str | None:
-        """Why the broker takes nothing; None when it does."""
-
-    def submit_copy(self, pending: Pending) -> None:
-        """Send it; its `resolve` will be called on another thread."""
 
 
 class Settler(Protocol):
@@ -60,6 +43,9 @@ class Settler(Protocol):
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
         """Run a function on the wire's thread after a while."""
+
+    def make_room(self, lease: Lease) -> None:
+        """Let the broker send other jobs in place of one that is held for a while."""
 
 
 class Holding:
@@ -88,6 +74,7 @@ class Holding:
         self.keep_known: Callable[[Job, int], Future[None]] | None = None
         """Lets an id be known until a copy of its job is due."""
         self._on_end: dict[Lease, list[OnEnd]] = {}
+        self._copies = Copies(self, topology, outlet, settler, copy_timeout)
 
     # What the holder of a job may call, from any thread
 
@@ -268,7 +255,7 @@ class Holding:
             self._settler.settle(lease, self.leases.delete(lease))
             self.tally.deleted()
         death = self.death(lease) or Death.DELETED
-        self._tell_asker(lease.job, death.value)
+        self.tell_asker(lease.job, death.value)
 
     def hand_back(self, lease: Lease) -> None:
         """Give it back as it is."""
@@ -277,6 +264,7 @@ class Holding:
 
     def hand_back_all(self) -> int:
         """Give back as it is whatever is still held; return how many."""
+        self._copies.stop()
         with self.lock:
             held = [lease for lease in self.leases.held() if lease.leaving is None]
             for lease in held:
@@ -312,49 +300,18 @@ class Holding:
         death = self.death(lease)
         lease.fate = fate if death is None else Dropped(death.value)
         if death is not None:
-            return self._drop_leaving(lease, death, future)
+            return self.drop_leaving(lease, death, future)
+        assert not isinstance(fate, Dropped)
         return self._publish_copy(lease, fate, why, future)
 
     def _publish_copy(
-        self, lease: Lease, fate: Fate, why: Failure | None, future: Future[Fate]
+        self, lease: Lease, fate: Again | GiveUp, why: Failure | None, future: Future[Fate]
     ) -> Fate:
-        with self.lock:
-            self._count(fate)
-        now, job = time.monotonic(), lease.job
-        deadline = now + self._copy_timeout
-        resolve = partial(self._copied, lease, fate, future)
-        now_ms = time.time_ns() // 1_000_000
-        if isinstance(fate, Again):
-            message = copies.again(
-                lease.message,
-                attempt=job.attempt + 1,
-                due_ms=now_ms + fate.delay_ms,
-                failure=why,
-            )
-            pending = Pending(job, message, fate.delay_ms, now, deadline, resolve)
-        else:
-            message = copies.buried(lease.message, reason=fate.reason, now_ms=now_ms, failure=why)
-            target = self._grave(job)
-            pending = Pending(job, message, 0, now, deadline, resolve, target=target)
-            self._tell_asker(job, fate.reason, why)
-        if len(table.encode(message.headers)) > MAX_HEADERS_BYTES:
-            resolve(pending, NotAJob("its headers leave no room for ours"))
-        elif isinstance(fate, Again) and fate.delay_ms > LONG_MS and self.keep_known is not None:
-            known = self.keep_known(job, now_ms + fate.delay_ms)
-            known.add_done_callback(partial(self._submit_known, pending))
-        else:
-            self._outlet.submit_copy(pending)
+        self.count(fate)
+        self._copies.publish(lease, fate, why, future)
         return fate
 
-    def _submit_known(self, pending: Pending, known: Future[None]) -> None:
-        """Send a copy that waits for long, when a delete of it would not be forgotten before."""
-        error = known.exception()
-        if isinstance(error, Exception):
-            pending.resolve(pending, error)
-        else:
-            self._outlet.submit_copy(pending)
-
-    def _drop_leaving(self, lease: Lease, death: Death, future: Future[Fate]) -> Fate:
+    def drop_leaving(self, lease: Lease, death: Death, future: Future[Fate]) -> Fate:
         """It was deleted while it was held: nothing is given back."""
         fate = Dropped(death.value)
         with self.lock:
@@ -362,11 +319,11 @@ class Holding:
                 lease.leaving = Event.DELETE
             self._settler.settle(lease, self.leases.copied(lease))
             self.tally.deleted()
-        self._tell_asker(lease.job, death.value)
+        self.tell_asker(lease.job, death.value)
         future.set_result(fate)
         return fate
 
-    def _tell_asker(self, job: Job, reason: str, why: Failure | None = None) -> None:
+    def tell_asker(self, job: Job, reason: str, why: Failure | None = None) -> None:
         """Tell who waits for the response to a job that there will be none."""
         if job.reply_to is None:
             return
@@ -374,45 +331,27 @@ class Holding:
         for target in responses.targets(self._topology, job, keep=False):
             self.publish(job, message, target)
 
-    def _grave(self, job: Job) -> Target:
-        buried, _ = self._topology.topic(job.topic)
-        return Target(self._topology.buried_exchange, job.topic, buried)
+    # What the copies tell, on any thread
 
-    def _copied(
-        self,
-        lease: Lease,
-        fate: Fate,
-        future: Future[Fate],
-        _pending: Pending,
-        error: Exception | None,
-    ) -> None:
-        """The copy is confirmed, or it is not; on the publisher's thread."""
-        if error is None:
-            with self.lock:
-                self._settler.settle(lease, self.leases.copied(lease))
-            future.set_result(fate)
-        else:
-            self._not_copied(lease, fate, error)
-            future.set_exception(error)
+    def count(self, fate: Fate) -> None:
+        """Count a job that is given back or buried."""
+        with self.lock:
+            if isinstance(fate, Again):
+                self.tally.released()
+            else:
+                self.tally.buried()
 
-    def _not_copied(self, lease: Lease, fate: Fate, error: Exception) -> None:
-        is_buried = isinstance(fate, GiveUp) or isinstance(error, NotAJob)
-        how = "buried by the broker, without the reason" if is_buried else "given back as it is"
-        logger.warning("job %s is %s: %s", lease.job.id, how, error)
-        do = Do.DEAD_LETTER if is_buried else Do.NACK
-        self._settler.later(PAUSE_SECONDS, partial(self._settle_uncopied, lease, do))
+    def copied(self, lease: Lease) -> None:
+        """Acknowledge a job whose copy is confirmed."""
+        with self.lock:
+            self._settler.settle(lease, self.leases.copied(lease))
 
-    def _settle_uncopied(self, lease: Lease, do: Do) -> None:
+    def not_copied(self, lease: Lease, do: Do) -> None:
+        """Settle a job whose copy cannot be published."""
         with self.lock:
             self._settler.settle(lease, self.leases.not_copied(lease, do))
 
     # Pieces
-
-    def _count(self, fate: Fate) -> None:
-        if isinstance(fate, Again):
-            self.tally.released()
-        else:
-            self.tally.buried()
 
     def _tell(self, lease: Lease) -> None:
         for callback in self._on_end.pop(lease, ()):

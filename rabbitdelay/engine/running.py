@@ -201,8 +201,10 @@ class Runner:
 
     @staticmethod
     def _log_failed(run: Run, error: BaseException, done: Future[Fate]) -> None:
-        if done.exception() is not None:
-            return  # why it goes back as it is has been told
+        if done.exception() is not None:  # why nothing could be published is logged by the copies
+            fields = log_fields(run.lease, "failed") | {"error_type": type(error).__name__}
+            logger.warning("%s: failed: %s", title(run.lease), Failure.of(error), extra=fields)
+            return
         fate = done.result()
         if isinstance(fate, Dropped):
             fields = log_fields(run.lease, "deleted") | {"error_type": type(error).__name__}

@@ -60,6 +60,8 @@ class Subscription:
         self._channel: Channel | None = None
         self._tag: str | None = None
         self._is_opening = False
+        self._held_back = 0
+        """How many jobs of the present consumer are held for a while, without being worked on."""
         self._round = 0
         """Counts up whenever all before is in vain: what was begun then must not go on."""
         self._is_wanted = True
@@ -105,6 +107,16 @@ class Subscription:
             self._tag = None
             channel.cancel(tag)
 
+    def make_room(self) -> None:
+        """Count a job that is held for a while; consume anew when they take half the prefetch.
+
+        Each consumer of a channel has the whole prefetch. One that was cancelled keeps what it has.
+        """
+        self._held_back += 1
+        if self._is_wanted and 2 * self._held_back >= self._prefetch:
+            self.end()
+            self.go_on()
+
     def connection_lost(self) -> None:
         """Its channel is gone with the connection."""
         self._round += 1
@@ -138,7 +150,7 @@ class Subscription:
             return
         if error is None:
             opened = partial(self._opened, round_)
-            self._consumer.open_channel(opened, self._inbound, self._prefetch)
+            self._consumer.open_channel(opened, self._inbound, self._prefetch, self.make_room)
         else:
             self._is_opening = False
             self._try_again(error)
@@ -154,6 +166,7 @@ class Subscription:
         self._consume(channel)
 
     def _consume(self, channel: Channel) -> None:
+        self._held_back = 0
         self._tag = channel.consume(self.queue, self._arguments(), self._consuming)
 
     def _consuming(self) -> None:

@@ -1,0 +1,250 @@
+"""Copies: publishes the copies of jobs that are given back or buried.
+
+The message that a job came in is acknowledged when its copy is confirmed. When a retry cannot be
+published, the job stays with its consumer, which tries again by the rules of core/copy_retries.py.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from rabbitdelay.core import copies, copy_retries, table
+from rabbitdelay.core.copy_retries import BuryNow, DeadLetter, Return, Tries, TryLater
+from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.failure import Failure
+from rabbitdelay.core.lease import Do, Lease
+from rabbitdelay.core.outbox import Pending, Target
+from rabbitdelay.core.retry import Again, Fate, GiveUp
+from rabbitdelay.core.tombstones import LONG_MS, Death
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.engine.connector import logger
+from rabbitdelay.errors import NotAJob
+from rabbitdelay.models import Job
+
+PAUSE_SECONDS = 1.0
+"""How long a message is kept whose copy was refused: the broker would send it again at once."""
+MAX_HEADERS_BYTES = 126 * 1024
+"""They must be in one frame, of 128 KiB by default, or the broker hangs up. The other properties
+take at most 2 KiB."""
+MAX_ROOM = 1_000
+"""Other jobs are fetched in place of at most so many that are held until they can be published."""
+
+
+class Outlet(Protocol):
+    """Publishes what is given back, without ever waiting for room."""
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker takes nothing; None when it does."""
+
+    def submit_copy(self, pending: Pending) -> None:
+        """Send it; its `resolve` will be called on another thread."""
+
+
+class Timer(Protocol):
+    """The consumer that holds the jobs."""
+
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Run a function on the wire's thread after a while."""
+
+    def make_room(self, lease: Lease) -> None:
+        """Let the broker send other jobs in place of one that is held for a while."""
+
+
+class Owner(Protocol):
+    """The leases whose copies are published."""
+
+    lock: threading.RLock
+    death: Callable[[Lease], Death | None]
+    keep_known: Callable[[Job, int], Future[None]] | None
+
+    def max_attempts(self, topic: str, error: BaseException | None = None) -> int:
+        """Return the attempts of a topic's jobs that do not set their own."""
+
+    def count(self, fate: Fate) -> None:
+        """Count a job that is given back or buried."""
+
+    def copied(self, lease: Lease) -> None:
+        """Acknowledge a job whose copy is confirmed."""
+
+    def not_copied(self, lease: Lease, do: Do) -> None:
+        """Settle a job whose copy cannot be published."""
+
+    def drop_leaving(self, lease: Lease, death: Death, future: Future[Fate]) -> Fate:
+        """Drop a job that was deleted meanwhile."""
+
+    def tell_asker(self, job: Job, reason: str, why: Failure | None = None) -> None:
+        """Publish, for a job that is buried, that there will be no response."""
+
+
+@dataclass(slots=True, eq=False)
+class _Copy:
+    """A copy on its way, or held until it can be published."""
+
+    lease: Lease
+    fate: Again | GiveUp
+    why: Failure | None
+    message: Message
+    due_ms: int
+    tries: Tries
+    future: Future[Fate]
+    """Done when the copy is confirmed, and failed when it could not be published at first."""
+
+
+class Copies:
+    """The copies of the jobs of one consumer; from any thread."""
+
+    def __init__(
+        self, owner: Owner, topology: Topology, outlet: Outlet, timer: Timer, timeout: float
+    ) -> None:
+        self._owner = owner
+        self._topology = topology
+        self._outlet = outlet
+        self._timer = timer
+        self._timeout = timeout
+        # Under the owner's lock:
+        self._held: set[_Copy] = set()
+        self._is_stopped = False
+
+    def publish(
+        self, lease: Lease, fate: Again | GiveUp, why: Failure | None, future: Future[Fate]
+    ) -> None:
+        """Publish the copy that a fate asks for, and settle the job when it is confirmed."""
+        copy = self._make(lease, fate, why, future)
+        if isinstance(fate, GiveUp):
+            self._owner.tell_asker(lease.job, fate.reason, why)
+        if len(table.encode(copy.message.headers)) > MAX_HEADERS_BYTES:
+            self._failed(copy, NotAJob("its headers leave no room for ours"))
+        else:
+            self._send(copy)
+
+    def stop(self) -> None:
+        """Return what is held to the broker, and hold nothing from now on."""
+        with self._owner.lock:
+            self._is_stopped = True
+            while self._held:
+                self._owner.not_copied(self._held.pop().lease, Do.NACK)
+
+    def _make(
+        self, lease: Lease, fate: Again | GiveUp, why: Failure | None, future: Future[Fate]
+    ) -> _Copy:
+        now, job = time.monotonic(), lease.job
+        now_ms = time.time_ns() // 1_000_000
+        delay_ms, message = 0, lease.message
+        if isinstance(fate, Again):
+            delay_ms = fate.delay_ms
+            attempt, due_ms = job.attempt + 1, now_ms + delay_ms
+            message = copies.again(message, attempt=attempt, due_ms=due_ms, failure=why)
+        else:
+            message = copies.buried(message, reason=fate.reason, now_ms=now_ms, failure=why)
+        most = job.max_attempts or self._owner.max_attempts(job.topic)
+        tries = Tries(now + delay_ms / 1000, most - job.attempt, now)
+        return _Copy(lease, fate, why, message, now_ms + delay_ms, tries, future)
+
+    def _send(self, copy: _Copy) -> None:
+        now, job, fate = time.monotonic(), copy.lease.job, copy.fate
+        deadline, resolve = now + self._timeout, partial(self._resolved, copy)
+        if isinstance(fate, GiveUp):
+            target = self._grave(job)
+            pending = Pending(job, copy.message, 0, now, deadline, resolve, target=target)
+            self._outlet.submit_copy(pending)
+            return
+        delay_ms = copy.tries.rest_ms(now) if copy.tries.count else fate.delay_ms
+        pending = Pending(job, copy.message, delay_ms, now, deadline, resolve)
+        if delay_ms > LONG_MS and self._owner.keep_known is not None:
+            known = self._owner.keep_known(job, copy.due_ms)
+            known.add_done_callback(partial(self._send_known, pending))
+        else:
+            self._outlet.submit_copy(pending)
+
+    def _send_known(self, pending: Pending, known: Future[None]) -> None:
+        """Send a copy with a long delay, once a delete of it would not be forgotten before."""
+        error = known.exception()
+        if isinstance(error, Exception):
+            pending.resolve(pending, error)
+        else:
+            self._outlet.submit_copy(pending)
+
+    def _grave(self, job: Job) -> Target:
+        buried, _ = self._topology.topic(job.topic)
+        return Target(self._topology.buried_exchange, job.topic, buried)
+
+    # The broker has it, or not; mostly on the publisher's thread
+
+    def _resolved(self, copy: _Copy, _pending: Pending, error: Exception | None) -> None:
+        if error is not None:
+            self._failed(copy, error)
+            return
+        self._owner.copied(copy.lease)
+        if not copy.future.done():
+            copy.future.set_result(copy.fate)
+
+    def _failed(self, copy: _Copy, error: Exception) -> None:
+        """Hold the job, bury it or return it, and tell its holder."""
+        if isinstance(copy.fate, GiveUp):
+            self._settle(copy, Do.DEAD_LETTER, error)
+        else:
+            self._retry_failed(copy, error)
+        if not copy.future.done():
+            copy.future.set_exception(error)
+
+    def _retry_failed(self, copy: _Copy, error: Exception) -> None:
+        with self._owner.lock:
+            now = time.monotonic()
+            step = copy_retries.after_failure(copy.tries, error, now)
+            if self._is_stopped and not isinstance(step, DeadLetter):
+                step = Return()
+            match step:
+                case TryLater(seconds):
+                    self._hold(copy, seconds, error)
+                case BuryNow():
+                    self._bury(copy, error)
+                case Return():
+                    self._settle(copy, Do.NACK, error)
+                case DeadLetter():
+                    self._settle(copy, Do.DEAD_LETTER, error)
+
+    def _hold(self, copy: _Copy, seconds: float, error: Exception) -> None:
+        job = copy.lease.job
+        logger.warning(
+            "job %s (%s): retry not published, held here; next try in %.3g s (%s)",
+            *(job.id, job.topic, seconds, error),
+        )
+        self._held.add(copy)
+        self._timer.later(seconds, partial(self._try_again, copy))
+        if copy.tries.count == 1 and len(self._held) <= MAX_ROOM:
+            self._timer.make_room(copy.lease)
+
+    def _try_again(self, copy: _Copy) -> None:
+        with self._owner.lock:
+            if copy not in self._held:
+                return
+            self._held.remove(copy)
+            if copy.lease.leaving is None:
+                return  # the connection was lost, and the broker has the job
+        death = self._owner.death(copy.lease)
+        if death is None:
+            self._send(copy)
+        else:
+            self._owner.drop_leaving(copy.lease, death, Future())
+
+    def _bury(self, copy: _Copy, error: Exception) -> None:
+        """Bury a job whose retry cannot be published."""
+        lease, job = copy.lease, copy.lease.job
+        reason = f"attempt {job.attempt} failed, and its retry could not be published: {error}"
+        logger.error("job %s (%s): buried (%s)", job.id, job.topic, reason)
+        fate = lease.fate = GiveUp(reason)
+        self._owner.count(fate)
+        self.publish(lease, fate, copy.why, Future())
+
+    def _settle(self, copy: _Copy, do: Do, error: Exception) -> None:
+        """Settle the message itself, after a pause."""
+        job = copy.lease.job
+        event = "returned as it is" if do is Do.NACK else "buried by the broker, without the reason"
+        logger.warning("job %s (%s): %s (%s)", job.id, job.topic, event, error)
+        pause = 0.0 if self._is_stopped else PAUSE_SECONDS
+        self._timer.later(pause, partial(self._owner.not_copied, copy.lease, do))

@@ -1,0 +1,166 @@
+"""Retries that cannot be published: the consumer holds the job, and other jobs go on."""
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from rabbitdelay import Client, Job, ReservedJob, Retry, TopologyMissing
+from rabbitdelay.core import copy_retries
+from rabbitdelay.core.copies import read_grave
+from tests.conftest import ClientFactory, LookerFactory, WorkerFactory
+from tests.support.brokers import SharedBroker
+from tests.support.popping import pop
+from tests.support.waiting import patience, wait_until
+from tests.support.working import working
+
+DELAY = 3.0
+GOOD = [f"good-{number}" for number in range(20)]
+BAD = [f"bad-{number}" for number in range(5)]
+
+
+class Runs:
+    """Which attempts of which jobs ran, and when."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, list[tuple[int, float]]] = defaultdict(list)
+
+    def handle(self, job: Job) -> None:
+        """Fail the bad ones."""
+        self.times[job.id].append((job.attempt, time.monotonic()))
+        if job.id in BAD:
+            raise Retry("not yet", delay=DELAY)
+
+    def attempts(self, name: str) -> list[int]:
+        """The attempts of a job that ran."""
+        return [attempt for attempt, _ in self.times[name]]
+
+
+@pytest.fixture
+def topic_without_hold_queues(client: Client) -> str:
+    """A topic whose jobs never needed a hold queue."""
+    for name in (*BAD, *GOOD):
+        client.put("t", id=name)
+    return "t"
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_with_a_missing_hold_queue_jobs_wait_in_the_worker_and_others_run(
+    topic_without_hold_queues: str,
+    make_worker: WorkerFactory,
+    buried: LookerFactory,
+    concurrency: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each attempt comes after its delay, the last one buries the job, and the log says why."""
+    worker, runs = make_worker(declare=False, concurrency=concurrency), Runs()
+    worker.handler(topic_without_hold_queues, max_attempts=3)(runs.handle)
+    with caplog.at_level(logging.WARNING), working(worker):
+        wait_until(lambda: all(runs.times[name] for name in GOOD))
+        assert all(len(runs.times[name]) <= 2 for name in BAD)
+        wait_until(lambda: all(len(runs.times[name]) == 3 for name in BAD), seconds=30)
+        messages = buried(topic_without_hold_queues).wait_for(len(BAD))
+    for name in BAD:
+        assert runs.attempts(name) == [1, 2, 3]
+        times = [at for _, at in runs.times[name]]
+        assert all(later - earlier >= DELAY for earlier, later in pairwise(times))
+    assert {read_grave(message.headers).reason for message in messages} == {"attempt 3 of 3 failed"}
+    assert "retry not published, held here; next try in 1 s" in caplog.text
+    assert "missing on the broker, and this client may not declare" in caplog.text
+
+
+@pytest.fixture
+def user(shared_broker: SharedBroker, namespace: str) -> Iterator[Callable[[str], str]]:
+    """Set what the test's own user may write; return its URL."""
+    management = shared_broker.management
+
+    def permit(write: str) -> str:
+        vhost = quote(management.vhost, safe="")
+        management.put(f"users/{namespace}", {"password": "x", "tags": ""})
+        permissions = {"configure": "", "write": write, "read": ".*"}
+        management.put(f"permissions/{vhost}/{namespace}", permissions)
+        parts = urlsplit(shared_broker.url)
+        return f"amqp://{namespace}:x@{parts.hostname}:{parts.port}{parts.path}"
+
+    yield permit
+    management.remove(f"users/{namespace}")
+
+
+def test_a_job_whose_retry_is_never_allowed_is_buried_after_its_attempts(
+    topic_without_hold_queues: str,
+    make_worker: WorkerFactory,
+    user: Callable[[str], str],
+    buried: LookerFactory,
+    *,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(copy_retries, "FIRST_SECONDS", 0.1)
+    url = user(rf"^{namespace}\.(tombstones|snapshots|v1\.buried).*")
+    worker, runs = make_worker(url, declare=False, concurrency=1), Runs()
+    worker.handler(topic_without_hold_queues, max_attempts=3)(runs.handle)
+    with caplog.at_level(logging.WARNING), working(worker):
+        wait_until(lambda: all(runs.times[name] for name in GOOD))
+        messages = buried(topic_without_hold_queues).wait_for(len(BAD))
+    assert all(runs.attempts(name) == [1] for name in BAD)
+    for message in messages:
+        grave = read_grave(message.headers)
+        assert grave.reason.startswith("attempt 1 failed, and its retry could not be published: ")
+        assert "not yet" in (grave.error or "")
+    assert "buried (attempt 1 failed, and its retry could not be published" in caplog.text
+
+
+def test_a_retry_is_published_once_it_can_be(
+    topic_without_hold_queues: str,
+    make_worker: WorkerFactory,
+    user: Callable[[str], str],
+    namespace: str,
+) -> None:
+    """The permission comes back while the jobs are held: they run as the next attempt."""
+    worker, ran = make_worker(user(rf"^{namespace}\.tombstones"), declare=False), list[Any]()
+
+    @worker.handler(topic_without_hold_queues)
+    def fail(job: Job) -> None:
+        ran.append((job.id, job.attempt))
+        if job.id in BAD and job.attempt == 1:
+            raise Retry("once more", delay=0)
+
+    with working(worker):
+        wait_until(lambda: len(ran) == len(GOOD) + len(BAD))
+        user(".*")
+        wait_until(lambda: len(ran) == len(GOOD) + 2 * len(BAD), seconds=40)
+    assert sorted(ran[-len(BAD) :]) == [(name, 2) for name in BAD]
+
+
+def test_a_worker_that_stops_returns_what_it_holds(
+    topic_without_hold_queues: str, make_worker: WorkerFactory, client: Client
+) -> None:
+    worker, runs = make_worker(declare=False, grace=30), Runs()
+    worker.handler(topic_without_hold_queues)(runs.handle)
+    with working(worker):
+        wait_until(lambda: all(runs.times[name] for name in (*GOOD, *BAD)))
+        began = time.monotonic()
+    assert time.monotonic() - began < patience(10)
+    wait_until(lambda: client.topics(topic_without_hold_queues)[0].ready == len(BAD))
+
+
+def test_a_release_that_cannot_be_published_tells_why_and_the_job_is_held(
+    client: Client, make_client: ClientFactory
+) -> None:
+    client.put("t", id="job")
+    popping = make_client(declare=False)
+    first: ReservedJob = pop(popping, "t")
+    with pytest.raises(TopologyMissing, match="hold"):
+        first.release(delay=DELAY)
+    released_at = time.monotonic()
+    again = popping.pop("t", wait=patience(20))
+    assert again is not None
+    assert time.monotonic() - released_at >= DELAY - 0.5
+    assert (again.id, again.attempt) == ("job", 2)
+    again.finish()
