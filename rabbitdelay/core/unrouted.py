@@ -2,7 +2,10 @@
 
 Two rules this file owns:
 
-1. A job goes on with the rest of its delay, never with less: it may be late and is never early.
+1. A job goes on with the rest of its delay, never with less: it may be late and is never early. The
+   rest is what its routing key says it has not waited yet, because the broker measured what it has.
+   No clock is asked: one that is ahead would make the job early. Time that a job is parked before
+   its last hold queue makes it late.
 2. What cannot be understood has no way on. It stays where it is, for a person to look at.
 """
 
@@ -44,11 +47,9 @@ class Unrouted:
         due_ms = self.message.headers.get("rd-due")
         return due_ms if isinstance(due_ms, int) and due_ms >= 0 else None
 
-    def remaining_ms(self, now_ms: int) -> int:
-        """The delay to send it on with."""
-        if self.due_ms is not None:
-            return max(0, self.due_ms - now_ms)
-        # Put by somebody who gave it no due time: all that it has not waited yet.
+    @property
+    def remaining_ms(self) -> int:
+        """The delay to send it on with: all that it has not waited yet."""
         return sum(hop.hold_ms for hop in self.hops_left)
 
 
@@ -89,7 +90,7 @@ def read(topology: Topology, exchange: str, routing_key: str, message: Message) 
     return Unrouted(message, exchange, routing_key, why, topic, hops_left=left)
 
 
-def way_on(topology: Topology, unrouted: Unrouted, now_ms: int) -> Way | None:
+def way_on(topology: Topology, unrouted: Unrouted) -> Way | None:
     """Return where it goes on; None when it cannot be understood."""
     topic = unrouted.topic
     if topic is None:
@@ -97,9 +98,9 @@ def way_on(topology: Topology, unrouted: Unrouted, now_ms: int) -> Way | None:
     if unrouted.to_bury:
         return Way(topology.buried_exchange, topic, topology.topic(topic))
     try:
-        digits = ladder.to_digits(unrouted.remaining_ms(now_ms))
+        digits = ladder.to_digits(unrouted.remaining_ms)
     except InvalidJob:
-        return None  # it says it is due in more than nine years
+        return None  # its routing key says more than nine years
     key = ladder.routing_key(digits, topic)
     return Way(topology.entrance(digits), key, topology.path(digits, topic))
 

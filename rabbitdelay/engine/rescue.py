@@ -117,7 +117,7 @@ class Rescue:
         self._link.open_channel(opened)
 
     def _send_on(self, delivery: Delivery, found: Unrouted) -> None:
-        now, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+        now = time.monotonic()
         topic = found.topic or ""
         token = found.message.headers.get("rd-token")
         job = Job(topic, found.id or "", token if isinstance(token, str) else "", 0, 0, None, b"")
@@ -131,7 +131,7 @@ class Rescue:
             Pending(
                 job,
                 message,
-                found.remaining_ms(now_ms),
+                found.remaining_ms,
                 now,
                 now + TIMEOUT_SECONDS,
                 partial(self._resolved, delivery),

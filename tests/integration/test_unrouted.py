@@ -1,6 +1,7 @@
 """The `unrouted` queue on a real broker: nothing stalls, nothing is lost, all can be sent on."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -120,6 +121,26 @@ def test_a_job_whose_hold_queue_was_gone_still_comes_at_its_time(
     (received,) = receiver.wait_for_count(1)
     assert received.id == "b"
     assert 0 <= received.lateness_ms < 1_000
+
+
+def test_a_clock_that_is_ahead_makes_no_job_early(
+    client: Client,
+    channel: BlockingChannel,
+    unrouted: UnroutedQueue,
+    receive: ReceiverFactory,
+    make_client: ClientFactory,
+) -> None:
+    """By the clock of whoever sends it on, the job was due an hour ago."""
+    slow = make_client(clock=lambda: time.time() - 3_600, queue_type="classic")
+    slow.put("mail", delay=2)
+    channel.queue_delete(f"{client.topology.prefix}hold.2s")
+    slow.put("mail", id="b", delay=2)
+    wait_until(lambda: unrouted.count() == 1, what="b is parked")
+    sent_at = time.time()
+    assert unrouted.retry(Choice()).sent == 1
+    (received,) = receive("mail").wait_for_count(1)
+    assert received.id == "b"
+    assert received.received_ms / 1000 - sent_at >= 2
 
 
 def test_only_what_is_chosen_is_sent_on(

@@ -11,7 +11,7 @@ from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.core.unrouted import Choice, Unrouted, read, way_on
 
-NOW_MS = 1_800_000_000_000
+DUES = st.none() | st.integers(-1, 1 << 47) | st.just("soon")
 TOPOLOGY = Topology()
 DEATH = {"reason": "expired", "count": 1, "exchange": ""}
 
@@ -42,7 +42,7 @@ def test_a_job_whose_next_hold_queue_is_gone() -> None:
 def test_a_job_that_was_to_be_buried_goes_on_to_the_buried_queue() -> None:
     one = found("mail", TOPOLOGY.buried_exchange, x_death=death("ready.mail"))
     assert one.why == "no buried queue"
-    way = way_on(TOPOLOGY, one, NOW_MS)
+    way = way_on(TOPOLOGY, one)
     assert way is not None
     assert (way.exchange, way.routing_key) == (TOPOLOGY.buried_exchange, "mail")
     assert way.parts == TOPOLOGY.topic("mail")
@@ -55,30 +55,30 @@ def test_what_cannot_be_understood_has_no_way_on(key: str) -> None:
     one = found(key)
     assert one.topic is None
     assert one.why == "not a routing key of ours"
-    assert way_on(TOPOLOGY, one, NOW_MS) is None
+    assert way_on(TOPOLOGY, one) is None
 
 
-def test_a_due_time_beyond_all_bounds_has_no_way_on() -> None:
-    assert way_on(TOPOLOGY, found("0.0.0.0.0.0.0.0.mail", rd_due=1 << 47), NOW_MS) is None
+def test_a_delay_beyond_all_bounds_has_no_way_on() -> None:
+    assert way_on(TOPOLOGY, found("9.11.29.23.59.59.9.9.mail", TOPOLOGY.prefix)) is None
 
 
-@given(remaining_ms=st.integers(-ladder.DAY_MS, ladder.MAX_DELAY_MS))
-def test_it_goes_on_with_the_rest_of_its_delay_and_never_with_less(remaining_ms: int) -> None:
-    way = way_on(TOPOLOGY, found("0.0.0.1.0.0.0.0.mail", rd_due=NOW_MS + remaining_ms), NOW_MS)
+@given(delay_ms=st.integers(0, ladder.MAX_DELAY_MS), passed=st.integers(0, 8), due=DUES)
+def test_it_goes_on_with_what_it_has_not_waited_whatever_the_clocks_say(
+    delay_ms: int, passed: int, due: object
+) -> None:
+    hops = ladder.hops(ladder.to_digits(delay_ms))
+    deaths = death(*(f"hold.{hop.label}" for hop in hops[:passed]))
+    key = ladder.routing_key(ladder.to_digits(delay_ms), "mail")
+    way = way_on(TOPOLOGY, found(key, rd_due=due, x_death=deaths))
     assert way is not None
     parsed = ladder.parse_routing_key(way.routing_key)
     assert parsed is not None
     digits, topic = parsed
     assert topic == "mail"
-    assert ladder.to_delay_ms(digits) == ladder.round_up(max(0, remaining_ms))
+    left_ms = sum(hop.hold_ms for hop in hops[passed:])
+    assert ladder.to_delay_ms(digits) == ladder.round_up(left_ms)
     assert way.exchange == TOPOLOGY.entrance(digits)
     assert way.parts == TOPOLOGY.path(digits, "mail")
-
-
-@pytest.mark.parametrize("due", [None, "soon", -1])
-def test_without_a_due_time_it_waits_for_all_that_it_has_not_waited(due: object) -> None:
-    one = found("0.0.0.1.30.0.0.0.mail", x_death=death("hold.1h"), rd_due=due)
-    assert one.remaining_ms(NOW_MS) == 30 * ladder.MINUTE_MS
 
 
 def test_choosing() -> None:
