@@ -32,6 +32,7 @@ from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option, read_topic
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.buried import Buried, Choice
+from rabbitdelay.core.copies import TRACEBACK
 from rabbitdelay.errors import ConnectionFailed, RabbitDelayError
 from rabbitdelay.sync.buried import BuriedQueue
 from rabbitdelay.sync.parked import SentOn
@@ -251,6 +252,8 @@ def _facts(one: Buried) -> Iterator[tuple[str, str]]:
     yield "why", one.grave.reason
     if one.last_error:
         yield "last error", one.last_error
+    if one.grave.traceback:
+        yield "traceback", one.grave.traceback
     for name in _PROPERTIES:
         if (value := getattr(one.message, name)) is not None:
             yield name.replace("_", " "), str(value)
@@ -269,6 +272,8 @@ def _headers(one: Buried) -> Iterator[tuple[str, str]]:
     """Each header as JSON; a list, as the broker's record of deaths, takes a line for each item."""
     title = "headers"
     for name, value in sorted(one.message.headers.items()):
+        if name == TRACEBACK and one.grave.traceback:
+            continue  # shown above, line by line
         for item in value if isinstance(value, list) else [value]:
             yield title, f"{name} {json.dumps(plain(item), ensure_ascii=False)}"
             title = ""
@@ -288,6 +293,7 @@ def _as_json(one: Buried) -> dict[str, Any]:
         "reason": one.grave.reason,
         "error": one.grave.error,
         "error_type": one.grave.error_type,
+        "traceback": one.grave.traceback,
         "content_type": one.message.content_type,
         "body_bytes": len(one.message.body),
         "body_preview": preview(one.message.body),

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rabbitdelay.core.envelope import Message, fresh_headers
-from rabbitdelay.core.failure import MAX_KIND, Failure, bounded
+from rabbitdelay.core.failure import MAX_KIND, Failure, bounded, bounded_traceback
 
 ERROR, ERROR_TYPE = "rd-error", "rd-error-type"
-REASON, BURIED = "rd-reason", "rd-buried"
-_OF_GRAVES = (REASON, BURIED)
+REASON, BURIED, TRACEBACK = "rd-reason", "rd-buried", "rd-traceback"
+_OF_GRAVES = (REASON, BURIED, TRACEBACK)
 _OF_FAILURES = (ERROR, ERROR_TYPE)
 
 
@@ -29,6 +29,8 @@ class Grave:
     """When, in milliseconds since 1970."""
     error: str | None = None
     error_type: str | None = None
+    traceback: str | None = None
+    """Where the last error was raised, as Python prints it."""
 
 
 def again(message: Message, *, attempt: int, due_ms: int, failure: Failure | None) -> Message:
@@ -41,9 +43,16 @@ def again(message: Message, *, attempt: int, due_ms: int, failure: Failure | Non
 
 def buried(message: Message, *, reason: str, now_ms: int, failure: Failure | None) -> Message:
     """The copy that is kept for a person."""
-    headers = fresh_headers(message.headers)
+    headers = _without(fresh_headers(message.headers), _OF_GRAVES)
     headers |= {REASON: bounded(reason), BURIED: now_ms} | _failure_headers(failure)
+    if failure is not None and failure.traceback:
+        headers[TRACEBACK] = bounded_traceback(failure.traceback)
     return replace(message, headers=headers)
+
+
+def without_traceback(message: Message) -> Message:
+    """Return a buried copy without its traceback, where there is no room for one."""
+    return replace(message, headers=_without(message.headers, (TRACEBACK,)))
 
 
 def kicked(message: Message, *, now_ms: int) -> Message:
@@ -56,11 +65,13 @@ def read_grave(headers: Mapping[str, Any]) -> Grave:
     """Why a message was buried: as our header says, or as the broker's own record does."""
     reason, buried_ms = headers.get(REASON), headers.get(BURIED)
     error, error_type = headers.get(ERROR), headers.get(ERROR_TYPE)
+    traceback = headers.get(TRACEBACK)
     return Grave(
         reason if isinstance(reason, str) else _brokers_reason(headers),
         buried_ms if isinstance(buried_ms, int) else None,
         error if isinstance(error, str) else None,
         error_type if isinstance(error_type, str) else None,
+        traceback if isinstance(traceback, str) else None,
     )
 
 

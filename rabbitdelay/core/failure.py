@@ -7,6 +7,8 @@ from typing import Self
 MAX_TEXT = 1_000
 """How much of an error's text is kept: headers are shown whole in the management UI."""
 MAX_KIND = 100
+MAX_TRACEBACK = 8_000
+"""Upper bound of a kept traceback, in characters."""
 TIMEOUT = "Timeout"
 
 
@@ -17,11 +19,13 @@ class Failure:
     kind: str
     """The type of the error; `Timeout` when the ttr passed."""
     text: str
+    traceback: str | None = None
+    """Where the error was raised, as Python prints it; kept with a buried job only."""
 
     @classmethod
-    def of(cls, error: BaseException) -> Self:
+    def of(cls, error: BaseException, traceback: str | None = None) -> Self:
         """What an exception says of itself."""
-        return cls(bounded(type(error).__name__, MAX_KIND), bounded(_text(error)))
+        return cls(bounded(type(error).__name__, MAX_KIND), bounded(_text(error)), traceback)
 
     @property
     def is_timeout(self) -> bool:
@@ -46,5 +50,15 @@ def _text(error: BaseException) -> str:
 
 def bounded(text: str, most: int = MAX_TEXT) -> str:
     """The beginning of a text, as what AMQP and people can take."""
-    clean = text.encode(errors="replace").decode().replace("\x00", "�")
+    clean = _clean(text)
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"
+
+
+def bounded_traceback(text: str, most: int = MAX_TRACEBACK) -> str:
+    """Return a traceback of at most so many characters: the end, which names the error, is kept."""
+    clean = _clean(text).rstrip("\n")
+    return clean if len(clean) <= most else f"…{clean[1 - most :]}"
+
+
+def _clean(text: str) -> str:
+    return text.encode(errors="replace").decode().replace("\x00", "�")

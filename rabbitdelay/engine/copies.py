@@ -117,7 +117,7 @@ class Copies:
         copy = self._make(lease, fate, why, future)
         if isinstance(fate, GiveUp):
             self._owner.tell_asker(lease.job, fate.reason, why)
-        if len(table.encode(copy.message.headers)) > MAX_HEADERS_BYTES:
+        if _is_too_long(copy.message):
             self._failed(copy, NotAJob("its headers leave no room for ours"))
         else:
             self._send(copy)
@@ -141,6 +141,8 @@ class Copies:
             message = copies.again(message, attempt=attempt, due_ms=due_ms, failure=why)
         else:
             message = copies.buried(message, reason=fate.reason, now_ms=now_ms, failure=why)
+            if _is_too_long(message):
+                message = copies.without_traceback(message)
         most = job.max_attempts or self._owner.max_attempts(job.topic)
         tries = Tries(now + delay_ms / 1000, most - job.attempt, now)
         return _Copy(lease, fate, why, message, now_ms + delay_ms, tries, future)
@@ -248,3 +250,7 @@ class Copies:
         logger.warning("job %s (%s): %s (%s)", job.id, job.topic, event, error)
         pause = 0.0 if self._is_stopped else PAUSE_SECONDS
         self._timer.later(pause, partial(self._owner.not_copied, copy.lease, do))
+
+
+def _is_too_long(message: Message) -> bool:
+    return len(table.encode(message.headers)) > MAX_HEADERS_BYTES

@@ -14,6 +14,7 @@ from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.life import Event
 from rabbitdelay.engine.flows import Flow, Wait
+from rabbitdelay.engine.tracebacks import traceback_of
 from rabbitdelay.errors import InvalidJob, RabbitDelayError
 from rabbitdelay.models import Job
 
@@ -80,8 +81,8 @@ class HeldJob(Job):
         return self._lease.redeliveries
 
     @property
-    def headers(self) -> dict[str, Any]:
-        """The headers of its message, those of other people too."""
+    def message_headers(self) -> dict[str, Any]:
+        """All headers of its message: its putter's, ours (`rd-`) and the broker's (`x-`)."""
         return dict(self._lease.message.headers)
 
     def as_model(self, model: type[Model]) -> Model:
@@ -123,8 +124,9 @@ class HeldJob(Job):
         if error is None:
             self._holder.finish(self._lease)
             return
+        failure = Failure.of(error, traceback_of(error))
         try:
-            yield Wait(self._holder.release(self._lease, None, Failure.of(error)))
+            yield Wait(self._holder.release(self._lease, None, failure))
         except RabbitDelayError:
             return  # what the block raised matters more
 

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from rabbitdelay.engine.flows import Call, Flow, Wait
 from rabbitdelay.engine.held import HeldJob
 from rabbitdelay.engine.holding import Holding
 from rabbitdelay.engine.run import End, Run, log_fields, title
+from rabbitdelay.engine.tracebacks import traceback_of
 from rabbitdelay.errors import (
     ActionFailed,
     Bury,
@@ -165,6 +166,8 @@ class Runner:
     def _give_back(
         self, run: Run, error: BaseException, fate: Fate, failure: Failure | None
     ) -> None:
+        if failure is not None and isinstance(fate, GiveUp):
+            failure = replace(failure, traceback=traceback_of(error))
         given_back = self._holding.give_back(run.lease, fate, failure)
         given_back.add_done_callback(partial(self._log_failed, run, error))
 

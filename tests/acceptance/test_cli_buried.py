@@ -91,6 +91,17 @@ def test_show_tells_everything(rabbitdelay: CommandLine, bury: Bury) -> None:
     assert "b" not in [line[16:] for line in lines]
 
 
+def test_show_prints_the_traceback_line_by_line(rabbitdelay: CommandLine, bury: Bury) -> None:
+    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in close\nLookupError: 42'
+    bury("a", traceback=text)
+    shown = rabbitdelay("buried", "show", "mail", "a").stdout
+    indented = [f"{'':16}{line}" for line in text.splitlines()[1:]]
+    assert "\n".join([f"{'traceback':16}Traceback (most recent call last):", *indented]) in shown
+    assert "rd-traceback" not in shown
+    (job,) = json.loads(rabbitdelay("buried", "show", "mail", "a", "--json").stdout)
+    assert job["traceback"] == text
+
+
 def test_show_of_an_id_that_is_there_twice(rabbitdelay: CommandLine, bury: Bury) -> None:
     bury("a", "a", body=b"\xff\x00")
     shown = json.loads(rabbitdelay("buried", "show", "mail", "a", "--json").stdout)

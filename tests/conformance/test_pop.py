@@ -48,7 +48,7 @@ def test_a_popped_job_says_what_it_is(client: Client) -> None:
     assert job.due <= datetime.now(UTC)
     assert 0 <= job.lateness < 10
     assert 20 < job.time_left <= 30
-    assert job.headers["rd-token"] == put.token
+    assert job.message_headers["rd-token"] == put.token
     job.finish()
     assert job.time_left == 0
     assert client.pop("t") is None
@@ -207,7 +207,7 @@ def test_a_block_finishes_or_releases(make_client: ClientFactory, buried: Looker
     for attempt in (1, 2, 3):
         with suppress(ValueError), pop(client) as job:
             assert job.attempt == attempt
-            assert job.headers.get("rd-error") == (None if attempt == 1 else "no good")
+            assert job.message_headers.get("rd-error") == (None if attempt == 1 else "no good")
             raise ValueError("no good")
     (message,) = buried("t").wait_for(1)
     assert message.headers["rd-reason"] == "attempt 3 of 3 failed"
@@ -267,7 +267,7 @@ def test_what_is_not_settled_is_given_back_at_the_ttr(make_client: ClientFactory
     again = pop(other)
     assert (again.id, again.attempt) == ("a", 2)
     assert time.monotonic() - began >= 1
-    assert again.headers["rd-error-type"] == "Timeout"
+    assert again.message_headers["rd-error-type"] == "Timeout"
     assert lost.is_set()
     assert job.time_left == 0
     with pytest.raises(LeaseLost, match="ttr"):

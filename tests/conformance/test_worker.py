@@ -83,7 +83,9 @@ def test_what_a_handler_raises(
 
     @worker.handler("t", max_attempts=3, backoff=0)
     def fail(job: ReservedJob) -> None:
-        seen.append((job.id, job.attempt, time.monotonic(), job.headers.get("rd-error-type")))
+        seen.append(
+            (job.id, job.attempt, time.monotonic(), job.message_headers.get("rd-error-type"))
+        )
         raise errors[job.id]
 
     for name in errors:

@@ -66,7 +66,7 @@ def describe(order: Order, job: ReservedJob) -> dict[str, Any]:
         "id": job.id,
         "lateness": job.lateness,
         "redeliveries": job.redeliveries,
-        "headers": sorted(job.headers),
+        "headers": sorted(job.message_headers),
         "time_left": job.time_left,
         "pid": os.getpid(),
     }

@@ -17,7 +17,7 @@ NOW_MS = 1_794_845_600_000
 MOMENT = datetime(2026, 11, 16, 16, 13, 25, tzinfo=UTC)
 OF_THE_PUTTER = {"trace-id": "4bf92f", "x-tenant": 7, "x-shovelled": True}
 ANY_TEXT = st.text(st.characters(), max_size=3 * MAX_TEXT)  # lone surrogates and NUL as well
-FAILURES = st.none() | st.builds(Failure, ANY_TEXT, ANY_TEXT)
+FAILURES = st.none() | st.builds(Failure, ANY_TEXT, ANY_TEXT, st.none() | ANY_TEXT)
 TIME_MS = st.integers(0, (1 << 48) - 1)
 ATTEMPTS = st.integers(1, 1000)
 JOBS = st.builds(
@@ -123,7 +123,7 @@ def test_what_is_kicked_is_the_same_job_with_all_its_attempts(
     copy = copies.kicked(grave, now_ms=NOW_MS)
     assert is_fresh(copy)
     assert not {name for name in copy.headers if name.startswith(("rd-error", "rd-reason"))}
-    assert copies.BURIED not in copy.headers
+    assert not {copies.BURIED, copies.TRACEBACK} & copy.headers.keys()
     back = decode(copy)
     assert (back.attempt, back.due_ms) == (1, NOW_MS)
     assert _without_attempt(back) == _without_attempt(job)
@@ -185,6 +185,15 @@ def test_whatever_is_written_is_bounded_and_can_be_sent(why: Failure, reason: st
         assert len(text) <= most
         assert "\x00" not in text
         text.encode()
+
+
+@given(st.text(st.characters(), max_size=40), st.integers(2, 20))
+def test_a_traceback_that_does_not_fit_keeps_its_end(text: str, most: int) -> None:
+    kept = failure.bounded_traceback(text, most)
+    whole = failure.bounded_traceback(text)
+    assert len(kept) <= most
+    assert kept == whole or (kept[0] == "…" and whole.endswith(kept[1:]))
+    kept.encode()
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=MAX_TEXT))

@@ -10,7 +10,7 @@ import pytest
 
 from rabbitdelay import duration
 from rabbitdelay.core import envelope, intake, ladder, stones
-from rabbitdelay.core.copies import BURIED, ERROR, ERROR_TYPE, REASON
+from rabbitdelay.core.copies import BURIED, ERROR, ERROR_TYPE, REASON, TRACEBACK
 from rabbitdelay.core.records import (
     Delete,
     Exact,
@@ -92,7 +92,7 @@ def test_it_has_the_bounds_of_the_headers() -> None:
 
 
 def test_it_has_every_header_that_consumers_add() -> None:
-    added = {ERROR, ERROR_TYPE, REASON, BURIED}
+    added = {ERROR, ERROR_TYPE, REASON, BURIED, TRACEBACK}
     assert {row[0] for row in _table("added")} == added
 
 
