@@ -1,6 +1,7 @@
 """The values people hold: what they ask for (JobSpec) and what came of it (Job)."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -67,6 +68,10 @@ class JobSpec:
     """What backoff does not grow beyond; the topic's if absent."""
     reply_to: str | None = None
     """The queue that gets the handler's return value, with correlation_id = id."""
+    headers: Mapping[str, Any] | None = None
+    """Headers of its own, such as a trace id: text, numbers, bool, None, bytes, and lists and dicts
+    of them, together at most 32 KiB. Names that begin with `rd-` or `x-`, `CC` and `BCC` are
+    refused."""
 
 
 class JobOptions(TypedDict, total=False):
@@ -81,6 +86,7 @@ class JobOptions(TypedDict, total=False):
     backoff: float | timedelta | None
     backoff_max: float | timedelta | None
     reply_to: str | None
+    headers: Mapping[str, Any] | None
 
 
 class PutOptions(JobOptions, total=False):
@@ -125,6 +131,8 @@ class Job:
     backoff_ms: int | None = None
     backoff_max_ms: int | None = None
     reply_to: str | None = None
+    headers: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    """The headers that its putter gave it."""
 
     @property
     def put(self) -> datetime:
@@ -193,6 +201,7 @@ class JobLine(BaseModel):
     backoff: Duration | None = None
     backoff_max: Duration | None = None
     reply_to: str | None = None
+    headers: dict[str, Any] | None = None
 
     def spec(self) -> JobSpec:
         """Return it as what put_many takes."""

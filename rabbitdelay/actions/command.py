@@ -13,6 +13,7 @@ any other, or a signal  it is tried again after its backoff, with the end of std
 small numbers are every program's own, 64 to 78 are sysexits.h, 126 to 165 the shell's, 255 ssh's.
 """
 
+import json
 import os
 import signal
 import threading
@@ -22,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rabbitdelay.actions.held import HeldJob, moment
+from rabbitdelay.actions.held import HeldJob, headers_as_json, moment
 from rabbitdelay.actions.interruption import deferred
 from rabbitdelay.actions.pipes import PassedOn, feed
 from rabbitdelay.actions.process_group import ProcessGroup
@@ -121,6 +122,7 @@ def _facts(job: HeldJob) -> dict[str, str]:
         "TTR_MS": None if job.ttr_ms is None else str(job.ttr_ms),
         "CONTENT_TYPE": job.content_type,
         "CALLBACK": job.callback,
+        "HEADERS": json.dumps(headers_as_json(job)) if job.headers else None,
     }
     return {name: text for name, text in facts.items() if text is not None}
 

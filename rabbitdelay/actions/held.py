@@ -1,8 +1,10 @@
 """The held job: what an action may know of the job it is called with."""
 
-from collections.abc import Callable
+import math
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
@@ -56,6 +58,10 @@ class HeldJob(Protocol):
         """The URL that whoever put the job wants called: any text."""
 
     @property
+    def headers(self) -> Mapping[str, Any]:
+        """The headers that its putter gave it."""
+
+    @property
     def time_left(self) -> float:
         """Seconds until the deadline; none are left when the lease is lost."""
 
@@ -68,6 +74,24 @@ class HeldJob(Protocol):
 
         The callback must not wait: that thread keeps the leases of other jobs too.
         """
+
+
+def headers_as_json(job: HeldJob) -> dict[str, Any]:
+    """Return a job's headers as JSON has them: bytes in base64, NaN and Infinity as text."""
+    return {name: _as_json(value) for name, value in job.headers.items()}
+
+
+def _as_json(value: object) -> object:
+    match value:
+        case Mapping():
+            return {str(name): _as_json(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_as_json(item) for item in value]
+        case bytes():
+            return b64encode(value).decode()
+        case float():
+            return value if math.isfinite(value) else str(value)
+    return value
 
 
 def moment(milliseconds: int) -> str:

@@ -7,7 +7,7 @@ import threading
 from base64 import b64encode
 from typing import Any, TextIO
 
-from rabbitdelay.actions.held import HeldJob, moment
+from rabbitdelay.actions.held import HeldJob, headers_as_json, moment
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.models import JSON
 
@@ -42,6 +42,7 @@ def job_as_json(job: HeldJob) -> dict[str, Any]:
         "due": moment(job.due_ms),
         "lateness_ms": round(job.lateness * 1000),
         "content_type": job.content_type,
+        "headers": headers_as_json(job),
         "body": _body(job),
     }
 

@@ -6,6 +6,7 @@ import click
 
 from rabbitdelay import duration
 from rabbitdelay.core import intake
+from rabbitdelay.core.headers import check as check_headers
 from rabbitdelay.errors import InvalidJob
 
 
@@ -45,6 +46,24 @@ def read_moment(text: str) -> datetime:
     if moment.utcoffset() is None:
         raise click.BadParameter(f"{text!r} has no time zone: add Z, or an offset like +02:00")
     return moment
+
+
+def read_headers(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str] | None:
+    """Read several `NAME=VALUE` as the headers of a job; None when there are none."""
+    headers: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE, such as trace-id=4bf92f")
+        if name in headers:
+            raise click.BadParameter(f"header {name!r} is given twice")
+        headers[name] = value
+    try:
+        return check_headers(headers) or None
+    except InvalidJob as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def read_id(text: str) -> str:

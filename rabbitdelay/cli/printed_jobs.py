@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from rabbitdelay import duration
-from rabbitdelay.cli.display import body_text, moment
+from rabbitdelay.cli.display import body_text, moment, plain
 from rabbitdelay.core import intake
 from rabbitdelay.errors import InvalidJob
 from rabbitdelay.models import BYTES, Duration, Job
@@ -48,6 +48,7 @@ def job_as_json(job: Job) -> dict[str, object]:
         "backoff": _described(job.backoff_ms),
         "backoff_max": _described(job.backoff_max_ms),
         "reply_to": job.reply_to,
+        "headers": plain(job.headers),
         "body_text": text,
         "body_base64": None if text is not None else b64encode(job.payload).decode(),
     }
@@ -84,6 +85,7 @@ class PrintedJob(BaseModel):
     backoff: Duration | None = None
     backoff_max: Duration | None = None
     reply_to: str | None = None
+    headers: dict[str, Any] = Field(default_factory=dict)
     body_text: Annotated[str, AfterValidator(_checked)] | None = None
     body_base64: Annotated[bytes, BeforeValidator(_decoded)] | None = None
 
@@ -125,6 +127,7 @@ class PrintedJob(BaseModel):
             backoff_ms=_milliseconds(self.backoff),
             backoff_max_ms=_milliseconds(self.backoff_max),
             reply_to=self.reply_to,
+            headers=self.headers,
         )
 
 

@@ -24,6 +24,7 @@ from rabbitdelay.cli.parameters import (
     delay_option,
     json_option,
     read_duration,
+    read_headers,
     read_topic,
 )
 from rabbitdelay.cli.printed_jobs import job_as_json
@@ -66,6 +67,14 @@ from rabbitdelay.models import BYTES, JSON, TEXT
 @click.option("--reply-to", help="The queue that gets what its handler returns.")
 @click.option("--callback", help="An http or https URL for consumers that call one.")
 @click.option("--content-type", help="What BODY is, if it is neither JSON nor text.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    callback=read_headers,
+    metavar="NAME=VALUE",
+    help="A header of the job, for its handler; may be given several times.",
+)
 @click.option(
     "--file",
     type=click.File("rb"),
@@ -156,7 +165,7 @@ def _put_lines(settings: Settings, lines: JobLines, progress: ReadingProgress) -
 
 
 def _refuse_with_file(body: str | None, options: dict[str, Any]) -> None:
-    names = [f"--{name.replace('_', '-')}" for name in options]
+    names = [f"--{name.replace('_', '-').replace('headers', 'header')}" for name in options]
     if refused := (["BODY"] if body is not None else []) + names:
         raise click.UsageError(f"{', '.join(refused)}: with --file each line says its own")
 

@@ -17,6 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from rabbitdelay.core import identity, intake
+from rabbitdelay.core.headers import own_headers
 from rabbitdelay.errors import InvalidJob, NotAJob
 from rabbitdelay.models import BYTES, DEFAULT_TTR_MS, Job
 
@@ -95,6 +96,8 @@ def encode(job: Job) -> Message:
         headers["rd-backoff"] = job.backoff_ms
     if job.backoff_max_ms is not None:
         headers["rd-backoff-max"] = job.backoff_max_ms
+    if job.headers:
+        headers.update(job.headers)
     return Message(job.payload, headers, job.id, job.content_type, job.put_ms // 1000, job.reply_to)
 
 
@@ -129,6 +132,7 @@ def decode(
         headers.get("rd-backoff"),
         headers.get("rd-backoff-max"),
         message.reply_to,
+        {} if len(headers) == len(message.headers) else own_headers(message.headers),
     )
 
 

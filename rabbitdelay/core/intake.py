@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from rabbitdelay import duration
-from rabbitdelay.core import identity, ladder
+from rabbitdelay.core import headers, identity, ladder
 from rabbitdelay.errors import InvalidConfiguration, InvalidJob
 from rabbitdelay.models import BYTES, JSON, TEXT, Job, JobSpec
 
@@ -89,6 +89,7 @@ def make_job(
         _backoff_ms(spec.backoff, "backoff"),
         _backoff_ms(spec.backoff_max, "backoff_max"),
         _reply_to(spec.reply_to),
+        headers.check(spec.headers),
     )
 
 
@@ -107,6 +108,7 @@ def same_at(job: Job, *, delay: float | timedelta, at: datetime | None) -> JobSp
         backoff=None if job.backoff_ms is None else job.backoff_ms / 1000,
         backoff_max=None if job.backoff_max_ms is None else job.backoff_max_ms / 1000,
         reply_to=job.reply_to,
+        headers=job.headers,
     )
 
 

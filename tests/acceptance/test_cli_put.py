@@ -71,6 +71,7 @@ def test_every_option_arrives(rabbitdelay: CommandLine, receive: Receive) -> Non
         *("put", "orderclose", "<a/>", "--delay", "250ms", "--ttr", "2m", "--id", "close-42"),
         *("--max-attempts", "3", "--callback", "https://example.org/", "--content-type"),
         *("text/xml", "--backoff", "2s", "--backoff-max", "1m", "--reply-to", "answers", "--json"),
+        *("--header", "trace-id=a=b", "--header", "empty="),
     )
     job = json.loads(result.stdout)
     (received,) = receive(1)
@@ -82,8 +83,38 @@ def test_every_option_arrives(rabbitdelay: CommandLine, receive: Receive) -> Non
     assert received.headers["rd-backoff"] == 2_000
     assert received.headers["rd-backoff-max"] == 60_000
     assert received.properties.reply_to == "answers"
+    assert job["headers"] == {"trace-id": "a=b", "empty": ""}
+    assert job["headers"].items() <= received.headers.items()
     assert received.headers["rd-due"] - received.headers["rd-put"] == 250
     assert received.lateness_ms >= 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--header", "trace-id"], "'trace-id' is not NAME=VALUE"),
+        (["--header", "a=1", "--header", "a=2"], "header 'a' is given twice"),
+        (["--header", "rd-due=1"], "header 'rd-due' is reserved"),
+        (["--header", "x-a=1"], "header 'x-a' is reserved"),
+        (["--header", "a=1", "--file", "-"], "--header: with --file each line says its own"),
+    ],
+)
+def test_a_header_that_cannot_be_one_is_refused(
+    rabbitdelay: CommandLine, arguments: list[str], told: str
+) -> None:
+    result = rabbitdelay("put", "orderclose", *arguments)
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+def test_headers_go_along_with_reschedule_and_a_file(
+    rabbitdelay: CommandLine, receive: Receive
+) -> None:
+    put = rabbitdelay("put", "orderclose", "--delay", "1h", "--header", "n=1", "--json").stdout
+    assert rabbitdelay("reschedule", "-", "--delay", "0", input=put.encode()).exit_code == 0
+    line = b'{"topic": "orderclose", "headers": {"n": [2]}}'
+    assert rabbitdelay("put", "--file", "-", input=line).exit_code == 0
+    assert [received.headers["n"] for received in receive(2)] == ["1", [2]]
 
 
 def test_at_a_time_with_its_zone(rabbitdelay: CommandLine, receive: Receive) -> None:

@@ -83,7 +83,7 @@ def job_variables(directory: Path) -> dict[str, str]:
 
 def test_the_rest_of_the_job_is_in_its_environment(directory: Path) -> None:
     odd_id = "größe\n$(touch injected) '\"; 🐇"
-    job = StandInJob(id=odd_id, callback="https://example.com/\x00")
+    job = StandInJob(id=odd_id, callback="https://example.com/\x00", headers={"n": b"\xff"})
     Command("env -0 > environment")(job)
     assert job_variables(directory) == {
         "RABBITDELAY_JOB_ID": odd_id,
@@ -94,6 +94,7 @@ def test_the_rest_of_the_job_is_in_its_environment(directory: Path) -> None:
         "RABBITDELAY_JOB_TTR_MS": "60000",
         "RABBITDELAY_JOB_CONTENT_TYPE": "application/json",
         "RABBITDELAY_JOB_CALLBACK": "https://example.com/�",
+        "RABBITDELAY_JOB_HEADERS": '{"n": "/w=="}',
     }
 
 

@@ -60,6 +60,10 @@ def give_pid(_body: Any) -> int:  # noqa: ANN401 - any body
     return os.getpid()
 
 
+def give_headers(_body: Any, job: ReservedJob) -> list[str]:  # noqa: ANN401 - any body
+    return sorted(job.headers)
+
+
 def describe(order: Order, job: ReservedJob) -> dict[str, Any]:
     return {
         "number": order.number,

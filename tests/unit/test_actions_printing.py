@@ -31,6 +31,7 @@ def test_what_is_told_of_a_job() -> None:
         "due": "2027-01-15T08:00:30.250Z",
         "lateness_ms": 12,
         "content_type": "application/json",
+        "headers": {},
         "body": {"order": 42},
     }
 

@@ -35,6 +35,7 @@ JOBS = st.builds(
     backoff_ms=st.none() | st.integers(0, 1_000),
     backoff_max_ms=st.none() | st.integers(0, 1_000),
     reply_to=st.none() | st.just("replies"),
+    headers=st.just({"trace-id": "4bf92f"}),
 )
 
 
