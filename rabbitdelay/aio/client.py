@@ -207,7 +207,7 @@ class Client:
         """
         return await drive(self.verbs.reschedule(job, delay, at, timeout))
 
-    async def delete(self, job: str | Job, *, timeout: float | None = None) -> None:
+    async def delete(self, job: str | Job, *, timeout: float | None = None) -> int:
         """Delete a job, by its id or as put returned it, and return when that is durable.
 
         From then on it is not handed out, but for the few milliseconds in which consumers learn of
@@ -215,10 +215,13 @@ class Client:
         is put later lives. As put returned it, that one is, whatever the clocks say. Deleting what
         is finished, unknown or deleted is no error.
 
+        Return how many ids were recorded as deleted, which is 1. Whether there was such a job is
+        not known: no queue can be asked for an id.
+
         Raises:
             OutcomeUnknown: Not confirmed within the timeout: it may be deleted or not.
         """
-        await drive(self.verbs.delete(job, timeout))
+        return await drive(self.verbs.delete(job, timeout))
 
     async def delete_many(
         self,
@@ -227,7 +230,7 @@ class Client:
         timeout: float | None = None,
         on_deleted: OnDeleted | None = None,
     ) -> int:
-        """Delete many jobs, from a generator too, and return how many.
+        """Delete many jobs, from a generator too, and return how many ids were recorded.
 
         `timeout` is for each thousand. `on_deleted` is called with how many are deleted so far.
 

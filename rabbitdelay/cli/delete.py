@@ -45,7 +45,10 @@ def delete(
     if bool(ids) == (file is not None):
         raise click.UsageError("say which: IDs, or --from")
     deleted = _delete_ids(settings, ids) if file is None else _delete_file(settings, file)
-    print_json({"deleted": deleted}) if as_json else click.echo(f"{deleted:,} deleted")
+    if as_json:
+        print_json({"recorded": deleted, "deleted": deleted})
+    else:
+        click.echo(f"{counted(deleted, 'id')} recorded as deleted")
 
 
 def _delete_ids(settings: Settings, ids: tuple[str, ...]) -> int:

@@ -35,12 +35,10 @@ def purge(settings: Settings, topic: str, *, yes: bool, as_json: bool) -> None:
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"topic {topic} may be purged or not") from None
     if as_json:
-        print_json({"topic": topic, "gone": gone})
+        print_json({"topic": topic, "recorded": True, "gone": gone})
     else:
-        later = "what is delayed will be dropped when it is due"
-        click.echo(
-            f"{counted(gone, 'job')} of {topic} {'is' if gone == 1 else 'are'} gone; {later}"
-        )
+        now = f"{counted(gone, 'ready or buried job')} removed now"
+        click.echo(f"purge of {topic} recorded: {now}, delayed jobs are dropped when they are due")
 
 
 def _count(settings: Settings, topic: str) -> TopicCounts | None:

@@ -163,7 +163,8 @@ def _next(waiting: deque[Pending]) -> Pending | None:
 def timeout_error(pending: Pending, blocked: str | None, cause: Exception | None) -> OutcomeUnknown:
     """Return what the caller of a put is told that was not confirmed in time."""
     job = pending.job
-    text = f"put of {job.id} ({job.topic}) was not confirmed in time: it {_fate(pending)}"
+    what = pending.what or f"put of {job.id} ({job.topic})"
+    text = f"{what} was not confirmed in time: it {_fate(pending)}"
     error: OutcomeUnknown
     if blocked is not None:
         text += f"; the broker takes nothing while its alarm lasts ({blocked})"
@@ -178,4 +179,7 @@ def timeout_error(pending: Pending, blocked: str | None, cause: Exception | None
 def _fate(pending: Pending) -> str:
     if pending.settling:
         return "is in a queue that is too new to survive a crash of the broker"
-    return "may or may not have arrived" if pending.sent else "was never sent"
+    if not pending.sent:
+        return "was never sent"
+    arrived = "have arrived" if pending.what is None else "be recorded"
+    return f"may or may not {arrived}"

@@ -57,6 +57,8 @@ class Pending:
     """When it was last sent."""
     closures: int = 0
     """How often the broker closed the channel while it was in flight, without naming a culprit."""
+    what: str | None = None
+    """What it is, for errors, such as `delete of a`; None for a put."""
     sent: bool = False
     """Whether it ever left this process: then it may have arrived."""
     safe_at: float = 0.0

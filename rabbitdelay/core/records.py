@@ -130,6 +130,20 @@ def known_until(id: str, due_ms: int) -> Delete:
     return Delete((id,), 0, due_ms)
 
 
+def describe(record: Record) -> str:
+    """Return what a record does, as errors name it: `delete of a and 2 more`."""
+    match record:
+        case Delete(targets=targets):
+            ids = [target if isinstance(target, str) else target.id for target in targets]
+            more = f" and {len(ids) - 1:,} more" if len(ids) > 1 else ""
+            return f"delete of {ids[0]}{more}" if ids else "delete"
+        case Keep(id=id):
+            return f"delete of what was put under {id} before"
+        case Purge(topic=topic) | Pause(topic=topic) | Resume(topic=topic):
+            return f"{type(record).__name__.lower()} of topic {topic}"
+    return "record of the log of deletes"
+
+
 def encode(record: Record) -> bytes:
     """Return a record as JSON."""
     fields = {name: value for name, value in _fields(record).items() if value is not None}

@@ -17,7 +17,14 @@ from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine.appending import Appender, pending_record
 from rabbitdelay.engine.flows import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.links import Links
-from rabbitdelay.errors import DeleteManyFailed, InvalidJob, OutcomeUnknown, RabbitDelayError
+from rabbitdelay.errors import (
+    DeleteManyFailed,
+    InvalidJob,
+    JobRefused,
+    OutcomeUnknown,
+    RabbitDelayError,
+    TopologyError,
+)
 from rabbitdelay.models import Job
 
 IDS_A_RECORD = 1_000
@@ -41,12 +48,13 @@ class Deleter:
         self._timeout = timeout
         self._horizon_ms = HORIZON_MS
 
-    def delete(self, target: str | Job, timeout: float | None) -> Flow[None]:
-        """Delete one job."""
+    def delete(self, target: str | Job, timeout: float | None) -> Flow[int]:
+        """Delete one job; return how many ids were recorded."""
         record = self._record((self._target(target),))
         yield from self.append(record, timeout)
         if record.is_by_time:
             yield from self.let_pass(record.time_ms)
+        return len(record.targets)
 
     def delete_many(
         self,
@@ -141,17 +149,22 @@ class Deleter:
     def _send(self, record: Record, timeout: float | None) -> Flow[Future[None]]:
         future: Future[None] = Future()
 
-        def resolve(_pending: Pending, error: Exception | None) -> None:
-            future.set_exception(error) if error is not None else future.set_result(None)
+        def resolve(pending: Pending, error: Exception | None) -> None:
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(_named(error, pending.what))
 
         publisher, window = (yield from self._links.publisher()), self._links.window
         now = time.monotonic()
         deadline = now + (self._timeout if timeout is None else intake.check_timeout(timeout))
         if not (yield from window.enter(deadline if publisher.may_wait else now)):
-            text = "never sent: too many puts are waiting for the broker"
-            raise OutcomeUnknown(text, sent=False)
+            text = "was never sent: too many puts are waiting for the broker"
+            raise OutcomeUnknown(f"{records.describe(record)} {text}", sent=False)
+        pending = pending_record(self._log, records.encode(record), deadline, resolve)
+        pending.what = records.describe(record)
         try:
-            publisher.submit(pending_record(self._log, records.encode(record), deadline, resolve))
+            publisher.submit(pending)
         except BaseException:
             window.leave_unsent()
             raise
@@ -165,6 +178,15 @@ class Deleter:
         deadline = time.monotonic() + LONGEST_TICK_SECONDS
         while (rest_ms := time_ms + 1 - self._clock() * 1000) > 0 and time.monotonic() < deadline:
             yield Sleep(min(rest_ms, 1.0) / 1000)
+
+
+def _named(error: Exception, what: str | None) -> Exception:
+    """Return an error that says what failed; one that was not confirmed in time says so itself."""
+    if not isinstance(error, (TopologyError, JobRefused)):
+        return error
+    named = type(error)(f"{what} failed: {error}")
+    named.__cause__ = error
+    return named
 
 
 class _Sending:

@@ -158,8 +158,8 @@ class Verbs:
 
     # Deleting
 
-    def delete(self, job: str | Job, timeout: float | None) -> Flow[None]:
-        """Delete a job, and wait until that is durable."""
+    def delete(self, job: str | Job, timeout: float | None) -> Flow[int]:
+        """Delete a job, and wait until that is durable; return how many ids were recorded."""
         self._refuse_to_wait()
         return self._deleter.delete(job, timeout)
 
@@ -169,7 +169,7 @@ class Verbs:
         timeout: float | None,
         on_deleted: OnDeleted | None,
     ) -> Flow[int]:
-        """Delete many jobs, and return how many."""
+        """Delete many jobs, and return how many ids were recorded."""
         self._refuse_to_wait()
         return self._deleter.delete_many(jobs, timeout, on_deleted)
 

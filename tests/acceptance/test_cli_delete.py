@@ -27,13 +27,17 @@ def test_ids(rabbitdelay: CommandLine) -> None:
     for name in ("a", "b", "c"):
         rabbitdelay("put", "mail", name, "--id", name)
     result = rabbitdelay("delete", "a", "c", "unknown")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "3 deleted\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        0,
+        "3 ids recorded as deleted\n",
+        "",
+    )
     assert popped(rabbitdelay) == ["b"]
 
 
 def test_an_id_may_be_used_again(rabbitdelay: CommandLine) -> None:
     rabbitdelay("put", "mail", "old", "--id", "a")
-    assert json.loads(rabbitdelay("delete", "a", "--json").stdout) == {"deleted": 1}
+    assert json.loads(rabbitdelay("delete", "a", "--json").stdout) == {"recorded": 1, "deleted": 1}
     rabbitdelay("put", "mail", "new", "--id", "a")
     assert popped(rabbitdelay) == ["new"]
 
@@ -45,7 +49,7 @@ def test_a_file_of_ids_and_jobs(rabbitdelay: CommandLine, tmp_path: Path) -> Non
     file = tmp_path / "deletes"
     file.write_text(f"{jobs[0]}\r\n\n{json.dumps(json.loads(jobs[2]))}\nnobody knows me\n")
     result = rabbitdelay("delete", "--from", str(file))
-    assert (result.exit_code, result.stdout) == (0, "3 deleted\n")
+    assert (result.exit_code, result.stdout) == (0, "3 ids recorded as deleted\n")
     assert popped(rabbitdelay) == ["j1", "by-id"]
 
 
@@ -53,7 +57,7 @@ def test_a_job_without_a_token_is_deleted_by_its_id(rabbitdelay: CommandLine) ->
     for body in ("1", "2"):
         rabbitdelay("put", "mail", body, "--id", "a")
     result = rabbitdelay("delete", "--from", "-", input='{"id": "a", "attempt": 3}\n')
-    assert result.stdout == "1 deleted\n"
+    assert result.stdout == "1 id recorded as deleted\n"
     assert popped(rabbitdelay) == []
 
 
@@ -130,7 +134,7 @@ def test_a_terminal_shows_how_many(
         while b"50,000 deleted" not in shown:
             shown += os.read(ours, 4096)
         assert process.stdout is not None
-        assert process.stdout.read() == b"50,000 deleted\n"
+        assert process.stdout.read() == b"50,000 ids recorded as deleted\n"
         assert process.wait(patience(20)) == 0
     os.close(ours)
     assert json.loads(rabbitdelay("tombstones", "--json").stdout)["count"] == 50_000

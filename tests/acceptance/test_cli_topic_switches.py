@@ -22,8 +22,8 @@ def test_purge_asks_first(rabbitdelay: CommandLine) -> None:
     nobody = rabbitdelay("purge", "mail", input="")
     assert (nobody.exit_code, nobody.stdout) == (2, "")
     agreed = rabbitdelay("purge", "mail", input="y\n")
-    later = "what is delayed will be dropped when it is due"
-    assert (agreed.exit_code, agreed.stdout) == (0, f"1 job of mail is gone; {later}\n")
+    now, later = "1 ready or buried job removed now", "delayed jobs are dropped when they are due"
+    assert (agreed.exit_code, agreed.stdout) == (0, f"purge of mail recorded: {now}, {later}\n")
     assert rabbitdelay("pop", "mail").exit_code == 3
 
 
@@ -31,7 +31,7 @@ def test_purge_drops_what_is_delayed_when_it_is_due(rabbitdelay: CommandLine) ->
     rabbitdelay("put", "mail", "old", "--delay", "3s")
     rabbitdelay("put", "other", "its")
     purged = rabbitdelay("purge", "mail", "--yes", "--json")
-    assert json.loads(purged.stdout) == {"topic": "mail", "gone": 0}
+    assert json.loads(purged.stdout) == {"topic": "mail", "recorded": True, "gone": 0}
     rabbitdelay("put", "mail", "new")
     ready = '"ready": 2'
     wait_until(lambda: ready in rabbitdelay("topics", "mail", "--json").stdout, what="both came")

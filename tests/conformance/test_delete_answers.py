@@ -1,0 +1,52 @@
+"""What deletes and purges answer: what was recorded, or what failed and for which id."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rabbitdelay import Client, OutcomeUnknown, TopologyMissing
+from rabbitdelay.errors import DeleteManyFailed
+from tests.conftest import ClientFactory
+from tests.support.proxy import Proxy
+
+
+@pytest.fixture
+def proxy(broker_url: str) -> Iterator[Proxy]:
+    with Proxy(broker_url) as proxy:
+        yield proxy
+
+
+def test_a_delete_returns_how_many_ids_were_recorded(client: Client) -> None:
+    """Whether there was such a job is not known, and not counted."""
+    job = client.put("t", id="there", delay=60)
+    assert client.delete("there") == client.delete(job) == client.delete("never put") == 1
+    assert client.delete_many(["a", "b", job]) == 3
+    assert client.delete_many([]) == 0
+
+
+def test_a_purge_returns_how_many_were_removed_at_once(client: Client) -> None:
+    client.put_many([])
+    for delay in (0, 0, 60):
+        client.put("t", delay=delay)
+    assert client.purge("t") == 2
+
+
+def test_a_delete_that_is_not_confirmed_names_its_id(
+    make_client: ClientFactory, proxy: Proxy
+) -> None:
+    client = make_client(proxy.url)
+    client.delete("first")  # makes the log
+    proxy.silence()
+    with pytest.raises(OutcomeUnknown, match=r"^delete of order-42 was not confirmed in time"):
+        client.delete("order-42", timeout=0.5)
+    with pytest.raises(DeleteManyFailed, match="delete of a and 1 more was not confirmed"):
+        client.delete_many(["a", "b"], timeout=0.5)
+    with pytest.raises(OutcomeUnknown, match=r"^purge of topic t was not confirmed in time"):
+        client.purge("t", timeout=0.5)
+    proxy.restore()
+
+
+def test_a_delete_that_is_refused_names_its_id(make_client: ClientFactory) -> None:
+    client = make_client(declare=False)
+    with pytest.raises(TopologyMissing, match=r"^delete of order-42 failed: "):
+        client.delete("order-42")
