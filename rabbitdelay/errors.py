@@ -15,6 +15,7 @@
     ├── TopologyError           the exchanges and queues are not as they must be
     │   ├── TopologyMissing         not there, and this client may not declare
     │   ├── TopologyConflict        there, with other arguments
+    │   ├── QueueUnavailable        there, and none of its replicas runs
     │   └── PermissionRefused       the user may not do this
     ├── OutcomeUnknown          a put was not confirmed in time; `sent` tells whether it may arrive
     │   └── BrokerBlocked           because the broker has raised a memory or disk alarm
@@ -94,6 +95,10 @@ class TopologyMissing(TopologyError):
 
 class TopologyConflict(TopologyError):
     """An exchange or queue exists with other arguments than this namespace needs."""
+
+
+class QueueUnavailable(TopologyError):
+    """A queue is there, but none of its replicas runs: its node is down, or still starting."""
 
 
 class PermissionRefused(TopologyError):

@@ -3,11 +3,14 @@
 import io
 import logging
 import sys
+from contextlib import suppress
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from typing import cast
+from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from rabbitdelay.cli.broker import broker
 from rabbitdelay.cli.buried import buried
@@ -112,6 +115,8 @@ def root(
 ) -> None:
     """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
     _log(context, verbose=verbose)
+    if url is not None and context.get_parameter_source("url") is ParameterSource.COMMANDLINE:
+        _warn_of_password(url)
     context.obj = Settings(
         url,
         namespace,
@@ -127,6 +132,18 @@ root.add_section("Jobs", (put, consume, pop, delete, reschedule))
 root.add_section("Topics", (topics, stats, pause, resume, purge))
 root.add_section("What needs a look", (buried, unrouted, tombstones))
 root.add_section("The broker and its queues", (demo, broker, topology, explain))
+
+
+def _warn_of_password(url: str) -> None:
+    """Say that a password on the command line can be seen by every user of the machine."""
+    with suppress(ValueError):
+        passwords = {urlsplit(one).password for one in url.split(",")}
+        if passwords - {None, "", "guest"}:
+            click.echo(
+                "warning: `ps` shows the password in --url to every user of this machine: "
+                "set RABBITDELAY_URL instead",
+                err=True,
+            )
 
 
 def main() -> None:

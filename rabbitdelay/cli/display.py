@@ -212,12 +212,19 @@ class ReadingProgress:
         self._task = task
         self._done = done
         self._bytes = 0
+        self._expected = 0
+        self._reason = ""
         self.count = 0
         """How many are done."""
 
     def read(self, size: int) -> None:
         """Note a line."""
         self._bytes += size
+
+    def is_read(self, expected: int, reason: str) -> None:
+        """Note that all is read, how many are to be done, and what is waited for until then."""
+        self._expected, self._reason = expected, reason
+        self._draw()
 
     def confirmed(self) -> None:
         """Note a confirmed job. Drawing costs more than putting: not each one is shown."""
@@ -232,6 +239,8 @@ class ReadingProgress:
 
     def _draw(self) -> None:
         text = f"{self.count:,} {self._done}"
+        if self._expected > self.count:
+            text = f"{self.count:,} of {self._expected:,} {self._done}, {self._reason}"
         self._progress.update(self._task, description=text, completed=self._bytes)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import click
@@ -31,7 +32,9 @@ from rabbitdelay.cli.printed_jobs import job_as_json
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.intake import DEFAULT_MAX_BODY_BYTES
 from rabbitdelay.errors import PutManyFailed
-from rabbitdelay.models import BYTES, JSON, TEXT
+from rabbitdelay.models import BYTES, JSON, TEXT, JobSpec
+
+_WAITING = f"waiting for the broker's confirm: {SETTLING}"
 
 
 @click.command(short_help="Put a job, or many from a file.")
@@ -127,7 +130,7 @@ def _put_one(
 ) -> None:
     payload = _payload(body)
     options.setdefault("content_type", _content_type(payload))
-    with patience(f"waiting for the broker's confirm: {SETTLING}"), settings.client() as client:
+    with patience(_WAITING), settings.client() as client:
         try:
             put_or_replace = client.replace if replace else client.put
             job = put_or_replace(topic, payload, **options)
@@ -143,7 +146,9 @@ def _put_one(
 
 
 def _put_many(settings: Settings, file: BinaryIO, topic: str | None, *, as_json: bool) -> None:
-    with reading(size_of(file), "confirmed", at_first=SETTLING) as progress:
+    if file.isatty():
+        click.echo("reading jobs from the terminal, a JSON object a line; Ctrl-D ends", err=True)
+    with reading(size_of(file), "confirmed", at_first=_WAITING) as progress:
         lines = JobLines(file, default_topic=topic, on_line=progress.read)
         try:
             confirmed = _put_lines(settings, lines, progress)
@@ -159,9 +164,19 @@ def _put_many(settings: Settings, file: BinaryIO, topic: str | None, *, as_json:
 def _put_lines(settings: Settings, lines: JobLines, progress: ReadingProgress) -> int:
     with settings.client() as client:
         try:
-            return client.put_many(lines, on_confirmed=lambda _: progress.confirmed())
+            return client.put_many(
+                _until_read(lines, progress), on_confirmed=lambda _: progress.confirmed()
+            )
         except PutManyFailed as failure:
             raise lines.explain(failure) from failure.__cause__
+
+
+def _until_read(lines: JobLines, progress: ReadingProgress) -> Iterator[JobSpec]:
+    """The jobs of a file; when all are read, say what the command still waits for."""
+    count = 0
+    for count, spec in enumerate(lines, start=1):  # noqa: B007 - the last one is the number
+        yield spec
+    progress.is_read(count, _WAITING)
 
 
 def _refuse_with_file(body: str | None, options: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol, Self
 
@@ -29,6 +29,7 @@ from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option, read_duration, read_topic
 from rabbitdelay.cli.pauses import Pauses, PauseWatch, remark, topic_as_json
 from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.core.counts import TopicCounts
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine.management import Management
 from rabbitdelay.errors import RabbitDelayError
@@ -174,7 +175,7 @@ class _Blocks:
 
     def show(self, now: Look) -> None:
         click.echo(_now())
-        print_table(_picture(now, self.console))
+        print_table(_picture(_busiest_first(now), self.console))
         click.echo()
 
     def tell(self, trouble: str) -> None:
@@ -190,7 +191,7 @@ class _InPlace:
     last: RenderableType = ""
 
     def show(self, now: Look) -> None:
-        self.last = _picture(now, self.console)
+        self.last = _picture(_busiest_first(now), self.console)
         self._draw(Text(f"{_now()}   Ctrl-C ends", "dim"))
 
     def tell(self, trouble: str) -> None:
@@ -232,6 +233,15 @@ def _watch(lookout: _Lookout, interval_seconds: float, *, as_json: bool) -> None
 
 
 # The picture
+
+
+def _busiest_first(now: Look) -> Look:
+    """The topics with most jobs ready or reserved first: where it gets narrow those are shown."""
+    return replace(now, topics=tuple(sorted(now.topics, key=_business)))
+
+
+def _business(count: TopicCounts) -> tuple[int, int, str]:
+    return -(count.ready or 0) - (count.reserved or 0), -(count.buried or 0), count.topic
 
 
 def _picture(now: Look, console: Console) -> RenderableType:

@@ -21,7 +21,7 @@ _CONNECTION: dict[int, tuple[type[errors.ConnectionFailed], str]] = {
 _CHANNEL: dict[int, tuple[type[errors.TopologyError], str]] = {
     ACCESS_REFUSED: (
         errors.PermissionRefused,
-        "grant configure, write and read on the namespace's names, or use declare=False",
+        "grant this user write and read on the namespace's names, see docs/operations.md",
     ),
     NOT_FOUND: (
         errors.TopologyMissing,
@@ -47,6 +47,16 @@ _UNIT_SECONDS: dict[str, float] = {
     "": 0.001,
 }
 
+_UNAVAILABLE = (
+    "the queue is there, but no node that runs has a replica of it; it comes back when its node "
+    "does: start that node, or wait until it has started"
+)
+_NOT_TLS = (
+    "WRONG_VERSION_NUMBER",
+    "wrong version number",
+    "UNEXPECTED_EOF",
+    "record layer failure",
+)
 _PASSING = ("is down or inaccessible", "does not have a running replica")
 _OVERSIZE = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
 
@@ -62,7 +72,22 @@ def connection_error(code: int, text: str, address: str) -> errors.ConnectionFai
 def channel_error(code: int, text: str) -> errors.TopologyError:
     """Return our error for a channel that the broker closed."""
     kind, advice = _CHANNEL.get(code, (errors.TopologyError, "see the broker's log"))
+    if is_passing(text):
+        kind, advice = errors.QueueUnavailable, _UNAVAILABLE
     return kind(f"the broker says {code} {text}: {advice}")
+
+
+def may_not_declare(error: errors.PermissionRefused) -> errors.PermissionRefused:
+    """Return the error for a client that would make what is missing, and may not."""
+    advice = "or grant it configure too; where an operator makes the queues, use declare=False"
+    return errors.PermissionRefused(f"{error}; {advice}")
+
+
+def tls_advice(error: object) -> str:
+    """Return what to do about a TLS handshake that failed; empty when that is not known."""
+    if any(words in str(error) for words in _NOT_TLS):
+        return "; this port does not speak TLS: use amqp://, or the broker's TLS port, often 5671"
+    return ""
 
 
 def is_passing(text: str) -> bool:

@@ -32,7 +32,7 @@ from rabbitdelay.core.topology import (
     Queue,
     Topology,
 )
-from rabbitdelay.errors import TopologyConflict, TopologyMissing
+from rabbitdelay.errors import PermissionRefused, TopologyConflict, TopologyMissing
 
 SETTLE_SECONDS = 3.0
 """How old a queue must be before a confirm from it counts."""
@@ -83,7 +83,10 @@ def setup(
     """
     base = topology.base(with_streams=with_streams) if with_base else ()
     if may_declare:
-        return (yield from _make(topology, base, parts))
+        try:
+            return (yield from _make(topology, base, parts))
+        except PermissionRefused as error:
+            raise replies.may_not_declare(error) from None
     yield from _look(topology, (*base, *(part.queue for part in parts)))
     return bool((yield (Inspect(Queue(topology.settling)),))[0])
 

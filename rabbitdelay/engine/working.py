@@ -19,7 +19,7 @@ from rabbitdelay.core.retry import (
     Backoff,
     RetryPolicy,
 )
-from rabbitdelay.core.tally import Snapshot
+from rabbitdelay.core.tally import Snapshot, Tally
 from rabbitdelay.engine import lifetime
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.dispatcher import Dispatcher
@@ -186,11 +186,9 @@ class Working(ABC, Generic[AnyClient]):
         return self._is_told_to_stop_at_once or self._signals > 1
 
     def stats(self) -> WorkerStats:
-        """What it has done so far, and does now."""
-        stats = self.last_stats
-        if stats is None:
-            raise RabbitDelayError("the worker has not run yet")
-        return stats
+        """What it has done so far, and does now; zeros before it runs."""
+        now = time.monotonic()
+        return self.last_stats or WorkerStats(Tally(now).snapshot(now), 0, 0)
 
     @property
     def last_stats(self) -> WorkerStats | None:
@@ -288,7 +286,7 @@ class Working(ABC, Generic[AnyClient]):
             text = (
                 "worker stops: %s still at work, for at most %g s; a second signal ends it at once"
             )
-            logger.warning(text, _jobs(running), self._grace_seconds)
+            logger.info(text, _jobs(running), self._grace_seconds)
         deadline = time.monotonic() + self._grace_seconds
         while time.monotonic() < deadline and not self.was_stopped_at_once:
             if dispatcher.is_idle.is_set():

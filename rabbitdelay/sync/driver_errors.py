@@ -50,7 +50,8 @@ def connection_error(error: BaseException, address: Address) -> errors.Connectio
     for kind, (ours, text) in CONNECTION_ERRORS.items():
         for cause in causes:
             if isinstance(cause, kind):
-                return ours(f"{address}: {text.format(cause=cause)}")
+                advice = replies.tls_advice(cause) if kind is ssl.SSLError else ""
+                return ours(f"{address}: {text.format(cause=cause)}{advice}")
     return errors.BrokerUnreachable(f"{address}: {type(error).__name__}")
 
 

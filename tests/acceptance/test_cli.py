@@ -4,7 +4,9 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from tests.support.waiting import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
+ROOT = Path(__file__).parents[2]
 NOBODY = "amqp://someone:s3cret@127.0.0.1:1"
 
 
@@ -40,6 +43,44 @@ def test_help_lists_the_commands() -> None:
         assert f"\n  {command} " in text
     listed = text.partition("\nJobs:\n")[2].partition("\n  Exit codes:")[0]
     assert "..." not in listed, "a line is cut off"
+
+
+def test_a_password_in_the_url_is_warned_of() -> None:
+    """Whoever is logged in on the machine sees it; the environment is not shown to others."""
+    code, _, told = run("--url", NOBODY, "explain", "1s")
+    assert code == 0
+    assert told.count("`ps` shows the password in --url") == 1
+    assert "s3cret" not in told
+    for fine in ("amqp://guest:guest@localhost", "amqp://someone@localhost", "amqp://localhost"):
+        assert run("--url", fine, "explain", "1s")[2] == ""
+    result = CliRunner().invoke(root, ["explain", "1s"], env={"RABBITDELAY_URL": NOBODY})
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_ctrl_c_during_imports_prints_no_traceback(tmp_path: Path) -> None:
+    slow = tmp_path / "pika" / "__init__.py"
+    slow.parent.mkdir()
+    slow.write_text("import time\nprint('importing', flush=True)\ntime.sleep(600)\n")
+    with subprocess.Popen(
+        [sys.executable, "-c", "from rabbitdelay_command import main; main()", "--version"],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=patience(10))
+    assert (process.returncode, told) == (-signal.SIGINT, "")
+
+
+def test_the_command_is_the_module_that_bears_ctrl_c() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"rabbitdelay": "rabbitdelay_command:main"}
+    command = [sys.executable, "-c", "from rabbitdelay_command import main; main()", "--version"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("rabbitdelay ")
 
 
 def test_version() -> None:

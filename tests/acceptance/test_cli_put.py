@@ -1,6 +1,9 @@
 """`rabbitdelay put`: one job, or many from a file, and what arrives."""
 
 import json
+import os
+import pty
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -12,6 +15,7 @@ from click.testing import CliRunner
 from rabbitdelay.cli import root
 from tests.acceptance.conftest import CommandLine
 from tests.support.receiver import Received, Receiver
+from tests.support.waiting import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -115,6 +119,50 @@ def test_headers_go_along_with_reschedule_and_a_file(
     line = b'{"topic": "orderclose", "headers": {"n": [2]}}'
     assert rabbitdelay("put", "--file", "-", input=line).exit_code == 0
     assert [received.headers["n"] for received in receive(2)] == ["1", [2]]
+
+
+def test_a_terminal_is_told_what_a_file_waits_for(
+    options: list[str], program: list[str], tmp_path: Path
+) -> None:
+    """New queues settle here, so the confirms take 3 s."""
+    file = tmp_path / "jobs.jsonl"
+    file.write_text('{"topic": "mail"}\n\n' * 3)
+    settling = [*options, "--settle-seconds", "3"]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*program, *settling, "put", "--file", str(file)],
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while b"0 of 3 confirmed, waiting for the broker's confirm" not in shown:
+            shown += os.read(ours, 4096)
+        assert process.stdout is not None
+        assert process.stdout.read() == b"3 jobs confirmed\n"
+        assert process.wait(patience(20)) == 0
+    os.close(ours)
+
+
+def test_a_file_from_the_terminal_says_that_it_is_read(
+    options: list[str], program: list[str]
+) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*program, *options, "put", "mail", "--file", "-"],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        os.close(theirs)
+        assert process.stderr is not None
+        assert b"reading jobs from the terminal" in process.stderr.readline()
+        os.write(ours, b"{}\n\x04")
+        assert process.stdout is not None
+        assert process.stdout.read() == b"1 job confirmed\n"
+        assert process.wait(patience(20)) == 0
+    os.close(ours)
 
 
 def test_at_a_time_with_its_zone(rabbitdelay: CommandLine, receive: Receive) -> None:

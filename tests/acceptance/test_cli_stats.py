@@ -150,6 +150,29 @@ def test_watching_sees_new_jobs_and_ends_with_0(
     assert watching.wait(patience(10)) == 0
 
 
+def test_watching_shows_the_busiest_topics_first(
+    rabbitdelay: CommandLine, options: list[str], program: list[str]
+) -> None:
+    for topic, count in (("a-quiet", 0), ("b-some", 1), ("c-busy", 3)):
+        rabbitdelay("topology", "apply", "--topic", topic)
+        for _ in range(count):
+            rabbitdelay("put", topic)
+    with subprocess.Popen(
+        [*program, *options, "stats", "--watch", "--interval", "100ms"],
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = list[str]()
+        while len(lines) < 3:
+            words = process.stdout.readline().split()
+            lines += [words[0]] if words and words[0][:2] in ("a-", "b-", "c-") else []
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+    assert lines == ["c-busy", "b-some", "a-quiet"]
+
+
 def test_watching_goes_on_when_the_broker_is_back(
     watching: subprocess.Popen[str], line: "Line"
 ) -> None:

@@ -3,6 +3,8 @@
 import re
 import shlex
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,17 @@ def environment(
     """Where the broker is, and that lines are printed at once."""
     monkeypatch.setenv("RABBITDELAY_URL", broker_url)
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+
+
+def test_the_programs_pass_mypy_strict(tmp_path: Path) -> None:
+    """As a user's mypy sees them, without the settings of this repository."""
+    files = [tmp_path / f"program_{number}.py" for number in range(len(PROGRAMS))]
+    for file, program in zip(files, PROGRAMS, strict=True):
+        file.write_text(f"# {program}\n{program.text}")
+    options = ("--strict", "--config-file=", "--cache-dir", str(ROOT / ".mypy_cache" / "docs"))
+    command = [sys.executable, "-m", "mypy", *options, *map(str, files)]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @pytest.mark.usefixtures("environment")

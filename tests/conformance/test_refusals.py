@@ -213,7 +213,7 @@ def test_no_permission_to_declare(
 ) -> None:
     with (
         front.client(user_url(write=".*", read=".*"), namespace=namespace) as client,
-        pytest.raises(PermissionRefused, match="configure"),
+        pytest.raises(PermissionRefused, match=r"grant it configure too; .* use declare=False"),
     ):
         client.put("t")
 
@@ -225,9 +225,17 @@ def test_no_permission_to_publish(
         owner.put("t", delay=60)
     with (
         front.client(user_url(read=".*"), namespace=namespace, declare=False, timeout=10) as client,
-        pytest.raises(PermissionRefused, match="ACCESS_REFUSED"),
+        pytest.raises(PermissionRefused, match="ACCESS_REFUSED") as refused,
     ):
         client.put("t", delay=60)
+    assert "grant this user write and read" in str(refused.value)
+    assert "declare=False" not in str(refused.value), "it is set already"
+
+
+def test_tls_to_a_port_without_tls_says_so(connect: Connect, broker: PrivateBroker) -> None:
+    port = urlsplit(broker.url).port
+    with pytest.raises(CertificateRefused, match="does not speak TLS: use amqp://"):
+        connect(f"amqps://guest:guest@localhost:{port}")
 
 
 def test_a_putter_needs_write_alone_where_all_is_made(

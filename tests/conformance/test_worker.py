@@ -741,3 +741,31 @@ def test_auto_touch_keeps_no_finished_job(client: Client, make_worker: WorkerFac
 def test_a_worker_without_handlers(make_worker: WorkerFactory) -> None:
     with pytest.raises(InvalidConfiguration, match="no handler"):
         make_worker().run()
+
+
+def test_stats_before_it_runs_are_zeros(make_worker: WorkerFactory) -> None:
+    stats = make_worker().stats()
+    assert (stats.counts.finished, stats.counts.lateness_p99_ms) == (0, 0)
+    assert (stats.running, stats.lost_threads) == (0, 0)
+
+
+def test_an_orderly_stop_logs_no_warning(
+    client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also while a job is at work, which is finished within the grace."""
+    worker, may_end = make_worker(), threading.Event()
+
+    @worker.handler("t")
+    def work(_job: Job) -> None:
+        may_end.wait(patience(20))
+
+    client.put("t")
+    caplog.set_level(logging.INFO, "rabbitdelay")
+    with working(worker):
+        wait_until(lambda: worker.stats().running == 1)
+        worker.stop()
+        wait_until(lambda: any("worker stops" in one.getMessage() for one in caplog.records))
+        may_end.set()
+    ours = [one for one in caplog.records if one.name.startswith("rabbitdelay")]
+    assert [one.getMessage() for one in ours if one.levelno >= logging.WARNING] == []
+    assert ours[-1].getMessage() == "worker ends"

@@ -1,0 +1,50 @@
+"""Replies: the broker's codes and words, as errors that say what to do."""
+
+import ssl
+
+import pytest
+
+from rabbitdelay.core import replies
+from rabbitdelay.errors import (
+    PermissionRefused,
+    QueueUnavailable,
+    TopologyConflict,
+    TopologyMissing,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (406, "PRECONDITION_FAILED - queue 'a' in vhost '/' does not have a running replica"),
+        (404, "NOT_FOUND - home node 'b' of durable queue 'a' is down or inaccessible"),
+    ],
+)
+def test_a_queue_whose_replicas_are_down_is_told_as_that(code: int, text: str) -> None:
+    """Not as made with other arguments, nor as missing: nothing must be made or changed."""
+    error = replies.channel_error(code, text)
+    assert type(error) is QueueUnavailable
+    assert "comes back when its node does" in str(error)
+    assert "queue type" not in str(error)
+    assert "topology apply" not in str(error)
+    assert replies.is_passing(str(error))
+
+
+def test_what_is_missing_or_different_is_told_as_before() -> None:
+    assert type(replies.channel_error(404, "NOT_FOUND - no queue 'a'")) is TopologyMissing
+    inequivalent = "PRECONDITION_FAILED - inequivalent arg 'x-queue-type'"
+    assert type(replies.channel_error(406, inequivalent)) is TopologyConflict
+
+
+def test_declare_false_is_advised_to_a_client_that_declares_alone() -> None:
+    refused = replies.channel_error(403, "ACCESS_REFUSED - access to queue 'a' refused")
+    assert isinstance(refused, PermissionRefused)
+    assert "declare=False" not in str(refused)
+    assert "declare=False" in str(replies.may_not_declare(refused))
+
+
+def test_advice_on_tls_is_for_ports_that_do_not_speak_it() -> None:
+    wrong = ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")
+    assert "use amqp://" in replies.tls_advice(wrong)
+    untrusted = ssl.SSLError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate")
+    assert replies.tls_advice(untrusted) == ""
