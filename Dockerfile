@@ -1,9 +1,14 @@
 # The command line: `docker build -t rabbitdelay .`, then `docker run --rm rabbitdelay --help`.
 FROM python:3.12-slim
 
-COPY pyproject.toml README.md LICENSE /source/
+# The dependencies first, in a layer of their own: a change of the source does not install them anew.
+COPY pyproject.toml /source/
+RUN python -c "import tomllib; print(*tomllib.load(open('/source/pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /source/requirements.txt \
+    && pip install --no-cache-dir -r /source/requirements.txt
+
+COPY README.md LICENSE rabbitdelay_command.py /source/
 COPY rabbitdelay /source/rabbitdelay
-RUN pip install --no-cache-dir /source && rm -r /source
+RUN pip install --no-cache-dir --no-deps /source && rm -r /source
 
 RUN useradd --create-home rabbitdelay
 USER rabbitdelay

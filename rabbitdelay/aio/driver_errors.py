@@ -10,7 +10,6 @@ from rabbitdelay import errors
 from rabbitdelay.address import Address
 from rabbitdelay.core import replies
 
-_NOT_AMQP = "what answers there does not speak AMQP 0-9-1: check the port, and amqp or amqps"
 _LOST = "the connection was lost"
 
 CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed], str]] = {
@@ -27,8 +26,8 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
         f"the broker says {{cause}}: {replies.VHOST_ADVICE}",
     ),
     ssl.SSLError: (errors.CertificateRefused, "TLS failed: {cause}"),
-    aiormq_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, _NOT_AMQP),
-    aiormq_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, _NOT_AMQP),
+    aiormq_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, replies.NO_HANDSHAKE),
+    aiormq_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, replies.NOT_AMQP),
     aiormq_errors.ConnectionClosed: (errors.BrokerUnreachable, "the broker says {cause}"),
     CancelledError: (errors.BrokerUnreachable, _LOST),  # how aiormq ends one that has gone silent
     TimeoutError: (

@@ -4,6 +4,7 @@ The container is kept when the node stops, and with it its data and its ports.
 """
 
 import json
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,14 @@ IMAGE = "rabbitmq:4-management"
 _CONFIGURATION_IN_CONTAINER = "/etc/rabbitmq/conf.d/90-rabbitdelay.conf"
 _ENGINE_SECONDS = 5.0
 _COMMAND_SECONDS = 600.0  # the first start downloads the image
+
+
+_TAKEN = ("port is already allocated", "address already in use", "ports are not available")
+_PORT = re.compile(r"(?:\d+\.){3}\d+:(\d+)")
+
+
+class PortTaken(BrokerProcessError):
+    """A port of the broker is taken, as the engine says."""
 
 
 def engine_answers() -> bool:
@@ -82,7 +91,12 @@ class DockerNode(Node):
     def _make_container(self) -> None:
         configuration = self.directory / "rabbitmq.conf"
         write_readable(configuration, self._configuration_text())
-        _run(run_command(self._container, self.layout, configuration))
+        try:
+            _run(run_command(self._container, self.layout, configuration))
+        except PortTaken:
+            # The engine has made it, and would never start it.
+            _answer(["docker", "rm", "--force", "--volumes", self._container])
+            raise
 
     def stop(self) -> None:
         """Stop it in good order, and by force if it has not ended after 20 s."""
@@ -135,8 +149,20 @@ def _docker(*arguments: str) -> str:
 def _run(command: Sequence[str]) -> str:
     answer = _answer(command)
     if answer.returncode != 0:
-        raise BrokerProcessError(f"`{' '.join(command[:2])}` failed: {answer.stdout.strip()}")
+        raise _failure(command, answer.stdout.strip())
     return answer.stdout
+
+
+def _failure(command: Sequence[str], said: str) -> BrokerProcessError:
+    """Return our error for a command that failed; the engine's words for a taken port are many."""
+    if any(words in said for words in _TAKEN):
+        port = _PORT.search(said)
+        which = f"Port {port[1]}" if port else "One of the broker's ports"
+        return PortTaken(
+            f"{which} is taken, by another container or program: stop that one, or choose "
+            "another with --port."
+        )
+    return BrokerProcessError(f"`{' '.join(command[:2])}` failed: {said}")
 
 
 def _answer(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -99,6 +99,15 @@ def _version() -> str:
     help="The longest delay in this namespace, for which deletes are kept: 30d.  "
     "[env: RABBITDELAY_MAX_DELAY; default: 9 years]",
 )
+@click.option(
+    "--connect-timeout",
+    envvar="RABBITDELAY_CONNECT_TIMEOUT",
+    type=read_duration,
+    metavar="DURATION",
+    default="0",
+    help="How long put, consume, pop and deletes wait for a broker that is starting.  "
+    "[env: RABBITDELAY_CONNECT_TIMEOUT; default: 0]",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what the connection does.")
 @click.version_option(_version(), prog_name="rabbitdelay", message="%(prog)s %(version)s")
 @click.pass_context
@@ -111,6 +120,7 @@ def root(
     management_url: str | None,
     settle_seconds: float,
     max_delay: timedelta | None,
+    connect_timeout: timedelta,
     verbose: bool,
 ) -> None:
     """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
@@ -125,6 +135,7 @@ def root(
         settle_seconds,
         verbose,
         max_delay,
+        connect_timeout,
     )
 
 

@@ -35,6 +35,7 @@ class Settings:
     settle_seconds: float
     verbose: bool = False
     max_delay: timedelta | None = None
+    connect_timeout: timedelta = timedelta(0)
 
     @property
     def topology(self) -> Topology:
@@ -48,12 +49,12 @@ class Settings:
         return locate.locate(self.url)
 
     def client(self) -> Client:
-        """A client that says at once when nobody answers: a person can try again."""
+        """A client that says at once when nobody answers, unless it was told to wait."""
         return Client(
             self.url,
             namespace=self.namespace,
             queue_type=self.queue_type,
-            connect_timeout=0,
+            connect_timeout=self.connect_timeout.total_seconds(),
             settle_seconds=self.settle_seconds,
             max_delay=self.max_delay,
         )
@@ -72,7 +73,7 @@ class Settings:
     def worker(
         self, kind: type[AnyWorker], *, concurrency: int, pool: PoolKind, grace: timedelta
     ) -> AnyWorker:
-        """A worker of one of the fronts, that says at once when nobody answers."""
+        """A worker of one of the fronts; like `client`, it says at once when nobody answers."""
         return kind(
             self.url,
             concurrency=concurrency,
@@ -80,7 +81,7 @@ class Settings:
             grace=grace,
             namespace=self.namespace,
             queue_type=self.queue_type,
-            connect_timeout=0,
+            connect_timeout=self.connect_timeout.total_seconds(),
             settle_seconds=self.settle_seconds,
             max_delay=self.max_delay,
         )

@@ -14,6 +14,11 @@ NOT_ALLOWED = 530
 
 LOGIN_REFUSED = "the login was refused: check the user and the password"
 """Why, only the broker's log tells: its text is always the same, and pika keeps none of it."""
+NOT_AMQP = "what answers there does not speak AMQP 0-9-1: check the port, and amqp or amqps"
+NO_HANDSHAKE = (
+    "the connection was closed before the AMQP handshake: either the broker is still starting "
+    f"behind a proxy, such as Docker's, or {NOT_AMQP}"
+)
 VHOST_ADVICE = "create the vhost, or give this user permissions in it (rabbitmqctl set_permissions)"
 _CONNECTION: dict[int, tuple[type[errors.ConnectionFailed], str]] = {
     NOT_ALLOWED: (errors.VhostRefused, VHOST_ADVICE),

@@ -9,8 +9,6 @@ from rabbitdelay import errors
 from rabbitdelay.address import Address
 from rabbitdelay.core import replies
 
-_NOT_AMQP = "what answers there does not speak AMQP 0-9-1: check the port, and amqp or amqps"
-
 CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed], str]] = {
     pika_errors.ProbableAuthenticationError: (
         errors.LoginRefused,
@@ -29,8 +27,8 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
         errors.BrokerUnreachable,
         "nobody answers there ({cause}): is the broker running, and is this its address?",
     ),
-    pika_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, _NOT_AMQP),
-    pika_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, _NOT_AMQP),
+    pika_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, replies.NO_HANDSHAKE),
+    pika_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, replies.NOT_AMQP),
     pika_errors.AMQPHeartbeatTimeout: (
         errors.BrokerUnreachable,
         "the broker has not been heard from for two heartbeats",

@@ -46,6 +46,7 @@ def test_the_containers_user_can_read_the_configuration_under_a_strict_umask(
 def test_docker_that_was_asked_for_is_not_replaced_by_the_machines_own_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("RABBITDELAY_RABBITMQ_ROOT", raising=False)
     monkeypatch.setattr(docker, "engine_answers", lambda: True)
     layout = new_layout(tmp_path, Wishes(docker=True))
     assert layout.container is not None
@@ -55,6 +56,24 @@ def test_docker_that_was_asked_for_is_not_replaced_by_the_machines_own_server(
     monkeypatch.setattr(docker, "engine_answers", lambda: False)
     with pytest.raises(BrokerProcessError, match="No Docker engine answers"):
         new_layout(tmp_path, Wishes(docker=True))
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Bind for 127.0.0.1:20001 failed: port is already allocated.", "Port 20001 is taken"),
+        ("listen tcp4 127.0.0.1:20002: bind: address already in use", "Port 20002 is taken"),
+        ("ports are not available", "One of the broker's ports is taken"),
+    ],
+)
+def test_a_taken_port_is_told_in_our_words(
+    said: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docker").write_text(f"#!/bin/sh\necho '{said}'\nexit 125\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(docker.PortTaken, match=f"^{told}.*--port"):
+        docker._docker("run")
 
 
 def test_without_the_docker_command_no_engine_answers(monkeypatch: pytest.MonkeyPatch) -> None:

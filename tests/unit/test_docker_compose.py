@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,9 @@ def _script() -> str:
 
 
 def _commands() -> list[list[str]]:
-    """The arguments of every `rabbitdelay` in the script."""
+    """The arguments of every put in the script: its function `put` runs `rabbitdelay put`."""
     lines = [shlex.split(line, comments=True) for line in _script().splitlines()]
-    return [words[1:] for words in lines if words and words[0] == "rabbitdelay"]
+    return [words for words in lines if words and words[0] == "put"]
 
 
 def _instructions(name: str) -> list[str]:
@@ -51,7 +52,45 @@ def test_the_script_is_a_shell_script() -> None:
 
 
 def test_every_command_in_the_script_is_found() -> None:
-    assert len(_commands()) == len(re.findall(r"\brabbitdelay\b", _script())) > 0
+    assert len(re.findall(r"\brabbitdelay\b", _script())) == 1
+    assert len(_commands()) == 3
+
+
+def test_the_putter_goes_on_when_puts_fail_while_the_broker_restarts(tmp_path: Path) -> None:
+    """With a command that fails twice for the second job, and a sleep that ends the script."""
+    fakes = {
+        "rabbitdelay": 'echo "$*" >> puts; test "$(wc -l < puts)" -ne 2 -a "$(wc -l < puts)" -ne 3',
+        "sleep": 'test "$(wc -l < puts)" -lt 5 || kill "$PPID"',
+    }
+    for name, text in fakes.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path}
+    subprocess.run(["sh", "-euc", _script()], cwd=tmp_path, env=environment, check=False)
+    first, *again, last = [line.split() for line in (tmp_path / "puts").read_text().splitlines()]
+    assert (first[1], last[1]) == ("orderclose", "report")
+    assert [words[1] for words in again] == ["reminder"] * 3
+    assert len({words[-1] for words in again}) == 1, "another id"
+
+
+def test_the_services_share_one_image_and_wait_for_the_broker() -> None:
+    assert PUTTER["image"] == CONSUMER["image"] == "rabbitdelay"
+    assert PUTTER["environment"] == CONSUMER["environment"]
+    assert PUTTER["environment"]["RABBITDELAY_CONNECT_TIMEOUT"] == "1m"
+
+
+def test_the_dependencies_have_a_layer_of_their_own() -> None:
+    """Only pyproject.toml is copied before they are installed."""
+    before = DOCKERFILE.partition("pip install")[0]
+    assert re.findall(r"^COPY (.+)$", before, re.MULTILINE) == ["pyproject.toml /source/"]
+    assert "--no-deps /source" in DOCKERFILE
+    program = re.search(r'python -c "(.+)" >', DOCKERFILE)
+    assert program is not None
+    text = program[1].replace("/source/", f"{ROOT}/")
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert done.stdout.splitlines() == project["dependencies"]
 
 
 @pytest.mark.parametrize("arguments", _commands(), ids=" ".join)
@@ -141,7 +180,8 @@ def test_the_build_has_what_the_package_is_made_of() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = settings["project"]
     packages = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    needed = {"pyproject.toml", project["readme"], *project["license-files"], *packages}
+    modules = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    needed = {"pyproject.toml", project["readme"], *project["license-files"], *packages, *modules}
     copied = {source for line in _instructions("COPY") for source in line.split()[:-1]}
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     assert PUTTER["build"] == CONSUMER["build"] == "."
