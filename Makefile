@@ -5,7 +5,7 @@
 #   make test WORKERS=0               in one process, for a debugger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench clean
+.PHONY: help demo test test-slow test-faults lint bench clean
 
 PYTHON := .venv/bin/python
 PYTEST_ARGS ?=
@@ -18,7 +18,7 @@ export RABBITDELAY_RABBITMQ_ROOT
 endif
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## watch delayed jobs arrive on time, on a private RabbitMQ
 	@scripts/bootstrap --with-broker
@@ -31,6 +31,10 @@ test: ## run every test that takes less than a minute
 test-slow: ## run the cluster and soak tests
 	@scripts/bootstrap --with-test-broker
 	@$(PYTHON) -m pytest -m slow $(PYTEST_ARGS)
+
+test-faults: ## run a load under random faults: MINUTES=30 SEED=1 NODES=3
+	@scripts/bootstrap --with-broker
+	@$(PYTHON) -m tests.faults.run --minutes $(or $(MINUTES),30) --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED))
 
 lint: ## check style and types
 	@scripts/bootstrap

@@ -19,7 +19,7 @@ def _event(at: float, kind: Kind, delay: float = 0.0, attempt: int = 1) -> Event
     return Event(at, kind, "job", attempt=attempt, delay=delay)
 
 
-PUT = [(0.0, Kind.PUT, 10.0), (0.1, Kind.CONFIRMED)]
+PUT: list[Line] = [(0.0, Kind.PUT, 10.0), (0.1, Kind.CONFIRMED)]
 
 
 def test_a_job_that_came_at_its_time_is_good() -> None:
@@ -56,7 +56,7 @@ def test_what_was_not_promised_is_not_lost(seen: tuple[Line, ...]) -> None:
 
 def test_a_parked_job_is_counted_unless_it_was_finished() -> None:
     assert judge(*PUT, (99.0, Kind.PARKED)).parked == ["job"]
-    finished = [(10.0, Kind.DELIVERED), (10.1, Kind.FINISHED)]
+    finished: list[Line] = [(10.0, Kind.DELIVERED), (10.1, Kind.FINISHED)]
     assert judge(*PUT, *finished, (99.0, Kind.PARKED)).parked == []
 
 
@@ -71,7 +71,7 @@ def test_an_early_job_is_flagged_though_its_put_was_never_confirmed() -> None:
 
 
 def test_a_retry_that_comes_before_its_delay_is_early() -> None:
-    first = [*PUT, (10.0, Kind.DELIVERED), (10.5, Kind.RETRIED, 3.0)]
+    first: list[Line] = [*PUT, (10.0, Kind.DELIVERED), (10.5, Kind.RETRIED, 3.0)]
     assert judge(*first, (13.4, Kind.DELIVERED, 0, 2), (13.5, Kind.FINISHED)).early
     assert judge(*first, (13.6, Kind.DELIVERED, 0, 2), (13.7, Kind.FINISHED)).is_good
 
@@ -120,7 +120,11 @@ def test_a_delete_that_did_not_return_promises_nothing() -> None:
 
 
 def test_only_a_repeated_attempt_is_doubled() -> None:
-    runs = [(10.0, Kind.DELIVERED), (10.1, Kind.RETRIED, 0.0), (10.2, Kind.DELIVERED, 0, 2)]
+    runs: list[Line] = [
+        (10.0, Kind.DELIVERED),
+        (10.1, Kind.RETRIED, 0.0),
+        (10.2, Kind.DELIVERED, 0, 2),
+    ]
     assert judge(*PUT, *runs, (10.3, Kind.FINISHED)).doubled == 0
     assert judge(*PUT, *runs, (10.4, Kind.DELIVERED, 0, 2), (10.5, Kind.FINISHED)).doubled == 1
 

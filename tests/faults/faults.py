@@ -1,0 +1,249 @@
+"""The faults: each breaks one thing for a while, and repairs it.
+
+No fault takes a job by definition, so the checker excuses none: the queue that is deleted is the
+ready queue of a topic that has no job on its way, and the streams hold no jobs.
+"""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.error import URLError
+
+from rabbitdelay import Client
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.broker.server_node import ServerNode
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.errors import RabbitDelayError
+from tests.faults.fleet import Member
+from tests.faults.history import HistoryWriter, Kind
+from tests.faults.worker import FRAGILE_TOPIC
+from tests.support.management import Management
+from tests.support.proxy import Proxy
+from tests.support.waiting import wait_until
+
+Option = TypeVar("Option")
+USER = "load"
+CLOCK_STEPS = ("+2d", "-2d", "+1h", "-1h", "+5", "-5")
+FRAGILE_DELAYS = (0.1, 1.0, 2.0)
+HEAL_SECONDS = 60.0
+PERMISSIONS = {"configure": ".*", "write": ".*", "read": ".*"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One fault of a plan."""
+
+    name: str
+    seconds: float
+    """How long it lasts."""
+    choice: float
+    """From 0 to 1: selects the node, process, connection or clock step that it hits."""
+    calm_seconds: float
+    """The pause after it."""
+
+    def pick(self, options: Sequence[Option]) -> Option:
+        """Return the option that this step's choice selects."""
+        return options[min(int(self.choice * len(options)), len(options) - 1)]
+
+
+def plan(seed: int, names: list[str]) -> Iterator[Step]:
+    """Yield faults without end; the same ones for the same seed and names."""
+    chosen = random.Random(seed)
+    while True:
+        for name in chosen.sample(names, len(names)):  # each once before one comes again
+            yield Step(
+                name, chosen.uniform(2, 15), chosen.random(), calm_seconds=chosen.uniform(2, 8)
+            )
+
+
+@dataclass
+class Faults:
+    """Breaks a broker, its connections and its clients."""
+
+    broker: PrivateBroker
+    namespace: str
+    proxies: dict[str, list[Proxy]]
+    """By role, putters or workers, one for each node."""
+    workers: list[Member]
+    history: HistoryWriter
+    client: Client
+    """Puts jobs of the fragile topic, and has no part in the load."""
+    is_clock_fakeable: bool
+    _fragile_count: int = 0
+
+    @property
+    def by_name(self) -> dict[str, Callable[[Step], None]]:
+        """Every fault that is possible here."""
+        faults: dict[str, Callable[[Step], None]] = {
+            "kill-node": self.kill_node,
+            "kill-all-nodes": self.kill_all_nodes,
+            "stop-app": self.stop_app,
+            "freeze-node": self.freeze_node,
+            "silence-connections": self.silence_connections,
+            "cut-connections": self.cut_connections,
+            "delete-ready-queue": self.delete_ready_queue,
+            "delete-stream": self.delete_stream,
+            "memory-alarm": self.memory_alarm,
+            "revoke-permissions": self.revoke_permissions,
+            "kill-worker": self.kill_worker,
+        }
+        if self.is_clock_fakeable:
+            faults["step-clock"] = self.step_clock
+        return faults
+
+    def do(self, step: Step) -> None:
+        """Break what the step says, for as long as it says, and wait until the broker serves."""
+        self.history.write(Kind.FAULT, detail=f"{step.name} {step.seconds:.1f}s {step.choice:.2f}")
+        self.by_name[step.name](step)
+        self._wait_for_broker()
+        self.history.write(Kind.HEALED, detail=step.name)
+
+    def kill_node(self, step: Step) -> None:
+        """Kill one node with SIGKILL, and start it again."""
+        node = step.pick(self._nodes)
+        node.kill()
+        time.sleep(step.seconds)
+        node.start()
+
+    def kill_all_nodes(self, step: Step) -> None:
+        """Kill all nodes with SIGKILL, and start them again."""
+        self.broker.kill()
+        time.sleep(step.seconds)
+        self.broker.start()
+
+    def stop_app(self, step: Step) -> None:
+        """Stop RabbitMQ on one node in good order, and start it again."""
+        node = step.pick(self._nodes)
+        node.control("stop_app")
+        try:
+            time.sleep(step.seconds)
+        finally:
+            node.control("start_app")
+
+    def freeze_node(self, step: Step) -> None:
+        """Stop the process of one node with SIGSTOP, and let it go on."""
+        pid = step.pick(self._nodes).pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(step.seconds)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def silence_connections(self, step: Step) -> None:
+        """Drop the packets of all putters, of all workers, or of all of them."""
+        roles = step.pick([["putters"], ["workers"], ["putters", "workers"]])
+        chosen = [proxy for role in roles for proxy in self.proxies[role]]
+        for proxy in chosen:
+            proxy.silence()
+        try:
+            time.sleep(step.seconds)
+        finally:
+            for proxy in chosen:
+                proxy.restore()
+
+    def cut_connections(self, step: Step) -> None:
+        """Reset all connections, several times."""
+        end = time.monotonic() + step.seconds
+        while time.monotonic() < end:
+            for proxies in self.proxies.values():
+                for proxy in proxies:
+                    proxy.cut()
+            time.sleep(2.0)
+
+    def delete_ready_queue(self, step: Step) -> None:
+        """Delete the ready queue of a topic without jobs, and put some of that topic."""
+        queue = Topology(self.namespace).ready_queue(FRAGILE_TOPIC)
+        self._management.delete("queues", queue)
+        time.sleep(step.choice)
+        for delay in FRAGILE_DELAYS:
+            self._put_fragile(delay)
+
+    def delete_stream(self, step: Step) -> None:
+        """Delete the log of deletes, or its snapshots, while workers run."""
+        topology = Topology(self.namespace)
+        self._management.delete("queues", step.pick([topology.tombstones, topology.snapshots]))
+        time.sleep(step.seconds)
+
+    def memory_alarm(self, step: Step) -> None:
+        """Raise the memory alarm of one node, which blocks putters of the whole cluster."""
+        node = step.pick(self._nodes)
+        node.control("set_vm_memory_high_watermark", "0.00001")
+        try:
+            time.sleep(step.seconds)
+        finally:
+            node.control("set_vm_memory_high_watermark", "0.8")
+
+    def revoke_permissions(self, step: Step) -> None:
+        """Take a permission from the user of the load, or all, and give it back."""
+        taken = step.pick([["write"], ["read"], ["write", "read", "configure"]])
+        self.grant(PERMISSIONS | dict.fromkeys(taken, "^$"))
+        try:
+            time.sleep(step.seconds)
+        finally:
+            self.grant(PERMISSIONS)
+
+    def kill_worker(self, step: Step) -> None:
+        """Kill one worker with SIGKILL, and start another."""
+        member = step.pick(self.workers)
+        member.kill()
+        member.start()
+
+    def step_clock(self, step: Step) -> None:
+        """Step the wall clock of one worker, and step it back."""
+        clock = step.pick(self.workers).clock
+        assert clock is not None
+        clock.write_text(f"{CLOCK_STEPS[int(step.seconds * 1000) % len(CLOCK_STEPS)]}\n")
+        time.sleep(step.seconds)
+        clock.write_text("+0\n")
+
+    def grant(self, permissions: dict[str, str]) -> None:
+        """Give the user of the load these permissions."""
+        self._management.put(f"permissions/%2F/{USER}", permissions)
+
+    @property
+    def _nodes(self) -> list[ServerNode]:
+        return [node for node in self.broker.nodes if isinstance(node, ServerNode)]
+
+    @property
+    def _management(self) -> Management:
+        return Management(self.broker.management_url)
+
+    def _put_fragile(self, delay: float) -> None:
+        self._fragile_count += 1
+        name = f"{FRAGILE_TOPIC}-{self._fragile_count}"
+        self.history.write(Kind.PUT, name, delay=delay)
+        try:
+            self.client.put(FRAGILE_TOPIC, {"retry": False}, id=name, delay=delay)
+        except RabbitDelayError as error:
+            self.history.write(Kind.UNKNOWN, name, detail=f"{type(error).__name__}: {error}")
+            return
+        self.history.write(Kind.CONFIRMED, name)
+
+    def _wait_for_broker(self) -> None:
+        wait_until(self._is_serving, seconds=HEAL_SECONDS, what="the broker serves again")
+
+    def _is_serving(self) -> bool:
+        with suppress(URLError, OSError):
+            nodes = self._management.get("nodes?columns=name,running")
+            return len([node for node in nodes if node["running"]]) == len(self.broker.nodes)
+        return False
+
+
+@contextmanager
+def proxies_for(broker: PrivateBroker, *roles: str) -> Iterator[dict[str, list[Proxy]]]:
+    """Start a proxy for each role and node, which logs in as the user of the load."""
+    management = Management(broker.management_url)
+    management.put(f"users/{USER}", {"password": USER, "tags": ""})
+    management.put(f"permissions/%2F/{USER}", PERMISSIONS)
+    urls = [node.url.replace("guest:guest", f"{USER}:{USER}") for node in broker.nodes]
+    proxies = {role: [Proxy(url) for url in urls] for role in roles}
+    with ExitStack() as stack:
+        for proxy in (one for some in proxies.values() for one in some):
+            stack.enter_context(proxy)
+        yield proxies

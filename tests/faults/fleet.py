@@ -1,0 +1,125 @@
+"""The processes of the load: started, watched, killed and replaced."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.support.working import ROOT
+
+STOP_SECONDS = 90.0
+FAKETIME_LIBRARIES = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+
+
+@dataclass
+class Member:
+    """One process of the load, and its successors under the same name."""
+
+    module: str
+    arguments: tuple[str, ...]
+    folder: Path
+    name: str
+    clock: Path | None = None
+    """The file that says how far its wall clock is off, where libfaketime is installed."""
+    process: subprocess.Popen[bytes] | None = None
+    unexpected_ends: list[int] = field(default_factory=list)
+    _starts: int = 0
+
+    def start(self) -> None:
+        """Start it, or its successor."""
+        self._starts += 1
+        with (self.folder / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", self.module, self._own_name(), *self.arguments],
+                cwd=ROOT,
+                env=os.environ | self._clock_variables(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the run, which ends it in good order
+            )
+
+    def replace_ended(self) -> None:
+        """Start a successor if it has ended by itself."""
+        if self.process is not None and (code := self.process.poll()) is not None:
+            self.unexpected_ends.append(code)
+            self.start()
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def tell_to_stop(self) -> None:
+        """Send it SIGTERM."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, deadline: float) -> None:
+        """Wait for its end, and kill it at the deadline."""
+        if self.process is not None:
+            try:
+                self.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.unexpected_ends.append(-signal.SIGKILL)
+            self.kill()
+
+    def _own_name(self) -> str:
+        return f"{self.name}.{self._starts}"
+
+    def _clock_variables(self) -> dict[str, str]:
+        if self.clock is None:
+            return {}
+        self.clock.write_text("+0\n")
+        return {
+            "LD_PRELOAD": str(FAKETIME_LIBRARIES[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(self.clock),
+            "FAKETIME_CACHE_DURATION": "1",  # seconds between two looks at that file
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+
+class Fleet:
+    """All members; whatever happens in the block, none is left after it."""
+
+    def __init__(self, members: list[Member]) -> None:
+        self.members = members
+        self.ended: list[Member] = []
+        """Those that were stopped in good order."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for member in self.members:
+            member.kill()
+
+    def of(self, module: str) -> list[Member]:
+        """Return the members that run this module."""
+        return [member for member in self.members if member.module == module]
+
+    def replace_ended(self) -> None:
+        """Start successors of those that have ended by themselves."""
+        for member in self.members:
+            member.replace_ended()
+
+    @staticmethod
+    def stop(members: list[Member]) -> None:
+        """Stop these in good order, all at once."""
+        for member in members:
+            member.tell_to_stop()
+        deadline = time.monotonic() + STOP_SECONDS
+        for member in members:
+            member.wait(deadline)

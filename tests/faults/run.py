@@ -1,0 +1,191 @@
+"""Runs a load under random faults for a given time, and judges its history.
+
+python -m tests.faults.run --minutes 30 --seed 1 --nodes 3
+
+Exits with 1 when a job was lost or early, or ran though it was deleted.
+"""
+
+import argparse
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rabbitdelay import Client
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.broker.installation import require_installation
+from tests.faults import report
+from tests.faults.checker import check, jobs_of
+from tests.faults.faults import Faults, Step, plan, proxies_for
+from tests.faults.fleet import FAKETIME_LIBRARIES, Fleet, Member
+from tests.faults.history import Event, HistoryReader, HistoryWriter, Kind
+from tests.faults.parked import parked_ids
+from tests.support.proxy import Proxy
+from tests.support.working import ROOT
+
+NAMESPACE = "faults"
+FRONTS = ("sync", "aio")
+WORKERS_PER_FRONT = 2
+DRAIN_SECONDS = 240.0
+"""After the last due time, until what has not come counts as lost."""
+QUIET_SECONDS = 5.0
+"""After the last due time, for jobs that were deleted and must not come."""
+START_SECONDS = 15.0
+"""Until the queues of the first puts are safe: see docs/guarantees.md."""
+TICK_SECONDS = 2.0
+PUTTER, WORKER = "tests.faults.putter", "tests.faults.worker"
+NO_FAKETIME = "libfaketime is not installed (apt-get install faketime)"
+
+
+class Watch:
+    """Reads the history while it grows, replaces ended processes and prints the progress."""
+
+    def __init__(self, folder: Path, fleet: Fleet) -> None:
+        self.events: list[Event] = []
+        self._jobs = jobs_of([])
+        self._reader = HistoryReader(folder)
+        self._fleet = fleet
+        self._began = time.monotonic()
+
+    @property
+    def missing(self) -> set[str]:
+        """Jobs that have to come yet."""
+        return {name for name, job in self._jobs.items() if job.is_missing}
+
+    @property
+    def last_due(self) -> float:
+        """The due time of the last job, deleted or not."""
+        return max((job.due or 0.0 for job in self._jobs.values()), default=0.0)
+
+    def read(self) -> None:
+        """Take in what was written since the last time."""
+        events = self._reader.read()
+        self.events += events
+        jobs_of(events, self._jobs)
+
+    def show(self, what: str) -> None:
+        """Print a line of progress; on a terminal, in place of the one before."""
+        self._fleet.replace_ended()
+        self.read()
+        seconds = time.monotonic() - self._began
+        line = f"{seconds:5.0f} s  {len(self._jobs)} jobs, {len(self.missing)} to come: {what}"
+        is_terminal = sys.stdout.isatty()
+        start, end = ("\r\x1b[K", "") if is_terminal else ("", "\n")
+        print(f"{start}{line}", end=end, flush=True)  # noqa: T201 - a program
+
+
+def main() -> int:
+    """Run, report, and return the exit code."""
+    options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    folder = ROOT / ".cache" / "faults" / f"{time.strftime('%Y%m%d-%H%M%S')}-{options.seed}"
+    folder.mkdir(parents=True)
+    print(f"seed {options.seed}, nodes {options.nodes}; history and report in {folder}")  # noqa: T201
+    code, fleet = 0, Fleet([])
+    try:
+        with (
+            PrivateBroker.temporary(nodes=options.nodes) as broker,
+            _load(broker, fleet, folder, options.seed) as faults,
+        ):
+            _run(Watch(folder, fleet), fleet, faults, options)
+    except KeyboardInterrupt:
+        print("\ninterrupted: jobs that had to come yet are reported as lost")  # noqa: T201
+        code = 130
+    return _report(folder, options, fleet) or code
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run a load under random faults.")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    parser.add_argument("--nodes", type=int, choices=(1, 3), default=1)
+    return parser.parse_args()
+
+
+@contextmanager
+def _load(broker: PrivateBroker, fleet: Fleet, folder: Path, seed: int) -> Iterator[Faults]:
+    """Start all processes of the load; in the end none is left."""
+    with (
+        proxies_for(broker, "putters", "workers") as proxies,
+        Client(",".join(n.url for n in broker.nodes), namespace=NAMESPACE, timeout=60) as client,
+        fleet,
+    ):
+        fleet.members += _members(proxies, folder, seed)
+        for member in fleet.members:
+            member.start()
+        workers = fleet.of(WORKER)
+        history = HistoryWriter(folder, "faults")
+        is_fakeable = bool(FAKETIME_LIBRARIES)
+        yield Faults(broker, NAMESPACE, proxies, workers, history, client, is_fakeable)
+
+
+def _members(proxies: dict[str, list[Proxy]], folder: Path, seed: int) -> list[Member]:
+    urls = {role: ",".join(proxy.url for proxy in some) for role, some in proxies.items()}
+    members = []
+    for front in FRONTS:
+        putting = (front, urls["putters"], NAMESPACE, str(folder), str(seed))
+        members.append(Member(PUTTER, putting, folder, f"putter-{front}"))
+        for number in range(WORKERS_PER_FRONT):
+            name = f"worker-{front}-{number}"
+            clock = folder / f"{name}.clock" if FAKETIME_LIBRARIES else None
+            working = (front, urls["workers"], NAMESPACE, str(folder))
+            members.append(Member(WORKER, working, folder, name, clock))
+    return members
+
+
+def _run(watch: Watch, fleet: Fleet, faults: Faults, options: argparse.Namespace) -> None:
+    end = time.monotonic() + options.minutes * 60
+    _wait(watch, START_SECONDS, "starting")
+    for step in plan(options.seed, list(faults.by_name)):
+        if time.monotonic() > end:
+            break
+        _do(watch, faults, step)
+    _drain(watch, fleet)
+    for name in parked_ids(faults.broker, NAMESPACE) & watch.missing:
+        faults.history.write(Kind.PARKED, name)
+
+
+def _do(watch: Watch, faults: Faults, step: Step) -> None:
+    watch.show(f"{step.name} for {step.seconds:.0f} s")
+    faults.do(step)
+    _wait(watch, step.calm_seconds, "calm")
+
+
+def _wait(watch: Watch, seconds: float, what: str) -> None:
+    time.sleep(seconds)
+    watch.show(what)
+
+
+def _drain(watch: Watch, fleet: Fleet) -> None:
+    """Stop the putters, and wait until every job has come or has had its time."""
+    putters = fleet.of(PUTTER)
+    fleet.stop(putters)
+    fleet.members = [member for member in fleet.members if member not in putters]
+    fleet.ended = putters
+    watch.read()
+    while time.monotonic() < watch.last_due + QUIET_SECONDS or (
+        watch.missing and time.monotonic() < watch.last_due + DRAIN_SECONDS
+    ):
+        _wait(watch, TICK_SECONDS, "draining")
+
+
+def _report(folder: Path, options: argparse.Namespace, fleet: Fleet) -> int:
+    members = fleet.members + fleet.ended
+    run = report.Run(
+        rabbitmq=require_installation().version,
+        nodes=options.nodes,
+        minutes=options.minutes,
+        seed=options.seed,
+        skipped={} if FAKETIME_LIBRARIES else {"step-clock": NO_FAKETIME},
+        unexpected_ends={m.name: m.unexpected_ends for m in members if m.unexpected_ends},
+    )
+    verdict = check(sorted(HistoryReader(folder).read(), key=lambda event: event.at))
+    print(f"\n{report.write(folder, run, verdict)}", end="")  # noqa: T201 - a program
+    return 0 if verdict.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
