@@ -5,7 +5,6 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 
 import aio_pika
@@ -17,6 +16,7 @@ from rabbitdelay.address import Address
 from rabbitdelay.aio import driver_errors
 from rabbitdelay.aio.link import LentLink, LoopLink, OwnLink
 from rabbitdelay.aio.transport import FrameTransport
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.wire import Link, Owner, Then
 from rabbitdelay.errors import ConnectionFailed
 

@@ -3,12 +3,12 @@
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.outbox import Pending, Target
 from rabbitdelay.core.topology import Part
 from rabbitdelay.engine.copies import Outlet
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.models import JSON, Job
 
 Resolve = Callable[[Pending, Exception | None], None]

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -11,6 +10,7 @@ from rabbitdelay.core import replies
 from rabbitdelay.core.counts import QueueCount
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Flow, Wait
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.wire import Channel, Closed
 from rabbitdelay.errors import ConnectionFailed
 

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import TypeVar
+
+from rabbitdelay.engine.futures import Future
 
 Result = TypeVar("Result")
 

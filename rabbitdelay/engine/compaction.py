@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from rabbitdelay.core import frames, records
@@ -21,6 +20,7 @@ from rabbitdelay.core.snapshots import Writing
 from rabbitdelay.engine.appending import TIMEOUT_SECONDS
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.errors import CutOff, RabbitDelayError
 

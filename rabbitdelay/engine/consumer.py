@@ -131,14 +131,14 @@ class Consumer:
     def wake(self) -> None:
         """Let the wire's thread send what was settled, and go on."""
         if not self._woken:
-            self._woken = True
             self._connector.call(self._go_on)
+            self._woken = True  # after it, because a signal handler may raise in the call
 
     def schedule(self, at: float) -> None:
         """See to it that deadlines are looked at by this time."""
         if self._timer_at is None or at < self._timer_at:
-            self._timer_at = at
             self._connector.call(self._set_timer)
+            self._timer_at = at  # after it, as above
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
         """Run a function on the wire's thread after a while."""
@@ -366,8 +366,10 @@ class Consumer:
         if self._timer is not None:
             self.cancel(self._timer)
             self._timer = None
-        if self._timer_at is not None:
-            rest = max(0.0, self._timer_at - time.monotonic())
+        with self.holding.lock:
+            at = self._timer_at
+        if at is not None:
+            rest = max(0.0, at - time.monotonic())
             self._timer = self.call_later(rest, self._expire)
 
     def _expire(self) -> None:

@@ -7,7 +7,6 @@ published, the job stays with its consumer, which tries again by the rules of co
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -22,6 +21,7 @@ from rabbitdelay.core.retry import Again, Fate, GiveUp
 from rabbitdelay.core.tombstones import LONG_MS, Death
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine.connector import logger
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import NotAJob
 from rabbitdelay.models import Job
 

@@ -7,7 +7,6 @@ in a year, reads the log before it hands out a job.
 import time
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
-from concurrent.futures import Future
 
 from rabbitdelay.core import identity, intake, ladder, records
 from rabbitdelay.core.outbox import Pending
@@ -16,6 +15,7 @@ from rabbitdelay.core.tombstones import HORIZON_MS, LONG_MS
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine.appending import Appender, pending_record
 from rabbitdelay.engine.flows import END, Flow, Sleep, Source, Wait
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.links import Links
 from rabbitdelay.errors import (
     DeleteManyFailed,
@@ -118,7 +118,7 @@ class Deleter:
 
     def _write_first(self, record: Record) -> Flow[None]:
         """Write what must be known before a job is put; in a callback, only ahead of it."""
-        # Without room in the window: the put that waits for this has a place in it already.
+        # Without waiting for room: the put that waits for this has found room already.
         publisher = yield from self._links.publisher()
         written = Appender(publisher).append(self._log, records.encode(record))
         if publisher.may_wait:
@@ -155,19 +155,15 @@ class Deleter:
             else:
                 future.set_exception(_named(error, pending.what))
 
-        publisher, window = (yield from self._links.publisher()), self._links.window
+        publisher = yield from self._links.publisher()
         now = time.monotonic()
         deadline = now + (self._timeout if timeout is None else intake.check_timeout(timeout))
-        if not (yield from window.enter(deadline if publisher.may_wait else now)):
+        if not (yield from publisher.window.wait(deadline if publisher.may_wait else now)):
             text = "was never sent: too many puts are waiting for the broker"
             raise OutcomeUnknown(f"{records.describe(record)} {text}", sent=False)
         pending = pending_record(self._log, records.encode(record), deadline, resolve)
         pending.what = records.describe(record)
-        try:
-            publisher.submit(pending)
-        except BaseException:
-            window.leave_unsent()
-            raise
+        publisher.submit(pending)
         return future
 
     def _now_ms(self) -> int:

@@ -11,12 +11,12 @@ before it answers, and a connection that has fallen silent does not answer.
 
 import secrets
 import time
-from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rabbitdelay.core import records
 from rabbitdelay.core.records import Fence
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ cancelled task, is thrown into the flow: it cleans up there.
 
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum, auto
 from threading import Lock
 from typing import Any, Generic, Literal, TypeVar
 
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import InvalidJob
 
 Result = TypeVar("Result")

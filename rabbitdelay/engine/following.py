@@ -4,9 +4,9 @@ It is a user of the consuming connection beside the one who takes jobs. Until it
 whenever the log is cut off from it, nothing is handed out.
 """
 
+import concurrent.futures
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 
 from rabbitdelay.core import frames, records, replies, snapshots
 from rabbitdelay.core.deliveries import Delivery
@@ -21,6 +21,7 @@ from rabbitdelay.engine.compaction import Compactor
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.fences import Fences
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.known import Known
 from rabbitdelay.engine.snapshot_reader import SnapshotReader
 from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription
@@ -308,7 +309,7 @@ class Follower(Known):
         for body in written:
             self.appender.append(self._log, body).add_done_callback(self._wrote)
 
-    def _wrote(self, done: Future[None]) -> None:
+    def _wrote(self, done: concurrent.futures.Future[None]) -> None:
         """Begin again when a piece was not written: others know it only from there."""
         if done.exception() is not None:
             self.consumer.call(self._write_again)

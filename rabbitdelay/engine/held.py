@@ -1,7 +1,6 @@
 """A held job: one that this process holds, and all that can be seen of it without waiting."""
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
 from operator import attrgetter
@@ -14,6 +13,7 @@ from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.life import Event
 from rabbitdelay.engine.flows import Flow, Wait
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.tracebacks import traceback_of
 from rabbitdelay.errors import InvalidJob, RabbitDelayError
 from rabbitdelay.models import Job

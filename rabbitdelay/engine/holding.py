@@ -8,7 +8,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from typing import Protocol
 
 from rabbitdelay.core import failure, responses
@@ -25,6 +24,7 @@ from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.copies import Copies, Outlet
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.remembered import Remembered
 from rabbitdelay.errors import LeaseLost, TimedOut
 from rabbitdelay.models import Job

@@ -123,9 +123,10 @@ class Links:
             publisher = self._publisher or self._connecting
             if publisher is None:
                 wire = self._new_wire("rabbitdelay-publisher")
-                publisher = Publisher(wire, self._addresses, self._new_routes(), self.window)
-                publisher.start()
+                window = Window(self._window_puts, WINDOW_BYTES)
+                publisher = Publisher(wire, self._addresses, self._new_routes(), window)
                 self._connecting = publisher
+                self._start(publisher.start, publisher)
             self._waiting[publisher] += 1
         yield from self._until_connected(publisher)
         with self._lock:
@@ -144,8 +145,8 @@ class Links:
                 policies = Policies(self._retry)
                 consumer = self._consumer(publisher, lambda _: policies)
                 front = Front(consumer, self.new_follower(consumer, is_wanted=False))
-                front.start()
                 self._connecting_front = front
+                self._start(front.start, consumer)
             self._waiting[front.consumer] += 1
         yield from self._until_connected(front.consumer)
         with self._lock:
@@ -155,11 +156,24 @@ class Links:
                 weakref.finalize(self, front.consumer.close_soon).atexit = False
         return front
 
+    def _start(self, start: Callable[[], None], one: Publisher | Consumer) -> None:
+        """Begin to connect; a signal handler that raises meanwhile leaves nothing behind."""
+        try:
+            start()
+        except BaseException:
+            self._connecting = self._connecting_front = None
+            one.close_soon(0)
+            raise
+
     def _until_connected(self, one: Publisher | Consumer) -> Flow[None]:
         """Wait for a first connection. Others may wait for it too: the last to give up ends it."""
         try:
             yield from one.connected(self._connect_timeout)
             self._refuse_when_closed()
+        except GeneratorExit:  # a signal handler raised in the caller: there is no waiting here
+            if self._gives_up_last(one):
+                one.close_soon(0)
+            raise
         except BaseException:
             if self._gives_up_last(one):
                 yield from one.close(0)
@@ -203,7 +217,6 @@ class Links:
         """Start with nothing shared: at first, and in a forked child, where threads are gone."""
         self._process_id = os.getpid()
         self._lock = threading.Lock()
-        self.window = Window(self._window_puts, WINDOW_BYTES)
         self._publisher = self._connecting = None
         self._front = self._connecting_front = None
         self._waiting: Counter[Publisher | Consumer] = Counter()

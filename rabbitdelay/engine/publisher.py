@@ -6,7 +6,6 @@ made, what can be sent is sent, and what is confirmed, refused or late is resolv
 
 import random
 import time
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -70,9 +69,11 @@ class Publisher:
     ) -> None:
         self._connector = Connector(wire, addresses, self)
         # Shared with callers:
-        self._window = window
-        self._inbox: deque[Pending] = deque()
-        self._woken = False
+        self.window = window
+        self._turn = 0
+        """How often the wire's thread has begun to take in what callers handed over."""
+        self._woken_in: int | None = None
+        """The turn in which it was last woken; until the next one there is no need to."""
         self._first = FirstConnection()
         self._closed = False
         # Of the wire's thread alone:
@@ -111,23 +112,26 @@ class Publisher:
         return self._first.wait(timeout)
 
     def submit(self, pending: Pending) -> None:
-        """Take a put; its `resolve` will be called on the wire's thread."""
+        """Take a put; its `resolve` will be called on the wire's thread.
+
+        A signal handler may raise after any of these steps. So the turn is noted after the call:
+        without the note the next submit wakes the thread, perhaps once too often.
+        """
         if self._closed:
             raise ClientClosed("the client is closed")
-        self._inbox.append(pending)
-        if not self._woken:
-            self._woken = True
+        self.window.inbox.append(pending)
+        turn = self._turn
+        if self._woken_in != turn:
             if not self._connector.call(self._on_submit):  # nothing runs there any more
                 self._closed = True
                 self._refuse_the_rest()
+            self._woken_in = turn
 
     def submit_copy(self, pending: Pending) -> None:
         """Take what a consumer gives back: it holds a job, and does not wait for room."""
-        self._window.enter_regardless()
         try:
             self.submit(pending)
         except ClientClosed as error:
-            self._window.leave_unsent()
             pending.resolve(pending, error)
 
     def close(self, flush_seconds: float) -> Flow[None]:
@@ -194,7 +198,6 @@ class Publisher:
     def connection_closed(self) -> None:
         """Resolve whatever is left: the last thing on this thread, also when it fails."""
         self._closed = True
-        self._woken = False
         self._first.ended()
         self._refuse_the_rest()
 
@@ -315,15 +318,13 @@ class Publisher:
     # Sending
 
     def _on_submit(self) -> None:
-        self._woken = False
+        self._turn += 1  # before it takes in: what comes later wakes it again
         self._take_in()
         self._flush()
         self._start_ticking()
 
     def _take_in(self) -> None:
-        while self._inbox:
-            pending = self._inbox.popleft()
-            self._window.load(len(pending.message.body))
+        while (pending := self.window.take_in()) is not None:
             self._outbox.add(pending)
 
     def _flush(self) -> None:
@@ -498,7 +499,7 @@ class Publisher:
         for pending in done:
             pending.resolved = True
             pending.resolve(pending, error)
-        self._window.leave(len(done), sum(len(pending.message.body) for pending in done))
+        self.window.leave(len(done), sum(len(pending.message.body) for pending in done))
         self._close_when_done()
 
     def _start_ticking(self) -> None:

@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import Future
 from threading import Lock
 
 from rabbitdelay.core import frames, responses
@@ -12,6 +11,7 @@ from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Bell, Flow, Wait, until
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.subscription import Subscription
 from rabbitdelay.errors import ClientClosed, ConnectionFailed, NoResponse
 from rabbitdelay.models import Job

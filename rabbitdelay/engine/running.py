@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.core.verdict import GiveUpNow, Verdict
 from rabbitdelay.engine.flows import Call, Flow, Wait
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.held import HeldJob
 from rabbitdelay.engine.holding import Holding
 from rabbitdelay.engine.run import End, Run, log_fields, title

@@ -2,13 +2,13 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Protocol
 
 from rabbitdelay.core import frames
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.known import Verdict
 from rabbitdelay.engine.wire import Channel
 

@@ -3,7 +3,6 @@
 import secrets
 import time
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -25,6 +24,7 @@ from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.deleting import Deleter, OnDeleted
 from rabbitdelay.engine.flows import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.held import HeldJob
 from rabbitdelay.engine.links import Links
 from rabbitdelay.engine.management import Management
@@ -296,28 +296,24 @@ class Verbs:
         after_ms: int = 0,
         attempt: int = 1,
     ) -> Flow[None]:
-        publisher, window = (yield from self.links.publisher()), self.links.window
+        publisher = yield from self.links.publisher()
         now = time.monotonic()
         deadline = now + (self.timeout if timeout is None else intake.check_timeout(timeout))
         # On the wire's own thread, in a future's callback, nobody else could make room meanwhile.
-        if not window.try_enter() and not (
-            yield from window.enter(deadline if publisher.may_wait else now)
+        window = publisher.window
+        if not window.has_room and not (
+            yield from window.wait(deadline if publisher.may_wait else now)
         ):
             raise OutcomeUnknown(
                 "put was never sent: too many puts are waiting for the broker", sent=False
             )
-        try:
-            job = self._make_job(spec, after_ms, attempt)
-            if spec.id is not None:
-                yield from self._deleter.make_way(job)
-            asked_ms, now = job.due_ms - job.put_ms, time.monotonic()
-            pending = Pending(
-                job, envelope.encode(job), asked_ms, now, deadline, resolved, position
-            )
-            publisher.submit(pending)
-        except BaseException:
-            window.leave_unsent()
-            raise
+        job = self._make_job(spec, after_ms, attempt)
+        if spec.id is not None:
+            yield from self._deleter.make_way(job)
+        asked_ms, now = job.due_ms - job.put_ms, time.monotonic()
+        publisher.submit(
+            Pending(job, envelope.encode(job), asked_ms, now, deadline, resolved, position)
+        )
 
     def _replace(self, spec: JobSpec, old: Job | None, timeout: float | None) -> Flow[Job]:
         self._refuse_to_wait()

@@ -5,7 +5,6 @@ Everything is called, and calls back, on that one thread; only `call` may be cal
 """
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +12,7 @@ from rabbitdelay.address import Address
 from rabbitdelay.core import replies
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.topology import Binding, Exchange, Queue
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import ConnectionFailed, TopologyError
 
 OnInbound = Callable[[Delivery | GetEmpty], None]

@@ -19,7 +19,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +33,7 @@ from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.handlers import Binding, Function, bind
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.life import NEXT, Event, State
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import LeaseLost
 from rabbitdelay.handling.child_messages import (
     Answer,

@@ -3,7 +3,6 @@
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 
 import pika
 from pika.adapters.select_connection import IOLoop
@@ -11,6 +10,7 @@ from pika.connection import Connection, ConnectionParameters, SSLOptions
 
 from rabbitdelay.address import Address
 from rabbitdelay.engine import lifetime
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.wire import Link, Owner, Then
 from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.sync import driver_errors
@@ -44,11 +44,12 @@ class ThreadWire:
         self._thread.start()
 
     def call(self, function: Then) -> bool:
-        """Run a function on the thread; False when that has ended."""
+        """Run a function on the thread; False when that has ended, or was never started."""
         with self._ending:
-            if not self._has_ended:
+            is_running = self._running is not None and not self._has_ended
+            if is_running:
                 self._loop.add_callback_threadsafe(function)
-            return not self._has_ended
+            return is_running
 
     def may_wait(self) -> bool:
         """Whether the caller is on any other thread."""
@@ -58,7 +59,7 @@ class ThreadWire:
         """The program ends: wait for what is on its way."""
         assert self._owner is not None
         self._owner.close_soon(seconds)
-        if self.may_wait():
+        if self.may_wait() and self._thread.is_alive():
             self._thread.join(seconds + lifetime.CLOSE_SECONDS)
 
     def abandon_in_child(self) -> None:

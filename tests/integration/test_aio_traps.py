@@ -113,7 +113,13 @@ def is_idle(client: Client) -> bool:
     """Whether nothing is on its way, and nothing is held."""
     links = client.verbs.links
     held = 0 if links._front is None else len(links._front.consumer.holding.leases)
-    return links.window._puts == 0 and held == 0
+    return puts_on_their_way(client) == 0 and held == 0
+
+
+def puts_on_their_way(client: Client) -> int:
+    """How many puts are in the client's window."""
+    publisher = client.verbs.links._publisher
+    return 0 if publisher is None else publisher.window.puts
 
 
 def waits(client: Client) -> bool:
@@ -193,7 +199,7 @@ def test_a_put_that_is_cancelled(broker_url: str, namespace: str, receive: Recei
                 asyncio.create_task(client.put("t", id="awaited")),
                 client.put_nowait("t", id="task"),
             ]
-            await until(lambda: client.verbs.links.window._puts == 2)
+            await until(lambda: puts_on_their_way(client) == 2)
             await asyncio.sleep(0.3)
             for task in tasks:
                 assert not task.done()

@@ -5,7 +5,6 @@ import contextlib
 import gc
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from rabbitdelay import InvalidJob
 from rabbitdelay.aio import driving as aio_driving
 from rabbitdelay.engine.flows import Bell, Call, Flow, Sleep, Source, Wait, until
+from rabbitdelay.engine.futures import Future
 from rabbitdelay.handling import driving
 
 Drive = Callable[[Flow[Any]], Any]

@@ -1,0 +1,76 @@
+"""A program whose main thread is interrupted by a signal handler that raises, again and again.
+
+Its arguments are a URL, a namespace and the number of interrupts. Another thread puts through the
+same client meanwhile. It prints what became of the client.
+"""
+
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from itertools import cycle
+
+from rabbitdelay import Client, Job, JobSpec, PutManyFailed
+from tests.support.interrupts import Alarms
+from tests.support.waiting import patience, wait_until
+
+ROUND = 50
+"""Interrupts of one kind of call before the next kind has its turn."""
+
+
+def main(url: str, namespace: str, times: int) -> None:
+    """Interrupt a client, and see whether it still works."""
+    with Client(url, namespace=namespace, settle_seconds=0, timeout=patience(20)) as client:
+        for _ in range(20):
+            client.put("t", delay=60)
+        stop = threading.Event()
+        others: list[Job] = []
+        thread = threading.Thread(target=put_until, args=(client, others, stop), daemon=True)
+        thread.start()
+        interrupt(client, times)
+        stop.set()
+        thread.join(patience(30))
+        publisher = client.verbs.links._publisher
+        assert publisher is not None
+        client.put("t", id="last")
+        wait_until(lambda: publisher.window.puts == 0, what="the window is empty")
+        sys.stdout.write(json.dumps({"others": len(others), "hangs": thread.is_alive()}))
+
+
+def put_until(client: Client, returned: list[Job], stop: threading.Event) -> None:
+    """Put from another thread, which no signal interrupts."""
+    while not stop.is_set():
+        returned.append(client.put("t", delay=60))
+        time.sleep(0.01)
+
+
+def put_three(client: Client) -> None:
+    """Put several; an interrupt inside the generator ends in a PutManyFailed."""
+    try:
+        client.put_many(JobSpec("t", delay=60) for _ in range(3))
+    except PutManyFailed as error:
+        raise error.__cause__ or error from None
+
+
+def interrupt(client: Client, times: int) -> None:
+    """Interrupt all kinds of calls."""
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: client.put("t", delay=60),
+        lambda: client.put_nowait("t", delay=60).result(),
+        lambda: put_three(client),
+        lambda: client.delete("some"),
+        lambda: client.replace("t", id="one", delay=60),
+    )
+    with Alarms(seed=times) as alarms:
+        for done, call in zip(range(0, times, ROUND), cycle(calls), strict=False):
+            began = time.monotonic()
+            call()
+            usual = time.monotonic() - began
+            alarms.interrupt_often(call, times=min(ROUND, times - done), within_seconds=usual)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,61 @@
+"""Signals whose handler raises in the main thread, as alarm timeouts and notebooks do."""
+
+import random
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Self
+
+
+class Interrupted(Exception):
+    """What the signal handler raises."""
+
+
+class Alarms:
+    """SIGALRM interrupts calls of the main thread inside the block, at random moments."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw = random.Random(seed)
+        self._is_armed = False
+
+    def __enter__(self) -> Self:
+        assert threading.current_thread() is threading.main_thread()
+        self._timer = signal.setitimer(signal.ITIMER_REAL, 0)  # that of pytest-timeout
+        self._before = signal.signal(signal.SIGALRM, self._interrupt)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+        signal.setitimer(signal.ITIMER_REAL, *self._timer)
+
+    def interrupts(self, call: Callable[[], object], *, within_seconds: float) -> bool:
+        """Call a function; return whether a signal interrupted it before it returned."""
+        try:
+            self._is_armed = True
+            signal.setitimer(signal.ITIMER_REAL, self._draw.uniform(1e-6, within_seconds))
+            call()
+            self._is_armed = False
+        except Interrupted:
+            return True
+        return False
+
+    def interrupt_often(
+        self, call: Callable[[], object], *, times: int, within_seconds: float
+    ) -> None:
+        """Call a function again and again, until signals have interrupted it so often."""
+        interrupted = 0
+        while interrupted < times:
+            interrupted += self.interrupts(call, within_seconds=within_seconds)
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if self._is_armed:
+            self._is_armed = False
+            raise Interrupted
