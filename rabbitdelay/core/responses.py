@@ -61,7 +61,9 @@ def read(message: Message) -> Response | NoResponse:
 
 def targets(topology: Topology, job: Job, *, keep: bool) -> list[Target]:
     """Where the responses of a job go: to who asked for it, and to the queue that keeps them."""
-    found = [Target(*_address(topology, job.reply_to))] if _is_queue(job.reply_to) else []
+    queue = job.reply_to
+    may_answer = _is_queue(queue) and not _is_internal(topology, queue)
+    found = [Target(*_address(topology, queue))] if queue is not None and may_answer else []
     if keep:
         part = topology.responses(job.topic)
         # It is worth less than the job's ttr, which would pass while a new queue settles.
@@ -72,6 +74,12 @@ def targets(topology: Topology, job: Job, *, keep: bool) -> list[Target]:
 def _is_queue(reply_to: str | None) -> TypeGuard[str]:
     """Whether it names a queue: in UTF-8. aiormq hangs up when the broker returns anything else."""
     return reply_to is not None and not any("\ud800" <= letter <= "\udfff" for letter in reply_to)
+
+
+def _is_internal(topology: Topology, queue: str) -> bool:
+    """Whether it is a queue of this namespace that responses must not reach, such as the log."""
+    for_responses = (topology.reply_queue(""), topology.responses_queue(""))
+    return queue.startswith(f"{topology.namespace}.") and not queue.startswith(for_responses)
 
 
 def _address(topology: Topology, queue: str) -> tuple[str, str]:

@@ -112,6 +112,11 @@ def test_any_other_queue_is_reached_by_its_name(queue: str) -> None:
     assert responses.targets(TOPOLOGY, job(queue), keep=False) == [Target("", queue)]
 
 
+@pytest.mark.parametrize("queue", ["ns.tombstones", "ns.snapshots", "ns.v1.ready.orders"])
+def test_no_response_goes_to_an_internal_queue_of_the_namespace(queue: str) -> None:
+    assert responses.targets(TOPOLOGY, job(queue), keep=False) == []
+
+
 def test_responses_are_kept_beside_those_that_were_asked_for() -> None:
     part = TOPOLOGY.responses("orders")
     kept = Target("ns.v1.responses", "ns.v1.responses.orders", part, settles=False)
