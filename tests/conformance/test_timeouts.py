@@ -17,7 +17,10 @@ TIMEOUT_DELAY_SECONDS = 3
 def test_a_worker_gets_a_job_again_when_its_ttr_has_passed(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """Each time, whatever its backoff; a `timeout_delay` comes on top."""
+    """Each time, whatever its backoff; a `timeout_delay` comes on top.
+
+    The ttr runs from the delivery, and a handler begins a little later, once more and once less.
+    """
     worker, began, hang = make_worker(), dict[tuple[str, int], float](), threading.Event()
 
     def note(job: ReservedJob) -> None:
@@ -32,9 +35,9 @@ def test_a_worker_gets_a_job_again_when_its_ttr_has_passed(
         wait_until(lambda: {("at-once", 3), ("later", 2)} <= began.keys(), seconds=30)
         hang.set()
     gaps = [later - earlier for earlier, later in pairwise(_times(began, "at-once"))]
-    assert all(TTR_SECONDS <= gap < TTR_SECONDS + 1 for gap in gaps[:2]), gaps
+    assert all(TTR_SECONDS - 0.2 <= gap < TTR_SECONDS + 1 for gap in gaps[:2]), gaps
     first, second = _times(began, "later")[:2]
-    assert second - first >= TTR_SECONDS + TIMEOUT_DELAY_SECONDS
+    assert second - first >= TTR_SECONDS + TIMEOUT_DELAY_SECONDS - 0.2
 
 
 def test_a_pop_gets_a_job_again_when_its_ttr_has_passed(make_client: ClientFactory) -> None:
