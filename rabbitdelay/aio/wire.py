@@ -198,9 +198,9 @@ class LentWire(LoopWire):
 
     async def _open(self, address: Address) -> LoopLink:
         connection = self._connection
+        await self._until_connected_or_closed()
         if connection.is_closed:
             raise ConnectionFailed(f"{address}: the connection that was lent is closed")
-        await connection.connected.wait()
         assert connection.transport is not None
 
         def close() -> None:
@@ -208,6 +208,16 @@ class LentWire(LoopWire):
             self._loop.call_soon(self._end)
 
         return LentLink(connection, connection.transport.connection, close)
+
+    async def _until_connected_or_closed(self) -> None:
+        """Wait for either: the application may close a connection that is being restored."""
+        closed = asyncio.ensure_future(self._connection.closed())
+        connected = asyncio.ensure_future(self._connection.connected.wait())
+        try:
+            await asyncio.wait((closed, connected), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closed.cancel()
+            connected.cancel()
 
 
 def _url(address: Address) -> URL:

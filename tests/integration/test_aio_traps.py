@@ -837,6 +837,25 @@ def test_a_robust_connection_that_comes_back(broker_url: str, namespace: str) ->
     run(main)
 
 
+def test_the_applications_connection_is_closed_while_it_is_being_restored(
+    broker_url: str, namespace: str
+) -> None:
+    """A put that waits for the connection to come back fails at once, not at its timeout."""
+
+    async def main() -> None:
+        connection = await aio_pika.connect_robust(broker_url)
+        connection.connected.clear()  # as between the loss of a connection and the next attempt
+        client = Client(connection=connection, namespace=namespace, settle_seconds=0, timeout=600)
+        put = asyncio.create_task(client.put("t"))
+        await asyncio.sleep(0)
+        await connection.close()
+        with pytest.raises(RabbitDelayError, match="lent is closed"):
+            await put
+        await client.close()
+
+    run(main)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_applications_connection_is_closed(broker_url: str, namespace: str, kind: str) -> None:
     """Before it is lent, and meanwhile: whoever puts or pops is told, and nothing hangs."""
