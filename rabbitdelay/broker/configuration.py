@@ -11,7 +11,7 @@ from rabbitdelay.broker.state import Layout, NodeLayout
 # are meant for another node.
 _INHERITED_VARIABLES = ("TMPDIR", "TZ", "LD_LIBRARY_PATH")
 
-_DEAD_LETTER_RETRY = "dead_letter_worker_publisher_confirm_timeout"
+DEAD_LETTER_RETRY = "dead_letter_worker_publisher_confirm_timeout"
 DEAD_LETTER_RETRY_MS = 5_000
 """How long the broker's dead-letter worker waits before it publishes a rejected message again.
 
@@ -105,13 +105,13 @@ def configuration_text(node: NodeLayout, broker: Layout) -> str:
 
 def advanced_configuration_text() -> str:
     """Return the text of advanced.config, for the setting that rabbitmq.conf has no name for."""
-    setting = f"{{{_DEAD_LETTER_RETRY}, {DEAD_LETTER_RETRY_MS}}}"
+    setting = f"{{{DEAD_LETTER_RETRY}, {DEAD_LETTER_RETRY_MS}}}"
     return f"[{{rabbit, [{setting}]}}].\n"
 
 
 def dead_letter_retry_arguments() -> str:
     """Return the same setting as arguments of the Erlang VM, for a node without our files."""
-    return f"-rabbit {_DEAD_LETTER_RETRY} {DEAD_LETTER_RETRY_MS}"
+    return f"-rabbit {DEAD_LETTER_RETRY} {DEAD_LETTER_RETRY_MS}"
 
 
 def _cluster_settings(nodes: Sequence[NodeLayout]) -> dict[str, str]:

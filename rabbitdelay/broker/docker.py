@@ -121,6 +121,10 @@ class DockerNode(Node):
         """What it has printed since its last start."""
         return _docker("logs", self._container)
 
+    def control(self, *arguments: str) -> str:
+        """Run rabbitmqctl on the running node, and return what it printed."""
+        return _docker("exec", self._container, "rabbitmqctl", *arguments)
+
     @property
     def _container(self) -> str:
         return self.broker.container or ""

@@ -86,6 +86,14 @@ class Node(ABC):
     def read_log(self) -> str:
         """What it has printed since its last start."""
 
+    @abstractmethod
+    def control(self, *arguments: str) -> str:
+        """Run rabbitmqctl on the running node, and return what it printed.
+
+        Raises:
+            BrokerProcessError: rabbitmqctl failed; the error has its words.
+        """
+
     def discard(self) -> None:
         """Kill it and remove what it keeps outside of the broker's folder."""
         self.kill()

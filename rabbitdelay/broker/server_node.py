@@ -12,6 +12,7 @@ from rabbitdelay.broker.installation import Installation, require_installation
 from rabbitdelay.broker.node import STOP_SECONDS, Node
 from rabbitdelay.broker.processes import ProcessRecord
 from rabbitdelay.broker.state import forget_process, load_process, save_process
+from rabbitdelay.errors import BrokerProcessError
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +67,24 @@ class ServerNode(Node):
     def _root(self) -> Path | None:
         return Path(self.broker.root) if self.broker.root else None
 
-    def control(self, *arguments: str) -> None:
-        """Run rabbitmqctl on this node."""
+    def control(self, *arguments: str) -> str:
+        """Run rabbitmqctl on the running node, and return what it printed."""
         installation = require_installation(self._root)
         program = [str(installation.server.with_name("rabbitmqctl")), *arguments]
         command = installation.command(
             program, broker=self.broker_directory, scratch=self._files.scratch
         )
-        subprocess.run(
-            command, env=self._own_environment(installation), check=True, capture_output=True
+        done = subprocess.run(
+            command,
+            env=self._own_environment(installation),
+            check=False,
+            capture_output=True,
+            text=True,
         )
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip()
+            raise BrokerProcessError(f"rabbitmqctl {arguments[0]} failed on {self.name}: {said}")
+        return done.stdout
 
     def _spawn(self, installation: Installation) -> ProcessRecord:
         program = [str(installation.server)]

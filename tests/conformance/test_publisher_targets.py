@@ -9,7 +9,6 @@ import pytest
 
 from rabbitdelay import Client, JobRefused
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.core import intake
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import stall_detector
@@ -31,7 +30,6 @@ register({name}, spawn(fun() -> erlang:suspend_process(Leader), receive stop -> 
 def standing_still(broker: PrivateBroker, queue: str) -> Iterator[None]:
     """Let the leader of a queue do nothing inside the block, as on a node that hangs."""
     node = broker.nodes[0]
-    assert isinstance(node, ServerNode)
     name = f"'suspends {queue}'"
     node.control("eval", SUSPEND.format(queue=queue, name=name))
     try:

@@ -32,7 +32,6 @@ from rabbitdelay import (
 )
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.ports import pick_free
-from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import appending, fences
 from tests.support.deleting import deletes_flow, noting
@@ -488,7 +487,6 @@ def alarm(broker: PrivateBroker) -> Iterator[Callable[[bool], None]]:
 
     def set_alarm(on: bool) -> None:  # noqa: FBT001 - on or off
         node = broker.nodes[0]
-        assert isinstance(node, ServerNode)
         node.control("set_vm_memory_high_watermark", "0.00001" if on else "0.8")
 
     yield set_alarm

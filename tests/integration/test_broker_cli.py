@@ -17,7 +17,7 @@ import pytest
 from rabbitdelay import locate
 from rabbitdelay.broker import PrivateBroker, find_running
 from rabbitdelay.errors import InvalidConfiguration
-from tests.support.private_brokers import traces
+from tests.support.private_brokers import kill_from_outside, traces
 from tests.support.waiting import patience, wait_until
 
 RABBITDELAY = [sys.executable, "-m", "rabbitdelay"]
@@ -116,7 +116,7 @@ def test_a_broker_that_ended_by_itself_is_not_taken_for_one_on_localhost(
     monkeypatch.setenv("RABBITDELAY_BROKER_DIR", str(broker.directory))
     status = broker.json("start")
     assert locate.locate_url() == status["url"]
-    os.killpg(status["nodes"][0]["pid"], signal.SIGKILL)
+    kill_from_outside(PrivateBroker(broker.directory))
     wait_until(lambda: broker.json("status")["nodes"][0]["pid"] is None)
 
     with pytest.raises(InvalidConfiguration, match="was started and is not running"):

@@ -21,7 +21,6 @@ from rabbitdelay import (
     Worker,
 )
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.broker.server_node import ServerNode
 from tests.support.waiting import patience, wait_until
 from tests.support.working import working
 
@@ -37,7 +36,6 @@ class Shop:
     def __init__(self, broker: PrivateBroker) -> None:
         self._port = urlsplit(broker.url).port
         node = broker.nodes[0]
-        assert isinstance(node, ServerNode)
         node.control("add_vhost", "shop")
         for line, user in GRANTS:
             node.control("add_user", user, user)

@@ -1,9 +1,11 @@
 """What is left of a private broker on this machine, as processes or in Docker."""
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
-from rabbitdelay.broker import processes
+from rabbitdelay.broker import PrivateBroker, processes
 from rabbitdelay.broker.installation import find_installation
 
 
@@ -17,6 +19,15 @@ def traces_of_node(directory: Path) -> list[str]:
     """Return what runs for the node in this folder. Its port mapper outlives it."""
     pids = [str(pid) for pid in processes.marked(str(directory))]
     return pids + (_containers(directory.parent) if is_in_docker() else [])
+
+
+def kill_from_outside(broker: PrivateBroker) -> None:
+    """End the first node behind the back of its broker, which does not learn of it."""
+    (node,) = broker.nodes
+    if node.broker.container is not None:
+        subprocess.run(["docker", "kill", node.broker.container], capture_output=True, check=True)
+    elif node.pid is not None:
+        os.killpg(node.pid, signal.SIGKILL)
 
 
 def is_in_docker() -> bool:

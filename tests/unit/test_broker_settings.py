@@ -1,0 +1,21 @@
+"""The settings of a private node, as rabbitmqctl prints them."""
+
+import pytest
+
+from rabbitdelay.broker.settings import parse_settings
+
+
+@pytest.mark.parametrize(
+    ("printed", "settings"),
+    [
+        ("[{consumer_timeout,1800000},{max_message_size,42}]\n", (1_800_000, 42)),
+        ("[{consumer_timeout,\n     1800000},\n {max_message_size,42}]\n", (1_800_000, 42)),
+        ("[{consumer_timeout,undefined},{max_message_size,42}]", (None, 42)),
+        ("[]", (None, None)),
+    ],
+)
+def test_numbers_are_settings_and_what_is_undefined_is_off(
+    printed: str, settings: tuple[int | None, int | None]
+) -> None:
+    found = parse_settings(printed)
+    assert (found.get("consumer_timeout"), found.get("max_message_size")) == settings
