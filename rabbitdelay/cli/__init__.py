@@ -17,6 +17,7 @@ from rabbitdelay.cli.buried import buried
 from rabbitdelay.cli.consume import consume
 from rabbitdelay.cli.delete import delete
 from rabbitdelay.cli.demo import demo
+from rabbitdelay.cli.doctor import doctor
 from rabbitdelay.cli.explain import explain
 from rabbitdelay.cli.parameters import read_duration
 from rabbitdelay.cli.pausing import pause, resume
@@ -142,7 +143,7 @@ def root(
 root.add_section("Jobs", (put, consume, pop, delete, reschedule))
 root.add_section("Topics", (topics, stats, pause, resume, purge))
 root.add_section("What needs a look", (buried, unrouted, tombstones))
-root.add_section("The broker and its queues", (demo, broker, topology, explain))
+root.add_section("The broker and its queues", (demo, broker, doctor, topology, explain))
 
 
 def _warn_of_password(url: str) -> None:

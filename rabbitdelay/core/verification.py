@@ -132,9 +132,9 @@ def _ask_one(declaration: Declaration) -> Generator[Command, int | None, Finding
         name = _name(definitions([declaration], vhost="")["bindings"][0])
         return Finding("binding", name, "unchecked", "needs the management API")
     kind: Kind = "exchange" if isinstance(declaration, Exchange) else "queue"
-    if (yield Inspect(declaration)) is None:
-        return Finding(kind, declaration.name, "missing")
     try:
+        if (yield Inspect(declaration)) is None:
+            return Finding(kind, declaration.name, "missing")
         yield Declare(declaration)
     except TopologyConflict as conflict:
         return Finding(kind, declaration.name, "different", str(conflict))

@@ -2,11 +2,14 @@
 
 import json
 import ssl
+import time
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
@@ -22,7 +25,7 @@ PAGE_SIZE = 500
 _QUEUE_COLUMNS = (
     *("name", "vhost", "type", "durable", "auto_delete", "arguments"),
     *("policy", "operator_policy", "effective_policy_definition"),
-    *("members", "online", "messages_unacknowledged", "messages_dlx"),
+    *("members", "online", "node", "messages_unacknowledged", "messages_dlx"),
 )
 _DEFAULT_PORTS = {"amqp": ("http", 15672), "amqps": ("https", 15671)}
 
@@ -77,6 +80,30 @@ class Management:
             "policies": self._get(f"policies/{self._vhost}"),
         }
 
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return the nodes of the cluster, with their alarms; the user needs the monitoring tag."""
+        columns = "name,running,mem_alarm,disk_free_alarm,partitions"
+        nodes: list[dict[str, Any]] = self._get(f"nodes?columns={columns}")
+        return nodes
+
+    def feature_flags(self) -> list[dict[str, Any]]:
+        """Return every feature flag with its state; the user needs the administrator tag."""
+        flags: list[dict[str, Any]] = self._get("feature-flags")
+        return flags
+
+    def clock_ahead_seconds(self) -> float:
+        """Return by how much this machine's clock is ahead of the broker's, to about a second.
+
+        The broker's clock is the `Date` of an answer, which has whole seconds.
+        """
+        before = time.time()
+        with self._open("whoami") as response:
+            date = response.headers["Date"]
+        now = (before + time.time()) / 2
+        if date is None:
+            raise ManagementUnreachable(f"{self._address.url} sends no date")
+        return now - (parsedate_to_datetime(date).timestamp() + 0.5)
+
     def _pages(self, what: str, prefix: str, columns: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
         page, last_page = 0, 1
@@ -89,9 +116,14 @@ class Management:
         return items
 
     def _get(self, path: str) -> Any:  # noqa: ANN401 - JSON is anything
+        with self._open(path) as response:
+            return json.load(response)
+
+    @contextmanager
+    def _open(self, path: str) -> Iterator[HTTPResponse]:
         try:
             with self._opener.open(self._request(path), timeout=TIMEOUT_SECONDS) as response:
-                return json.load(response)
+                yield response
         except HTTPError as error:
             raise self._refusal(error) from None
         except (URLError, OSError, HTTPException, ValueError) as error:
@@ -147,7 +179,7 @@ def _private(addresses: Sequence[Address]) -> ManagementAddress | None:
     private = find_running()
     ports = {node.layout.amqp_port for node in private.nodes} if private is not None else set()
     for address in addresses:
-        if private is not None and _is_loopback(address.host) and address.port in ports:
+        if private is not None and is_loopback(address.host) and address.port in ports:
             return ManagementAddress(private.management_url, address.user, address.password)
     return None
 
@@ -159,5 +191,6 @@ def _usual(address: Address) -> ManagementAddress:
     return ManagementAddress(url, address.user, address.password, address.tls_context())
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
     return host in ("localhost", "127.0.0.1", "::1")

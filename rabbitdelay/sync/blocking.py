@@ -16,9 +16,11 @@ BLOCKED_SECONDS = 30.0
 
 
 @contextmanager
-def connected(addresses: Sequence[Address]) -> Iterator[BlockingConnection]:
+def connected(
+    addresses: Sequence[Address], *, blocked_seconds: float = BLOCKED_SECONDS
+) -> Iterator[BlockingConnection]:
     """A connection to the first address that answers; pika's errors come out of it as ours."""
-    connection, address = _open_first(addresses)
+    connection, address = _open_first(addresses, blocked_seconds)
     try:
         yield connection
     except pika_errors.ConnectionBlockedTimeout:
@@ -33,17 +35,27 @@ def connected(addresses: Sequence[Address]) -> Iterator[BlockingConnection]:
         _close(connection)
 
 
-def _open_first(addresses: Sequence[Address]) -> tuple[BlockingConnection, Address]:
+def server_version(connection: BlockingConnection) -> str | None:
+    """Return the version of the broker, as it introduced itself."""
+    # The blocking connection hides what the connection below it offers in public.
+    properties = connection._impl.server_properties or {}  # noqa: SLF001
+    version = properties.get("version")
+    return version if isinstance(version, str) else None
+
+
+def _open_first(
+    addresses: Sequence[Address], blocked_seconds: float
+) -> tuple[BlockingConnection, Address]:
     *others, last = addresses
     for address in others:
         with suppress(BrokerUnreachable):
-            return _open(address), address
-    return _open(last), last
+            return _open(address, blocked_seconds), address
+    return _open(last, blocked_seconds), last
 
 
-def _open(address: Address) -> BlockingConnection:
+def _open(address: Address, blocked_seconds: float) -> BlockingConnection:
     parameters = connection_parameters(address)
-    parameters.blocked_connection_timeout = BLOCKED_SECONDS
+    parameters.blocked_connection_timeout = blocked_seconds
     try:
         return BlockingConnection(parameters)
     except (pika_errors.AMQPError, OSError) as error:

@@ -1,0 +1,144 @@
+"""Facts about a broker, as the doctor reads them, before any judgement.
+
+A fact that could not be read is an `Unknown` with the reason.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rabbitdelay.core.counts import TopicCounts
+from rabbitdelay.core.policies import PolicedObject
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.verification import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A fact that could not be read."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """Settings that only the node itself can tell; None where the setting is off."""
+
+    dead_letter_retry_ms: int | None
+    consumer_timeout_ms: int | None
+    max_message_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node of the cluster."""
+
+    name: str
+    is_running: bool
+    alarms: tuple[str, ...] = ()
+    """`memory` and `disk`, where such an alarm lasts."""
+    is_partitioned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """The replicas of one quorum queue or stream."""
+
+    name: str
+    members: tuple[str, ...]
+    online: tuple[str, ...]
+    leader: str | None
+    """The node of the leader; None when the broker did not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What the user may do in the namespace; None where that could not be tried."""
+
+    configure: bool | None
+    write: bool | None
+    read: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What could be learnt of a broker."""
+
+    topology: Topology
+    user: str
+    vhost: str
+    longest_ttr_ms: int
+    version: str | Unknown
+    management: Unknown | None
+    """None when the management API answers."""
+    feature_flags: Mapping[str, str] | Unknown
+    """The state of each flag that is not experimental: `enabled` or `disabled`."""
+    settings: BrokerSettings | Unknown
+    nodes: tuple[NodeFacts, ...] | Unknown
+    queues: tuple[QueueFacts, ...] | Unknown
+    policed: tuple[PolicedObject, ...] | Unknown
+    clock_ahead_seconds: float | Unknown
+    """By how much the clock of this machine is ahead of the broker's."""
+    rights: Rights | Unknown
+    is_blocked: bool | Unknown
+    """Whether the broker has told a publisher that it takes nothing."""
+    takes_large_messages: bool | Unknown
+    declarations: tuple[Finding, ...]
+    log_answers: bool | Unknown
+    """Whether the log of deletes let a consumer in."""
+    topics: tuple[TopicCounts, ...] | Unknown
+    unrouted: int | Unknown
+    stuck: Mapping[str, int] | Unknown
+    """Jobs that did not move between two looks, by the queue that they are leaving."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of the namespace exists."""
+        return is_empty(self.declarations)
+
+
+def is_empty(declarations: Iterable[Finding]) -> bool:
+    """Return whether everything that could be looked for is missing."""
+    states = {found.state for found in declarations if found.kind != "policy"}
+    return "missing" in states and states <= {"missing", "unchecked"}
+
+
+# Reading the management API's answers
+
+
+def read_nodes(rows: Iterable[Mapping[str, Any]]) -> tuple[NodeFacts, ...]:
+    """Take from `/api/nodes` what matters here."""
+    alarms = {"mem_alarm": "memory", "disk_free_alarm": "disk"}
+    return tuple(
+        NodeFacts(
+            row["name"],
+            bool(row.get("running")),
+            tuple(text for key, text in alarms.items() if row.get(key)),
+            bool(row.get("partitions")),
+        )
+        for row in rows
+    )
+
+
+def read_queues(rows: Iterable[Mapping[str, Any]]) -> tuple[QueueFacts, ...]:
+    """Take from `/api/queues` what matters here."""
+    return tuple(
+        QueueFacts(
+            row["name"],
+            tuple(row.get("members") or ()),
+            tuple(row.get("online") or ()),
+            row.get("node"),
+        )
+        for row in rows
+    )
+
+
+def read_feature_flags(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Take from `/api/feature-flags` the state of each flag that is not experimental."""
+    stable = (row for row in rows if row.get("stability") != "experimental")
+    return {row["name"]: row["state"] for row in stable}
+
+
+def read_stuck(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    """Return the dead letters of queues that had no fewer at the second look."""
+    return {name: count for name, count in second.items() if 0 < first.get(name, 0) <= count}
