@@ -5,6 +5,9 @@ queues before all its bindings are back. A job that came due while the broker wa
 dead-lettered in that moment, find no way, and be parked in `unrouted`: seen in 1 of about 45
 restarts of RabbitMQ 3.10.8 under load. Whoever reconnects sends such jobs on. Those of topics that
 are really gone stay, for a person.
+
+Jobs that the broker's dead-letter worker holds are beyond the reach of AMQP: every way that was
+tried is in docs/measurements.md ("Starting while jobs come due").
 """
 
 import time
