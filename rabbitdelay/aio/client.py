@@ -48,6 +48,8 @@ class Client:
             than 3 risks the jobs in it when the broker is killed right then.
         retry: How often a job that was popped is tried, and how long is waited in between, when
             the job does not say so itself.
+        allow_reply_to: Queues of other programs that responses may be written to, by name or by a
+            pattern such as "myapp.*". Always allowed: the reply queues of this namespace's clients.
         max_delay: The longest delay that is put in this namespace, at most and by default 9 years.
             Deletes are kept for that long: with much to delete, say how long is long enough. It
             is fixed when the namespace is first used.
@@ -68,6 +70,7 @@ class Client:
         max_body_bytes: int = intake.DEFAULT_MAX_BODY_BYTES,
         settle_seconds: float = SETTLE_SECONDS,
         retry: RetryPolicy | None = None,
+        allow_reply_to: Sequence[str] = (),
         max_delay: float | timedelta | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -90,6 +93,7 @@ class Client:
             max_body_bytes=max_body_bytes,
             settle_seconds=settle_seconds,
             retry=retry,
+            allow_reply_to=allow_reply_to,
             max_delay=max_delay,
             clock=clock,
         )

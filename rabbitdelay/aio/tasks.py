@@ -27,7 +27,7 @@ class TaskExecutor:
         self._thread = threading.get_ident()
         self._threads = threads
         self._holding = consumer.holding
-        self._runner = Runner(consumer.holding, consumer.topology, hooks, reserved_job, _call)
+        self._runner = Runner(consumer.holding, hooks, reserved_job, _call)
         self._tasks: set[Task] = set()
         self._lost: set[Task] = set()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -36,6 +36,8 @@ class Worker(Working[Client]):
             crash: each runs in a process of its own, which is killed at the ttr. Coroutine
             functions run on the event loop, and are cancelled at the ttr.
         grace: How long handlers may take to finish when the worker is told to stop, in seconds.
+        allow_reply_to: Queues of other programs that responses may be written to, by name or by a
+            pattern such as "myapp.*". Always allowed: the reply queues of this namespace's clients.
         connect_timeout: How long to wait for the first connection, in seconds.
     """
 
@@ -48,6 +50,7 @@ class Worker(Working[Client]):
         prefetch: int | None = None,
         pool: PoolKind = "thread",
         grace: float | timedelta = 30.0,
+        allow_reply_to: Sequence[str] = (),
         namespace: str = "rabbitdelay",
         declare: bool = True,
         queue_type: QueueType = "quorum",
@@ -65,6 +68,7 @@ class Worker(Working[Client]):
                 declare=declare,
                 queue_type=queue_type,
                 connect_timeout=connect_timeout,
+                allow_reply_to=allow_reply_to,
                 settle_seconds=settle_seconds,
                 max_delay=max_delay,
             ),

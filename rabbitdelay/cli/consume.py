@@ -16,7 +16,12 @@ from rabbitdelay.actions.loading import load_handler
 from rabbitdelay.actions.printing import JobPrinter
 from rabbitdelay.actions.webhook import Webhook
 from rabbitdelay.cli.exits import ExitCode
-from rabbitdelay.cli.parameters import read_backoff, read_duration, read_topic
+from rabbitdelay.cli.parameters import (
+    allow_reply_to_option,
+    read_backoff,
+    read_duration,
+    read_topic,
+)
 from rabbitdelay.cli.settings import AnyWorker, Settings, pass_settings
 from rabbitdelay.cli.worker_log import json_log, log_totals, plain_log
 from rabbitdelay.cli.worker_status import live_status, summary
@@ -127,6 +132,7 @@ Exit code 0 finishes the job, {BURY_EXIT_CODE} buries it, any other gives it bac
     is_flag=True,
     help="Let callbacks lead to loopback and private addresses.",
 )
+@allow_reply_to_option
 @pass_settings
 def consume(
     settings: Settings,
@@ -135,6 +141,7 @@ def consume(
     concurrency: int | None,
     max_jobs: int | None,
     *,
+    allow_reply_to: tuple[str, ...],
     until_empty: bool,
     pool: str,
     grace: timedelta | None,
@@ -166,6 +173,7 @@ def consume(
             concurrency=1 if alone else concurrency or _DEFAULT_CONCURRENCY,
             pool=cast("PoolKind", pool),
             grace=_DEFAULT_GRACE if grace is None else grace,
+            allow_reply_to=allow_reply_to,
         )
         for topic in topics:
             worker.handler(

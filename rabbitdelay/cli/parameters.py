@@ -9,6 +9,14 @@ from rabbitdelay.core import intake
 from rabbitdelay.core.headers import check as check_headers
 from rabbitdelay.errors import InvalidJob
 
+allow_reply_to_option = click.option(
+    "--allow-reply-to",
+    metavar="QUEUE",
+    multiple=True,
+    help="A queue of another program that responses may be written to, when a job names it as its "
+    "reply_to: a name, or a pattern such as myapp.*. Can be given several times.",
+)
+
 
 def read_duration(text: str) -> timedelta:
     """Read `30`, `250ms` or `1h30m`."""

@@ -9,7 +9,7 @@ from rabbitdelay.actions.command import BURY_EXIT_CODE, Command
 from rabbitdelay.actions.printing import job_as_json
 from rabbitdelay.cli.display import patience, printable
 from rabbitdelay.cli.exits import ExitCode, answer_no
-from rabbitdelay.cli.parameters import json_option, read_duration, read_topic
+from rabbitdelay.cli.parameters import allow_reply_to_option, json_option, read_duration, read_topic
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core import verdict
 from rabbitdelay.core.verdict import GiveUpNow
@@ -33,6 +33,7 @@ from rabbitdelay.handling.reserved import ReservedJob
     help="Run a shell command on it: 0 finishes, "
     f"{BURY_EXIT_CODE} buries, any other exit code gives it back.",
 )
+@allow_reply_to_option
 @json_option
 @pass_settings
 def pop(
@@ -42,6 +43,7 @@ def pop(
     most: int,
     command: str | None,
     *,
+    allow_reply_to: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Take the next job of TOPICs, print its body, and finish it.
@@ -51,7 +53,7 @@ def pop(
     """
     if command is not None and as_json:
         raise click.UsageError("--exec prints what COMMAND prints: leave --json out")
-    with patience("waiting for a job"), settings.client() as client:
+    with patience("waiting for a job"), settings.client(allow_reply_to) as client:
         jobs = client.pop(topics, max=most, wait=wait)
         if not jobs:
             paused = client.follower().paused().intersection(topics)

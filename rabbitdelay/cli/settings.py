@@ -1,5 +1,6 @@
 """Settings: which broker and which namespace, as the options before the command say."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -48,13 +49,14 @@ class Settings:
         """Where the broker is."""
         return locate.locate(self.url)
 
-    def client(self) -> Client:
+    def client(self, allow_reply_to: Sequence[str] = ()) -> Client:
         """A client that says at once when nobody answers, unless it was told to wait."""
         return Client(
             self.url,
             namespace=self.namespace,
             queue_type=self.queue_type,
             connect_timeout=self.connect_timeout.total_seconds(),
+            allow_reply_to=allow_reply_to,
             settle_seconds=self.settle_seconds,
             max_delay=self.max_delay,
         )
@@ -71,7 +73,13 @@ class Settings:
         )
 
     def worker(
-        self, kind: type[AnyWorker], *, concurrency: int, pool: PoolKind, grace: timedelta
+        self,
+        kind: type[AnyWorker],
+        *,
+        concurrency: int,
+        pool: PoolKind,
+        grace: timedelta,
+        allow_reply_to: Sequence[str] = (),
     ) -> AnyWorker:
         """A worker of one of the fronts; like `client`, it says at once when nobody answers."""
         return kind(
@@ -79,6 +87,7 @@ class Settings:
             concurrency=concurrency,
             pool=pool,
             grace=grace,
+            allow_reply_to=allow_reply_to,
             namespace=self.namespace,
             queue_type=self.queue_type,
             connect_timeout=self.connect_timeout.total_seconds(),

@@ -16,7 +16,7 @@ LOGGER = "rabbitdelay"
 FIELDS = (
     *("job_id", "topic", "attempt", "lateness_ms", "took_ms"),
     *("error", "error_type", "retry_in_ms", "reason"),
-    *("finished", "released", "buried", "deleted", "timed_out", "lost"),
+    *("finished", "released", "buried", "deleted", "timed_out", "lost", "refused_replies"),
     *("lateness_p50_ms", "lateness_p99_ms"),
 )
 """What log records of a worker carry besides their text."""

@@ -20,5 +20,6 @@ and, when it is due:
     retry       whether it is tried again, and when
     copies      the message that it is given back, buried or kicked as
     responses   what its handler returned, for whoever asked
+    reply_queues  the queues that responses may be written to
     tally       what was done, and how late
 """

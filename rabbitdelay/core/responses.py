@@ -1,13 +1,14 @@
 """Responses: a handler's return value as a message, and back."""
 
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 from rabbitdelay.core.copies import ERROR, ERROR_TYPE, REASON
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.failure import Failure, bounded
 from rabbitdelay.core.intake import encode_body
 from rabbitdelay.core.outbox import Target
+from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import NoResponse
 from rabbitdelay.models import BYTES, JSON, Job, read_body
@@ -59,27 +60,16 @@ def read(message: Message) -> Response | NoResponse:
     return Response(job_id, message.body, message.content_type or BYTES)
 
 
-def targets(topology: Topology, job: Job, *, keep: bool) -> list[Target]:
-    """Where the responses of a job go: to who asked for it, and to the queue that keeps them."""
+def targets(topology: Topology, allowed: ReplyQueues, job: Job, *, keep: bool) -> list[Target]:
+    """Return where the response to a job goes: its `reply_to`, and the queue that keeps them."""
     queue = job.reply_to
-    may_answer = _is_queue(queue) and not _is_internal(topology, queue)
+    may_answer = queue is not None and allowed.allows(queue)
     found = [Target(*_address(topology, queue))] if queue is not None and may_answer else []
     if keep:
         part = topology.responses(job.topic)
         # It is worth less than the job's ttr, which would pass while a new queue settles.
         found.append(Target(topology.responses_exchange, part.queue.name, part, settles=False))
     return found
-
-
-def _is_queue(reply_to: str | None) -> TypeGuard[str]:
-    """Whether it names a queue: in UTF-8. aiormq hangs up when the broker returns anything else."""
-    return reply_to is not None and not any("\ud800" <= letter <= "\udfff" for letter in reply_to)
-
-
-def _is_internal(topology: Topology, queue: str) -> bool:
-    """Whether it is a queue of this namespace that responses must not reach, such as the log."""
-    for_responses = (topology.reply_queue(""), topology.responses_queue(""))
-    return queue.startswith(f"{topology.namespace}.") and not queue.startswith(for_responses)
 
 
 def _address(topology: Topology, queue: str) -> tuple[str, str]:

@@ -34,6 +34,8 @@ class Snapshot:
     """Leases that were lost with their connection: the broker has given those jobs back."""
     refused_late: int
     """Finishes that came after their lease had ended, and were refused."""
+    refused_replies: int
+    """Responses that were not sent, because the job's `reply_to` is not an allowed queue."""
     finished_per_second: float
     lateness_p50_ms: float
     lateness_p99_ms: float
@@ -45,6 +47,7 @@ class Tally:
     __slots__ = (
         *("_began", "_second", "_per_second", "_latenesses_ms"),
         *("_finished", "_released", "_buried", "_deleted", "_timed_out", "_lost", "_refused_late"),
+        "_refused_replies",
     )
 
     def __init__(self, now: float) -> None:
@@ -53,7 +56,7 @@ class Tally:
         self._per_second = [0] * _BUCKETS
         self._latenesses_ms = [0.0] * KEPT_LATENESSES
         self._finished = self._released = self._buried = self._deleted = 0
-        self._timed_out = self._lost = self._refused_late = 0
+        self._timed_out = self._lost = self._refused_late = self._refused_replies = 0
 
     # Adding
 
@@ -90,6 +93,10 @@ class Tally:
         """Count a finish that came after its lease had ended."""
         self._refused_late += 1
 
+    def refused_reply(self) -> None:
+        """Count a response that was not sent, because its queue is not allowed."""
+        self._refused_replies += 1
+
     # Looking
 
     def percentile_ms(self, percent: float) -> float:
@@ -114,6 +121,7 @@ class Tally:
             self._timed_out,
             self._lost,
             self._refused_late,
+            self._refused_replies,
             self.rate(now),
             percentile(ordered_ms, 50),
             percentile(ordered_ms, 99),

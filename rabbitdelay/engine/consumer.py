@@ -17,6 +17,7 @@ from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.intake import RANDOM_HEX_DIGITS
 from rabbitdelay.core.lease import Do, Lease
+from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.topology import Part, Topology
 from rabbitdelay.engine import lifetime
@@ -51,10 +52,13 @@ class Consumer:
         routes: Routes,
         outlet: Outlet,
         policy: Callable[[str], Policies],
+        reply_queues: ReplyQueues,
     ) -> None:
         self.topology = topology
         self.outlet = outlet
-        self.holding = Holding(topology, outlet, self, policy, COPY_TIMEOUT_SECONDS)
+        self.holding = Holding(
+            topology, outlet, self, policy, COPY_TIMEOUT_SECONDS, reply_queues=reply_queues
+        )
         self.first = FirstConnection()
         self._connector = Connector(wire, addresses, self)
         self._closed = False

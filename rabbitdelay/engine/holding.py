@@ -18,6 +18,7 @@ from rabbitdelay.core.lease import Do, Identity, Lease, Leases
 from rabbitdelay.core.life import Event
 from rabbitdelay.core.outbox import Pending, Target
 from rabbitdelay.core.outcome import RETURNED
+from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.tally import Tally
 from rabbitdelay.core.tombstones import Death
@@ -30,6 +31,8 @@ from rabbitdelay.errors import LeaseLost, TimedOut
 from rabbitdelay.models import Job
 
 OnEnd = Callable[[], None]
+MOST_REFUSED_LOGGED = 1_000
+"""How many refused reply queues are logged: a putter may name any number of them."""
 
 
 class Settler(Protocol):
@@ -58,6 +61,8 @@ class Holding:
         settler: Settler,
         policy: Callable[[str], Policies],
         copy_timeout: float,
+        *,
+        reply_queues: ReplyQueues,
     ) -> None:
         self.lock = threading.RLock()
         """Held around every change of a lease and the frame that goes with it."""
@@ -69,6 +74,8 @@ class Holding:
         self._settler = settler
         self._policy = policy
         self._copy_timeout = copy_timeout
+        self._reply_queues = reply_queues
+        self._refused_queues: set[str] = set()
         self.death: Callable[[Lease], Death | None] = lambda _: None
         """Why a job is dead, as far as the log of deletes is known here."""
         self.keep_known: Callable[[Job, int], Future[None]] | None = None
@@ -325,11 +332,14 @@ class Holding:
 
     def tell_asker(self, job: Job, reason: str, why: Failure | None = None) -> None:
         """Tell who waits for the response to a job that there will be none."""
-        if job.reply_to is None:
-            return
-        message = responses.of_failure(job, reason, why)
-        for target in responses.targets(self._topology, job, keep=False):
-            self.publish(job, message, target)
+        for target in self.response_targets(job, keep=False):
+            self.publish(job, responses.of_failure(job, reason, why), target)
+
+    def response_targets(self, job: Job, *, keep: bool) -> list[Target]:
+        """Return where the response to a job goes; log and count a queue that is not allowed."""
+        if job.reply_to is not None and not self._reply_queues.allows(job.reply_to):
+            self._refuse_reply(job, job.reply_to)
+        return responses.targets(self._topology, self._reply_queues, job, keep=keep)
 
     # What the copies tell, on any thread
 
@@ -352,6 +362,20 @@ class Holding:
             self._settler.settle(lease, self.leases.not_copied(lease, do))
 
     # Pieces
+
+    def _refuse_reply(self, job: Job, queue: str) -> None:
+        with self.lock:
+            self.tally.refused_reply()
+            is_known = queue in self._refused_queues
+            if is_known or len(self._refused_queues) >= MOST_REFUSED_LOGGED:
+                return
+            self._refused_queues.add(queue)
+        reason = (
+            f"reply_to {queue!r} is not an allowed queue; allow it with allow_reply_to, "
+            "or with --allow-reply-to on the command line"
+        )
+        fields = {"event": "response refused", "topic": job.topic, "reason": reason}
+        logger.warning("topic %s: response refused (%s)", job.topic, reason, extra=fields)
 
     def _tell(self, lease: Lease) -> None:
         for callback in self._on_end.pop(lease, ()):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from rabbitdelay.address import Address
 from rabbitdelay.core.error_policies import Policies
+from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.topology import Topology
@@ -39,6 +40,7 @@ class Links:
         connect_timeout: float,
         window_puts: int,
         retry: RetryPolicy,
+        reply_queues: ReplyQueues,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._new_wire = new_wire
@@ -49,6 +51,7 @@ class Links:
         self._connect_timeout = connect_timeout
         self._window_puts = window_puts
         self._retry = retry
+        self._reply_queues = reply_queues
         self._clock = clock
         self._closed = False
         self._publisher: Publisher | None = None
@@ -202,6 +205,7 @@ class Links:
             routes=self._new_routes(),
             outlet=publisher,
             policy=policy,
+            reply_queues=self._reply_queues,
         )
 
     def _refuse_when_closed(self) -> None:

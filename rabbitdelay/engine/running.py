@@ -14,7 +14,6 @@ from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.life import Event
 from rabbitdelay.core.outcome import RETURNED, Outcome
 from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp
-from rabbitdelay.core.topology import Topology
 from rabbitdelay.core.verdict import GiveUpNow, Verdict
 from rabbitdelay.engine.flows import Call, Flow, Wait
 from rabbitdelay.engine.futures import Future
@@ -62,13 +61,11 @@ class Runner:
     def __init__(
         self,
         holding: Holding,
-        topology: Topology,
         hooks: Hooks,
         make_job: MakeJob,
         call: CallHandler,
     ) -> None:
         self._holding = holding
-        self._topology = topology
         self._hooks = hooks
         self._make_job = make_job
         self._call = call
@@ -177,7 +174,7 @@ class Runner:
         lease = run.lease
         if lease.is_timed_out or lease.ended_by in _SETTLED_BY_HANDLER:
             return
-        if job.reply_to is None and not keep:
+        if not (targets := self._holding.response_targets(job, keep=keep)):
             return
         try:
             message = responses.of_value(job, value)
@@ -185,7 +182,7 @@ class Runner:
             fields = log_fields(run.lease, "no response")
             logger.warning("%s: no response: %s", title(run.lease), error, extra=fields)
             message = responses.of_failure(job, str(error))
-        for target in responses.targets(self._topology, job, keep=keep):
+        for target in targets:
             try:
                 # It goes on its way also when that takes longer than this job may be held.
                 published = self._holding.publish(job, message, target)

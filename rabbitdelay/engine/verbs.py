@@ -13,6 +13,7 @@ from rabbitdelay.core.counts import Listing, TopicCounts
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.outbox import Pending
 from rabbitdelay.core.records import Pause, Resume
+from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.topology import QueueType, Topology
@@ -63,6 +64,7 @@ class Verbs:
         max_body_bytes: int,
         settle_seconds: float,
         retry: RetryPolicy | None,
+        allow_reply_to: Sequence[str],
         max_delay: float | timedelta | None,
         clock: Callable[[], float],
     ) -> None:
@@ -82,6 +84,7 @@ class Verbs:
             connect_timeout=intake.check_timeout(connect_timeout, "connect_timeout"),
             window_puts=intake.check_setting(window, "window"),
             retry=retry or RetryPolicy(),
+            reply_queues=ReplyQueues.of(self.topology, allow_reply_to),
             clock=clock,
         )
         self._deleter = Deleter(self.links, self.topology, clock, timeout)

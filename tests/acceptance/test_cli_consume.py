@@ -44,6 +44,12 @@ async def aclose(order: Order):
 def fail(order: Order):
     raise ValueError("no such order")
 
+def echo(body: dict):
+    return body
+
+async def aecho(body: dict):
+    return body
+
 def slow(order: Order):
     import time
     print("begun", flush=True)
@@ -89,6 +95,25 @@ def run(program: list[str], options: list[str], tmp_path: Path) -> Callable[...,
         return done
 
     return run
+
+
+@pytest.fixture
+def answers(broker_url: str, namespace: str) -> Iterator[str]:
+    """A queue of another program on the shared broker."""
+    name = f"answers.{namespace}"
+    with connected(address.parse_all(broker_url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare(name, durable=True)
+        yield name
+        channel.queue_delete(name)
+
+
+def _bodies(url: str, queue: str) -> list[Any]:
+    """Take all messages out of a queue, and return what they hold."""
+    with connected(address.parse_all(url)) as connection:
+        channel = connection.channel()
+        taken = iter(lambda: channel.basic_get(queue, auto_ack=True)[2], None)
+        return [json.loads(body) for body in taken]
 
 
 @contextmanager
@@ -139,6 +164,23 @@ def test_a_function_in_processes(client: Client, run: Callable[..., Any]) -> Non
         *("--pool", "process", "--concurrency", "1"),
     )
     assert done.stdout == "closed 6 in attempt 1\n"
+
+
+@pytest.mark.parametrize("function", ["echo", "aecho"])
+def test_responses_go_to_the_queues_that_are_allowed(
+    client: Client, run: Callable[..., Any], answers: str, broker_url: str, function: str
+) -> None:
+    consume = ("consume", "t", "--handler", f"handlers:{function}", "--max-jobs", "1")
+    client.put("t", {"order": 1}, reply_to=answers)
+    refused = log(run(*consume))
+    (told,) = [line for line in refused if line["event"] == "response refused"]
+    assert (told["level"], told["topic"]) == ("warning", "t")
+    assert f"reply_to '{answers}' is not an allowed queue" in told["reason"]
+    assert refused[-1]["refused_replies"] == 1
+    client.put("t", {"order": 2}, reply_to=answers)
+    allowed = log(run(*consume, "--allow-reply-to", "other", "--allow-reply-to", "answers.*"))
+    assert allowed[-1]["refused_replies"] == 0
+    assert _bodies(broker_url, answers) == [{"order": 2}]
 
 
 def test_several_topics(client: Client, run: Callable[..., Any]) -> None:
@@ -480,6 +522,18 @@ def test_pop_several(client: Client, rabbitdelay: CommandLine) -> None:
         client.put("t", n)
     result = rabbitdelay("pop", "t", "--max", "5", "--wait", "5s")
     assert result.stdout == "0\n1\n2\n"
+
+
+def test_pop_reports_a_buried_job_to_the_queues_that_are_allowed(
+    client: Client, run: Callable[..., Any], answers: str, broker_url: str
+) -> None:
+    pop = ("pop", "t", "--exec", "exit 100")
+    client.put("t", reply_to=answers)
+    run(*pop, code=1)
+    assert _bodies(broker_url, answers) == []
+    client.put("t", reply_to=answers)
+    run(*pop, "--allow-reply-to", answers, code=1)
+    assert _bodies(broker_url, answers) == [None]
 
 
 def test_pop_through_a_command(client: Client, run: Callable[..., Any], reasons: Reasons) -> None:

@@ -7,7 +7,18 @@ from collections.abc import Iterator
 import pika
 import pytest
 
-from rabbitdelay import Bury, Client, ClientClosed, InvalidJob, Job, JobSpec, NoResponse, Worker
+from rabbitdelay import (
+    Bury,
+    Client,
+    ClientClosed,
+    InvalidConfiguration,
+    InvalidJob,
+    Job,
+    JobSpec,
+    NoResponse,
+    Worker,
+)
+from rabbitdelay.engine import holding
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.receiver import Receiver
 from tests.support.waiting import patience, wait_until
@@ -16,7 +27,7 @@ from tests.support.working import cut_pops, working
 
 @pytest.fixture
 def worker(make_worker: WorkerFactory) -> Iterator[Worker]:
-    worker = make_worker(concurrency=4)
+    worker = make_worker(concurrency=4, allow_reply_to=["answers.*"])
 
     @worker.handler("double", max_attempts=2, backoff=0)
     def double(body: object, job: Job) -> object:
@@ -116,16 +127,26 @@ class TestReply:
             client.response(job, wait=patience(20))
 
 
+@pytest.fixture
+def answers(broker_url: str, namespace: str) -> Iterator[str]:
+    """A queue of another program on the shared broker."""
+    name = f"answers.{namespace}"
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare(name, durable=True)
+        yield name
+        channel.queue_delete(name)
+
+
 @pytest.mark.usefixtures("worker")
 class TestPlainAmqp:
-    def test_a_queue_of_the_putters_own(self, client: Client, broker_url: str) -> None:
-        """Any queue may be named, as AMQP's convention says."""
-        with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
-            queue = connection.channel().queue_declare("", durable=True).method.queue
-            job = client.put("double", 3, reply_to=queue)
-            with Receiver(broker_url, queue) as receiver:
-                wait_until(lambda: receiver.messages, what="the response is there")
-            connection.channel().queue_delete(queue)
+    def test_a_queue_of_the_putters_own(
+        self, client: Client, broker_url: str, answers: str
+    ) -> None:
+        """Any queue that the worker allows may be named, as AMQP's convention says."""
+        job = client.put("double", 3, reply_to=answers)
+        with Receiver(broker_url, answers) as receiver:
+            wait_until(lambda: receiver.messages, what="the response is there")
         (message,) = receiver.messages
         assert message.properties.correlation_id == job.id
         assert json.loads(message.body) == {"double": 6}
@@ -134,7 +155,7 @@ class TestPlainAmqp:
     def test_a_queue_that_is_not_there_keeps_no_job_from_being_finished(
         self, client: Client, worker: Worker
     ) -> None:
-        client.put("double", 3, reply_to="no-such-queue")
+        client.put("double", 3, reply_to="answers.no-such-queue")
         wait_until(lambda: worker.stats().counts.finished == 1, what="it is finished")
 
     def test_a_topic_keeps_its_responses(
@@ -147,3 +168,98 @@ class TestPlainAmqp:
         with Receiver(broker_url, queue) as receiver:
             wait_until(lambda: len(receiver.messages) == 2, what="both are kept")
         assert sorted(json.loads(message.body) for message in receiver.messages) == [1, 2]
+
+
+class TestAllowedQueues:
+    def test_a_queue_that_is_not_allowed_gets_no_response(
+        self,
+        client: Client,
+        make_worker: WorkerFactory,
+        broker_url: str,
+        answers: str,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """The jobs are handled normally: finished, retried, buried, and their responses kept."""
+        worker = make_worker()
+
+        @worker.handler("orders", keep_responses=True, max_attempts=2, backoff=0)
+        def handle(body: int) -> int:
+            if body < 0:
+                raise ValueError("not this one")
+            return body
+
+        for body in (1, 2, -1):
+            client.put("orders", body, reply_to=answers)
+        with working(worker):
+            wait_until(lambda: _handled(worker) == (2, 1), what="all are handled")
+        assert _count(broker_url, answers) == 0
+        assert _count(broker_url, client.topology.responses_queue("orders")) == 2
+        assert worker.stats().counts.refused_replies == 3
+        told = [one.getMessage() for one in caplog.records if "response refused" in one.message]
+        expected = (
+            f"topic orders: response refused (reply_to {answers!r} is not an allowed queue; allow "
+            "it with allow_reply_to, or with --allow-reply-to on the command line)"
+        )
+        assert told == [expected]
+
+    @pytest.mark.parametrize("queue", ["tombstones", "snapshots", "v1.ready.other"])
+    def test_internal_queues_get_no_response_even_when_all_are_allowed(
+        self, client: Client, make_worker: WorkerFactory, namespace: str, queue: str
+    ) -> None:
+        worker = make_worker(allow_reply_to=["*"])
+        worker.handler("orders")(lambda body: body)
+        other = client.put("other", "to be seen")
+        client.put("orders", {"delete": [other.id], "time": 2**47}, reply_to=f"{namespace}.{queue}")
+        with working(worker):
+            wait_until(lambda: worker.stats().counts.finished == 1, what="it is finished")
+        assert worker.stats().counts.refused_replies == 1
+        popped = client.pop("other", max=10, wait=patience(10))
+        assert [job.id for job in popped] == [other.id]
+
+    @pytest.mark.parametrize("is_allowed", [True, False])
+    def test_a_client_that_pops_has_a_list_of_its_own(
+        self, make_client: ClientFactory, broker_url: str, answers: str, *, is_allowed: bool
+    ) -> None:
+        """A job that it buries is reported to the reply queue."""
+        client = make_client(allow_reply_to=[answers] if is_allowed else [])
+        client.put("orders", 1, reply_to=answers)
+        job = client.pop("orders", wait=patience(10))
+        assert job is not None
+        job.bury("not this one")
+        client.close()
+        assert _count(broker_url, answers) == (1 if is_allowed else 0)
+
+    def test_a_putter_cannot_fill_the_log_with_names_of_queues(
+        self,
+        client: Client,
+        make_worker: WorkerFactory,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr(holding, "MOST_REFUSED_LOGGED", 3)
+        worker = make_worker()
+        worker.handler("orders")(lambda body: body)
+        client.put_many(JobSpec("orders", n, reply_to=f"queue-{n}") for n in range(10))
+        with working(worker):
+            wait_until(lambda: worker.stats().counts.finished == 10, what="all are finished")
+        assert worker.stats().counts.refused_replies == 10
+        assert sum("response refused" in one.message for one in caplog.records) == 3
+
+    def test_a_list_that_cannot_be_meant_is_an_error(
+        self, make_worker: WorkerFactory, namespace: str
+    ) -> None:
+        with pytest.raises(InvalidConfiguration, match="must be a list of queue names"):
+            make_worker(allow_reply_to="orders.replies")
+        with pytest.raises(InvalidConfiguration, match="are reserved for the namespace"):
+            make_worker(allow_reply_to=[f"{namespace}.tombstones"])
+
+
+def _handled(worker: Worker) -> tuple[int, int]:
+    counts = worker.stats().counts
+    return counts.finished, counts.buried
+
+
+def _count(url: str, queue: str) -> int:
+    """Return how many messages are ready in a queue."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        return int(connection.channel().queue_declare(queue, passive=True).method.message_count)

@@ -9,12 +9,14 @@ from rabbitdelay.core import responses
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.outbox import Target
+from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import InvalidJob, NoResponse
 from rabbitdelay.models import Job
 
 TOPOLOGY = Topology("ns")
+NONE_ELSE = ReplyQueues.of(TOPOLOGY)
 
 
 class Receipt(BaseModel):
@@ -96,29 +98,28 @@ def test_a_response_does_not_show_its_body() -> None:
     assert "4111" not in repr(Response("job-1", b"4111", "text/plain"))
 
 
-def test_nobody_asked_and_nobody_keeps() -> None:
-    assert responses.targets(TOPOLOGY, job(), keep=False) == []
+def test_a_job_without_reply_to_has_no_target() -> None:
+    assert responses.targets(TOPOLOGY, NONE_ELSE, job(), keep=False) == []
 
 
 def test_our_own_queue_is_reached_through_our_exchange() -> None:
     queue = TOPOLOGY.reply_queue("client-1")
-    assert responses.targets(TOPOLOGY, job(queue), keep=False) == [
+    assert responses.targets(TOPOLOGY, NONE_ELSE, job(queue), keep=False) == [
         Target("ns.v1.responses", "ns.v1.replies.client-1")
     ]
 
 
 @pytest.mark.parametrize("queue", ["answers", "amq.rabbitmq.reply-to.abc", "ns2.v1.replies.x"])
-def test_any_other_queue_is_reached_by_its_name(queue: str) -> None:
-    assert responses.targets(TOPOLOGY, job(queue), keep=False) == [Target("", queue)]
-
-
-@pytest.mark.parametrize("queue", ["ns.tombstones", "ns.snapshots", "ns.v1.ready.orders"])
-def test_no_response_goes_to_an_internal_queue_of_the_namespace(queue: str) -> None:
-    assert responses.targets(TOPOLOGY, job(queue), keep=False) == []
+def test_another_queue_is_reached_by_its_name_when_it_is_allowed(queue: str) -> None:
+    assert responses.targets(TOPOLOGY, NONE_ELSE, job(queue), keep=False) == []
+    allowed = ReplyQueues.of(TOPOLOGY, [queue])
+    assert responses.targets(TOPOLOGY, allowed, job(queue), keep=False) == [Target("", queue)]
 
 
 def test_responses_are_kept_beside_those_that_were_asked_for() -> None:
     part = TOPOLOGY.responses("orders")
     kept = Target("ns.v1.responses", "ns.v1.responses.orders", part, settles=False)
-    assert responses.targets(TOPOLOGY, job(), keep=True) == [kept]
-    assert responses.targets(TOPOLOGY, job("q"), keep=True) == [Target("", "q"), kept]
+    allowed = ReplyQueues.of(TOPOLOGY, ["q"])
+    assert responses.targets(TOPOLOGY, allowed, job(), keep=True) == [kept]
+    assert responses.targets(TOPOLOGY, allowed, job("q"), keep=True) == [Target("", "q"), kept]
+    assert responses.targets(TOPOLOGY, allowed, job("r"), keep=True) == [kept]

@@ -20,16 +20,16 @@ def tally(latenesses_ms: Sequence[float] = (), now: float = 100.0) -> Tally:
 
 
 def test_a_new_tally_is_all_zero() -> None:
-    assert tally().snapshot(100.0) == Snapshot(0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
+    assert tally().snapshot(100.0) == Snapshot(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
 def test_each_count_is_its_own() -> None:
     made = tally([5.0])
     counters = (made.released, made.buried, made.deleted, made.timed_out, made.lost)
-    for times, count in enumerate((*counters, made.refused_late), start=2):
+    for times, count in enumerate((*counters, made.refused_late, made.refused_reply), start=2):
         for _ in range(times):
             count()
-    assert made.snapshot(100.0) == Snapshot(1, 2, 3, 4, 5, 6, 7, 1.0, 5.0, 5.0)
+    assert made.snapshot(100.0) == Snapshot(1, 2, 3, 4, 5, 6, 7, 8, 1.0, 5.0, 5.0)
 
 
 def test_all_the_leases_of_a_connection_are_lost_at_once() -> None:

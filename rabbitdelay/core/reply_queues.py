@@ -1,0 +1,81 @@
+"""Reply queues: which queues a consumer may write responses to.
+
+The putter of a job chooses its `reply_to`, but the consumer writes the response, with permissions
+of its own. Without this list a putter could write to any queue of the virtual host through it.
+
+1. The reply queues of the namespace's clients and the queues that keep responses are allowed.
+2. Other queues are allowed by name or by a pattern.
+3. The namespace's other queues, such as the log of deletes, are never allowed.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.errors import InvalidConfiguration
+
+_NOTHING = "(?!)"
+"""A regular expression that matches no text."""
+_EXAMPLE = '["orders.replies", "myapp.*"]'
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyQueues:
+    """The queues of one namespace's responses, and those of other programs that are allowed."""
+
+    namespace: str
+    own: tuple[str, ...]
+    """Prefixes of the namespace's queues for responses."""
+    allowed: re.Pattern[str]
+    """Matches the names of other programs' queues."""
+
+    @classmethod
+    def of(cls, topology: Topology, patterns: Sequence[str] = ()) -> Self:
+        """Read names and patterns of queues, in which `*` stands for any characters.
+
+        Raises:
+            InvalidConfiguration: They are not a list of names, or one lies in the namespace.
+        """
+        if isinstance(patterns, str):
+            raise InvalidConfiguration(
+                f"allow_reply_to must be a list of queue names such as {_EXAMPLE}, not {patterns!r}"
+            )
+        own = (topology.reply_queue(""), topology.responses_queue(""))
+        checked = [_checked(pattern, topology.namespace) for pattern in patterns]
+        expression = "|".join(map(_expression, checked)) or _NOTHING
+        return cls(topology.namespace, own, re.compile(expression, re.DOTALL))
+
+    def allows(self, queue: str) -> bool:
+        """Whether responses may be written to a queue."""
+        if not _is_utf8(queue):
+            return False
+        if queue.startswith(f"{self.namespace}."):
+            return queue.startswith(self.own)
+        return self.allowed.fullmatch(queue) is not None
+
+
+def _checked(pattern: object, namespace: str) -> str:
+    if not isinstance(pattern, str) or not pattern or not _is_utf8(pattern):
+        raise InvalidConfiguration(
+            f"allow_reply_to must be a list of queue names such as {_EXAMPLE}; "
+            f"{pattern!r} is not a name"
+        )
+    if pattern.startswith(f"{namespace}."):
+        raise InvalidConfiguration(
+            f"allow_reply_to must not name {pattern!r}: names that begin with '{namespace}.' are "
+            "reserved for the namespace, whose queues for responses are always allowed. Choose "
+            "another name for the queue or the namespace"
+        )
+    return pattern
+
+
+def _expression(pattern: str) -> str:
+    """Return a regular expression for a pattern, in which only `*` has a meaning."""
+    return ".*".join(map(re.escape, pattern.split("*")))
+
+
+def _is_utf8(queue: str) -> bool:
+    """Whether a name can be written. aiormq hangs up when the broker returns any other."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in queue)
