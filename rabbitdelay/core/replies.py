@@ -56,6 +56,12 @@ _UNAVAILABLE = (
     "the queue is there, but no node that runs has a replica of it; it comes back when its node "
     "does: start that node, or wait until it has started"
 )
+_NO_REPLICA = "does not have a replica on the local node"
+"""What the broker says of a stream; it reads a stream only from the node of the connection."""
+_ELSEWHERE = (
+    "the queue is there, but this node has no replica of it: connect to another node, or add a "
+    "replica here with `rabbitmq-streams add_replica`"
+)
 _NOT_TLS = (
     "WRONG_VERSION_NUMBER",
     "wrong version number",
@@ -79,6 +85,8 @@ def channel_error(code: int, text: str) -> errors.TopologyError:
     kind, advice = _CHANNEL.get(code, (errors.TopologyError, "see the broker's log"))
     if is_passing(text):
         kind, advice = errors.QueueUnavailable, _UNAVAILABLE
+    elif _NO_REPLICA in text:
+        kind, advice = errors.QueueUnavailable, _ELSEWHERE
     return kind(f"the broker says {code} {text}: {advice}")
 
 

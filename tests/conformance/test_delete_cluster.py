@@ -6,18 +6,24 @@ from urllib.parse import quote
 
 import pytest
 
-from rabbitdelay import Client, Job, JobSpec
+from rabbitdelay import Client, Job, JobSpec, QueueUnavailable, ReservedJob
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.node import Node
+from rabbitdelay.broker.server_node import ServerNode
 from tests.conftest import PrivateBrokerFactory
 from tests.support.deleting_processes import Books
 from tests.support.fronts import Front
 from tests.support.management import Management
-from tests.support.waiting import wait_until
+from tests.support.private_brokers import standing_still
+from tests.support.waiting import patience, wait_until
 from tests.support.working import working
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
+PROMISED_SECONDS = 2.0
+SCHEDULING_SECONDS = 1.0
+"""Between the check of the proof and the hand-out, on a machine that has other things to do."""
+TTR_SECONDS = 60
 DELAY_SECONDS = 15
 """Long enough for the deletes of a step, while a node dies: what is not confirmed goes again after
 8 s. A delete that returned later than its job was handed out has promised nothing."""
@@ -38,7 +44,7 @@ def test_the_node_of_the_log_is_stopped_and_then_the_workers_own(
     others = [node for node in broker.nodes if node.name != leading.name]
     addresses = ",".join(node.url for node in [*others, leading])
     # Whoever deletes keeps its connection here: what is tested is the log, and who reads it.
-    with front.client(others[1].url, namespace=namespace, timeout=60) as client:
+    with front.client(others[1].url, namespace=namespace, timeout=patience(20)) as client:
         worker = front.worker(addresses, namespace=namespace, concurrency=10)
         seen: dict[str, float] = {}
         deleted: dict[str, float] = {}
@@ -67,6 +73,61 @@ def test_the_node_of_the_log_is_stopped_and_then_the_workers_own(
     assert not books.wrong
     assert len(deleted) == 800
     assert len(books.too_late | books.just_missed) <= 100, "one stall at most"
+
+
+def test_no_deleted_job_runs_when_the_node_of_its_worker_stands_still(
+    front: Front, start_private_broker: PrivateBrokerFactory, namespace: str
+) -> None:
+    """The worker has prefetched them, and its node is stopped with SIGSTOP."""
+    broker = start_private_broker(nodes=3)
+    with front.client(broker.url, namespace=namespace) as client:
+        client.put("t", id="first")
+        client.delete("nobody")
+    leading = leader_of_log(broker, namespace)
+    of_worker = next(node for node in broker.nodes if node.name != leading.name)
+    ids = [f"job-{number:03}" for number in range(100)]
+    worker = front.worker(of_worker.url, namespace=namespace, concurrency=1, prefetch=100)
+    began: dict[str, float] = {}
+
+    @worker.handler("t", ttr=TTR_SECONDS)
+    def work(job: ReservedJob) -> None:
+        # By the lease, which begins at the hand-out: the handler's thread may begin later.
+        began[job.id] = time.monotonic() + job.time_left - TTR_SECONDS
+        time.sleep(0.1)
+
+    with front.client(leading.url, namespace=namespace, timeout=patience(30)) as client:
+        client.put_many(JobSpec("t", id=name) for name in ids)
+        client.delete("nobody")  # a declare hangs while a node does, so the log is declared now
+        with working(worker):
+            wait_until(lambda: ids[2] in began, seconds=60)
+            with standing_still(of_worker):
+                client.delete_many(ids)
+                deleted_at = time.monotonic()
+                time.sleep(5)  # a job that must not run is told by time alone
+            client.put("t", id="alive")
+            wait_until(lambda: "alive" in began, seconds=90)
+    last = max(at for name, at in began.items() if name in ids)
+    assert last - deleted_at < PROMISED_SECONDS + SCHEDULING_SECONDS
+    assert len(began) < len(ids)
+
+
+def test_a_log_without_a_replica_on_the_clients_node_is_told_as_that(
+    front: Front, start_private_broker: PrivateBrokerFactory, namespace: str
+) -> None:
+    """The broker refuses with 406, as it does when a queue has other arguments."""
+    broker = start_private_broker(nodes=3)
+    with front.client(broker.url, namespace=namespace) as client:
+        client.put("t", id="first")
+        client.delete("nobody")
+    leading = leader_of_log(broker, namespace)
+    without = next(node for node in broker.nodes if node.name != leading.name)
+    assert isinstance(leading, ServerNode)
+    replica = f'<<"/">>, <<"{namespace}.tombstones">>, \'{without.name}\''
+    leading.control("eval", f"ok = rabbit_stream_queue:delete_replica({replica}).")
+    with front.client(without.url, namespace=namespace) as client:
+        with pytest.raises(QueueUnavailable, match="connect to another node") as told:
+            client.pop("t", wait=patience(20))
+        assert "does not have a replica on the local node" in str(told.value)
 
 
 def delete_half(client: Client, name: str, step: Callable[[], None]) -> dict[str, float]:

@@ -3,7 +3,6 @@
 Every test has jobs that must run beside those that must not.
 """
 
-import os
 import signal
 import threading
 import time
@@ -16,7 +15,7 @@ import pika
 import pytest
 
 from rabbitdelay import Client, Job, JobSpec, Worker
-from rabbitdelay.broker import PrivateBroker, processes
+from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import compaction, fences, following, known
 from rabbitdelay.engine.following import Follower
@@ -25,8 +24,9 @@ from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import streams
 from tests.support.deleting_processes import DELETER, WORKER, Books, put_over, times
 from tests.support.fronts import Front
+from tests.support.private_brokers import standing_still
 from tests.support.waiting import patience, wait_until
-from tests.support.working import Process, publish, working
+from tests.support.working import Process, follower_of, publish, working
 
 SAYS_CUT_OFF = "no job is handed out until the log of deletes is read"
 SAYS_READ = "the log of deletes is read"
@@ -52,12 +52,6 @@ class Seen:
         """Wait until these have run."""
         what = f"{len(ids)} jobs run"
         wait_until(lambda: ids <= self.ids, seconds=seconds, what=what)
-
-
-def follower_of(worker: Worker) -> Follower:
-    """What a worker that runs knows of deletes."""
-    assert worker._dispatcher is not None
-    return worker._dispatcher._follower
 
 
 def wait_for_deleted(worker: Worker, count: int) -> None:
@@ -163,7 +157,7 @@ def test_deletes_go_on_while_the_broker_is_killed(
     first_due = time.time() + 9
     worker = front.worker(broker.url, namespace=namespace, concurrency=10)
     seen = Seen(worker)
-    with front.client(broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:
         client.put("t", id="before-all")  # the queues are settled now
         with working(worker):
             seen.wait_for({"before-all"})
@@ -231,12 +225,12 @@ def test_a_broker_that_stands_still(
     monkeypatch.setattr(fences, "PATIENCE_SECONDS", 0.5)
     worker = front.worker(breakable_broker.url, namespace=namespace, concurrency=1, prefetch=100)
     seen = Seen(worker, seconds=0.05)
-    with front.client(breakable_broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(breakable_broker.url, namespace=namespace, timeout=patience(20)) as client:
         client.put_many(JobSpec("t", id=str(n)) for n in range(100))
         client.delete("99")
         with working(worker):
             wait_until(lambda: len(seen.ids) > 3, seconds=30)
-            with standing_still(breakable_broker):
+            with standing_still(*breakable_broker.nodes):
                 wait_until(lambda: SAYS_CUT_OFF in caplog.text, seconds=30)
                 wait_until(lambda: worker.stats().running == 0)
                 handed_out = seen.ids
@@ -249,20 +243,6 @@ def test_a_broker_that_stands_still(
             wait_for_deleted(worker, 1)
             assert SAYS_READ in caplog.text
     assert "99" not in seen.ids
-
-
-@contextmanager
-def standing_still(broker: PrivateBroker) -> Iterator[None]:
-    """The broker's processes do nothing inside the block, and are still there."""
-    pids = [pid for node in broker.nodes for pid in processes.marked(str(node.directory))]
-    assert pids
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
 
 
 # What deletes need is deleted

@@ -1,12 +1,15 @@
-"""What is left of a private broker on this machine, as processes or in Docker."""
+"""The processes of private brokers: what is left of them, and nodes that stand still."""
 
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rabbitdelay.broker import PrivateBroker, processes
 from rabbitdelay.broker.installation import find_installation
+from rabbitdelay.broker.node import Node
 
 
 def traces(directory: Path) -> list[str]:
@@ -33,6 +36,20 @@ def kill_from_outside(broker: PrivateBroker) -> None:
 def is_in_docker() -> bool:
     """Return whether private brokers run in Docker on this machine."""
     return find_installation() is None
+
+
+@contextmanager
+def standing_still(*nodes: Node) -> Iterator[None]:
+    """Stop the processes of nodes with SIGSTOP inside the block."""
+    pids = [pid for node in nodes for pid in processes.marked(str(node.directory))]
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def _containers(directory: Path) -> list[str]:

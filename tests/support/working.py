@@ -24,6 +24,7 @@ from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.engine.connector import Connector
+from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.popping import Popper
 from rabbitdelay.engine.wire import Channel, nothing
 from rabbitdelay.errors import ConnectionFailed
@@ -183,6 +184,12 @@ def cut_worker(worker: Worker) -> None:
     wait_until(partial(cut, dispatcher.consumer._connector))
 
 
+def follower_of(worker: Worker) -> Follower:
+    """Return what reads the log of deletes for a worker that runs."""
+    assert worker._dispatcher is not None
+    return worker._dispatcher._follower
+
+
 def publish(url: str, queue: str, *messages: tuple[bytes, pika.BasicProperties | None]) -> None:
     """Publish straight into a queue, as any AMQP client can."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
@@ -212,7 +219,7 @@ class Looker:
 
     def __enter__(self) -> Self:
         self._consumer.start(self)
-        drive(self._consumer.connected(10))
+        drive(self._consumer.connected(patience(10)))
         return self
 
     def __exit__(

@@ -30,6 +30,15 @@ def test_a_queue_whose_replicas_are_down_is_told_as_that(code: int, text: str) -
     assert replies.is_passing(str(error))
 
 
+def test_a_stream_without_a_replica_on_the_node_is_told_as_that() -> None:
+    """It does not come back by itself."""
+    text = "PRECONDITION_FAILED - queue 'a' in vhost '/' does not have a replica on the local node"
+    error = replies.channel_error(406, text)
+    assert type(error) is QueueUnavailable
+    assert "connect to another node" in str(error)
+    assert not replies.is_passing(str(error))
+
+
 def test_what_is_missing_or_different_is_told_as_before() -> None:
     assert type(replies.channel_error(404, "NOT_FOUND - no queue 'a'")) is TopologyMissing
     inequivalent = "PRECONDITION_FAILED - inequivalent arg 'x-queue-type'"
