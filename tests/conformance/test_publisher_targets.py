@@ -5,19 +5,21 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
+import pika
 import pytest
 
-from rabbitdelay import Client, JobRefused
+from rabbitdelay import Client, Job, JobRefused
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core import intake
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import stall_detector
-from tests.conftest import ClientFactory, ReceiverFactory
+from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
 from tests.support.brokers import SharedBroker
 from tests.support.fronts import Front
 from tests.support.popping import pop
 from tests.support.proxy import Proxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
+from tests.support.working import publish, working
 
 SUSPEND = """
 {{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{queue}">>)),
@@ -47,7 +49,7 @@ def test_a_log_that_stands_still_holds_up_deletes_alone(
 ) -> None:
     """Puts go on while a delete waits, also over a connection that was opened meanwhile."""
     monkeypatch.setattr(stall_detector, "STALLED_SECONDS", 1.0)
-    options = {"namespace": namespace, "settle_seconds": 0, "timeout": 60}
+    options = {"namespace": namespace, "settle_seconds": 0, "timeout": patience(20)}
     with front.client(breakable_broker.url, **options) as client, ThreadPoolExecutor() as pool:
         client.put("t", delay=0.5)
         client.delete("before")
@@ -55,14 +57,14 @@ def test_a_log_that_stands_still_holds_up_deletes_alone(
             deleting = pool.submit(client.delete, "during")
             number = 0
             while "republishing" not in caplog.text:
-                client.put("t", number, delay=0.5, timeout=5)
+                client.put("t", number, delay=0.5, timeout=patience(5))
                 number += 1
             for number in range(100):
-                client.put("t", number, delay=0.5, timeout=5)
+                client.put("t", number, delay=0.5, timeout=patience(5))
             with front.client(breakable_broker.url, **options) as another:
                 another.put("t", "another", delay=0.5)
             assert not deleting.done()
-        deleting.result(60)
+        deleting.result(patience(60))
         client.delete("after")
 
 
@@ -79,8 +81,8 @@ def test_one_poisoned_put_fails_and_no_other(
     poisoned = client.put_nowait("t", "poisoned", delay=0.01, reply_to="amq.rabbitmq.reply-to")
     futures += [client.put_nowait("t", n, delay=0.01) for n in range(150)]
     with pytest.raises(JobRefused, match="closes the channel when it reads this message"):
-        poisoned.result(20)
-    ids = [future.result(20).id for future in futures]
+        poisoned.result(patience(20))
+    ids = [future.result(patience(20)).id for future in futures]
     receiver = receive("t")
     receiver.wait_for(*ids)
     assert caplog.text.count("channel closed by the broker") == 3
@@ -102,10 +104,10 @@ def test_a_full_queue_holds_up_what_goes_there_alone(
     policy = f"policies/%2F/{namespace}"
     management = shared_broker.management
     management.put(policy, {"pattern": f"^{queue}$", "definition": definition})
-    refused = client.put_nowait("full", 2, timeout=60)
+    refused = client.put_nowait("full", 2, timeout=patience(20))
     try:
         while wait([refused], 0.5).done:  # a policy takes effect after a moment
-            refused = client.put_nowait("full", 2, timeout=60)
+            refused = client.put_nowait("full", 2, timeout=patience(20))
         wait_until(lambda: "another channel" in caplog.text, seconds=30)
         before = caplog.text.count("another channel")
         passed = 0
@@ -117,9 +119,38 @@ def test_a_full_queue_holds_up_what_goes_there_alone(
     finally:
         management.remove(policy)
     found = {pop(client, "full").body}
-    refused.result(30)
+    refused.result(patience(30))
     while 2 not in found:
         found.add(pop(client, "full").body)
+
+
+def test_a_response_to_a_full_queue_holds_up_no_other_response(
+    client: Client,
+    make_worker: WorkerFactory,
+    broker_url: str,
+    namespace: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Many responses pass in the time in which one is refused again and again."""
+    full = f"answers.{namespace}"
+    worker = make_worker(allow_reply_to=[full])
+    worker.handler("t", ttr=300)(lambda body: body)
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        connection.channel().queue_declare(full, durable=True, arguments=arguments)
+        publish(broker_url, full, (b"fills it", None))
+        with working(worker):
+            client.put("t", "refused", reply_to=full)
+            wait_until(lambda: "another channel" in caplog.text, seconds=30)
+            before, passed = caplog.text.count("another channel"), 0
+            while caplog.text.count("another channel") < before + 1:
+                response = client.response(client.put("t", passed, reply=True), wait=patience(10))
+                assert response is not None
+                passed += 1
+            assert passed > 20
+            connection.channel().queue_purge(full)
+            wait_until(lambda: worker.stats().counts.finished == passed + 1, seconds=30)
+        connection.channel().queue_delete(full)
 
 
 @pytest.mark.slow
@@ -133,6 +164,39 @@ def test_a_put_over_a_slow_wire_is_confirmed(
         proxy.delay_seconds = 1.0
         job = client.put("t", delay=1.5)
         futures = [client.put_nowait("t", n, delay=1.5) for n in range(100)]
-        ids = [future.result(30).id for future in futures]
+        ids = [future.result(patience(30)).id for future in futures]
         receive("t").wait_for(job.id, *ids)
         proxy.delay_seconds = 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay_seconds", [0.5, 1.0])
+def test_a_worker_and_a_client_over_a_slow_wire(
+    client: Client,
+    make_client: ClientFactory,
+    make_worker: WorkerFactory,
+    broker_url: str,
+    *,
+    delay_seconds: float,
+) -> None:
+    """They connect, become current, hand out, retry, settle and delete, with all defaults."""
+    with Proxy(broker_url, delay_seconds=delay_seconds) as proxy:
+        far, worker = make_client(proxy.url, timeout=30), make_worker(proxy.url)
+        attempts: list[tuple[str, int]] = []
+
+        @worker.handler("t", ttr=60, backoff=0)
+        def work(job: Job) -> None:
+            attempts.append((job.id, job.attempt))
+            if job.id == "retried" and job.attempt == 1:
+                raise ValueError
+
+        for name in ("first", "retried", "deleted"):
+            far.put("t", id=name, delay=1.5)
+        far.delete("deleted")
+        with working(worker):
+            wait_until(lambda: worker.stats().counts.finished == 2, seconds=60)
+            client.put("t", id="later", delay=4)  # until the proof has expired
+            wait_until(lambda: worker.stats().counts.finished == 3, seconds=30)
+            proxy.delay_seconds = 0.0
+    assert sorted(attempts) == [("first", 1), ("later", 1), ("retried", 1), ("retried", 2)]
+    assert client.topics("t")[0].ready == 0

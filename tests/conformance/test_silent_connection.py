@@ -9,17 +9,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from rabbitdelay import Client, Job, JobSpec, Worker
+from rabbitdelay import Client, JobSpec, ReservedJob, Worker
 from rabbitdelay.errors import CutOff
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.proxy import Proxy
 from tests.support.waiting import patience, wait_until
-from tests.support.working import working
+from tests.support.working import follower_of, working
 
 PROMISED_SECONDS = 2.0
-THREAD_SECONDS = 1.0
-"""Between hand-out and the handler's first line, on a machine that has other things to do."""
+SCHEDULING_SECONDS = 1.0
+"""Between the check of the proof and the hand-out, on a machine that has other things to do."""
 SILENT_SECONDS = 5.0
+IDLE_SECONDS = 4.0
+TTR_SECONDS = 60
 
 
 @pytest.fixture
@@ -29,14 +31,15 @@ def proxy(broker_url: str) -> Iterator[Proxy]:
 
 
 class Runs:
-    """Notes when each job began to run; each takes a tenth of a second."""
+    """Notes when each job was handed out; each runs for a tenth of a second."""
 
     def __init__(self, worker: Worker) -> None:
         self.began: dict[str, float] = {}
-        worker.handler("t", ttr=60)(self._run)
+        worker.handler("t", ttr=TTR_SECONDS)(self._run)
 
-    def _run(self, job: Job) -> None:
-        self.began[job.id] = time.monotonic()
+    def _run(self, job: ReservedJob) -> None:
+        # By the lease, which begins at the hand-out: the handler's thread may begin later.
+        self.began[job.id] = time.monotonic() + job.time_left - TTR_SECONDS
         time.sleep(0.1)
 
     def wait_for(self, id: str) -> None:
@@ -64,8 +67,29 @@ def test_no_job_runs_that_was_deleted_two_seconds_before(
         proxy.restore()
         client.put("t", id="alive")
         runs.wait_for("alive")
-    assert runs.latest(ids) - deleted_at < PROMISED_SECONDS + THREAD_SECONDS
+    assert runs.latest(ids) - deleted_at < PROMISED_SECONDS + SCHEDULING_SECONDS
     assert len(runs.began) < 50
+
+
+def test_an_idle_worker_writes_no_fence_and_a_busy_one_about_one_a_second(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """Everything in the log is a fence of this worker's: nothing is deleted."""
+    client.put("t", id="first")
+    worker = make_worker(concurrency=1, prefetch=100)
+    runs = Runs(worker)
+    with working(worker):
+        runs.wait_for("first")
+        follower = follower_of(worker)
+        wait_until(lambda: not follower.following.proof.is_awaited, what="its fence is back")
+        while_idle = follower.following.read_count
+        time.sleep(IDLE_SECONDS)  # a fence that must not be written is told by time alone
+        assert follower.following.read_count == while_idle
+        began = time.monotonic()
+        client.put_many(JobSpec("t", id=f"job-{number}") for number in range(30))
+        runs.wait_for("job-29")
+        fences = follower.following.read_count - while_idle
+        assert 2 <= fences <= time.monotonic() - began + 2
 
 
 def test_a_worker_that_was_idle_proves_that_it_knows_every_delete(
