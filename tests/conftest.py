@@ -170,7 +170,7 @@ def buried(broker_url: str, namespace: str) -> Iterator[LookerFactory]:
 
         def look(topic: str) -> Looker:
             client = stack.enter_context(
-                Client(broker_url, namespace=namespace, settle_seconds=0, timeout=20)
+                Client(broker_url, namespace=namespace, settle_seconds=0, timeout=patience(20))
             )
             return stack.enter_context(Looker(client, Topology(namespace).buried_queue(topic)))
 

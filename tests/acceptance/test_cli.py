@@ -183,7 +183,7 @@ def test_interrupted_is_130_without_a_traceback(
     process.stdin.write('{"id": "first"}\n')
     process.stdin.flush()
     wait_until(lambda: '"ready": 1' in rabbitdelay("topics", "orderclose", "--json").stdout)
-    time.sleep(1)  # the confirm comes about when the job is seen to be ready
+    time.sleep(patience(0.5))  # the confirm comes about when the job is seen to be ready
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=patience(20))
     assert process.returncode == 130

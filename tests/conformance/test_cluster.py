@@ -9,7 +9,7 @@ from tests.conftest import PrivateBrokerFactory
 from tests.support.fronts import Front
 from tests.support.putting import putting
 from tests.support.receiver import Receiver
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -21,7 +21,7 @@ def test_puts_go_on_when_a_node_is_killed(
     broker = start_private_broker(nodes=3)
     urls = ",".join(node.url for node in broker.nodes)
     delay = timedelta(seconds=2.25)
-    with front.client(urls, namespace=namespace, timeout=20) as client:
+    with front.client(urls, namespace=namespace, timeout=patience(20)) as client:
         client.put("t", delay=delay)
         with putting(client, "t", delay, threads=4) as putters:
             wait_until(lambda: len(putters.returned) > 200, seconds=30)

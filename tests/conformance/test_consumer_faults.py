@@ -163,7 +163,7 @@ def test_a_broker_that_is_killed_under_load(
     broker = breakable_broker
     arguments = (front.name, broker.url, namespace, "60", "3")
     with (
-        front.client(broker.url, namespace=namespace, timeout=60) as client,
+        front.client(broker.url, namespace=namespace, timeout=patience(20)) as client,
         Process(WORKER, *arguments) as one,
         Process(WORKER, *arguments) as two,
     ):

@@ -39,7 +39,7 @@ def test_the_first_put_of_a_namespace_survives_the_brokers_death(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     """And again the first put on a hold queue, and the first of a topic, never used before."""
-    with front.client(broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:
         first = client.put("t", delay=4)
         kill(broker)
         broker.start()
@@ -58,8 +58,8 @@ def test_another_clients_put_through_a_queue_made_just_now_survives_too(
 ) -> None:
     """The one that did not make the queue cannot know its age, but for the announcement."""
     with (
-        front.client(broker.url, namespace=namespace, timeout=60) as maker,
-        front.client(broker.url, namespace=namespace, timeout=60) as follower,
+        front.client(broker.url, namespace=namespace, timeout=patience(20)) as maker,
+        front.client(broker.url, namespace=namespace, timeout=patience(20)) as follower,
     ):
         made = maker.put_nowait("t", delay=5)
         topology = Topology(namespace)
@@ -86,7 +86,7 @@ def test_killed_while_eight_threads_put(
     """Every put that returned arrives, none early; the others say that they do not know."""
     delay = timedelta(seconds=1.5)
     with front.client(broker.url, namespace=namespace, timeout=4) as client:
-        client.put("t", delay=delay, timeout=30)
+        client.put("t", delay=delay, timeout=patience(30))
         with putting(client, "t", delay, threads=8) as putters:
             wait_until(lambda: len(putters.returned) > 500, seconds=20)
             kill(broker)
@@ -103,16 +103,17 @@ def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     """The time that it waited for the broker is taken off its delay."""
-    with front.client(broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:
         client.put("t", delay=0.5)
         kill(broker)
         future = client.put_nowait("t", delay=15, id="during")
         broker.start()
         job = future.result(patience(60))
+        overdue_ms = max(0, time.time() * 1000 - job.due_ms)
         with ready(broker, namespace) as receiver:
             receiver.wait_for("during", seconds=40)
         (message,) = [m for m in receiver.messages if m.id == "during"]
-        assert 0 <= message.lateness_ms < 3_000
+        assert 0 <= message.lateness_ms < overdue_ms + 4_000, "the broker's start takes longer"
         assert message.headers["rd-token"] == job.token
 
 
@@ -141,7 +142,7 @@ def test_jobs_parked_while_the_broker_started_are_sent_on(
     Jobs of a topic that is really gone stay parked, for a person.
     """
     topology = Topology(namespace)
-    with front.client(broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:
         parked = client.put("t", delay=0)
         client.put("gone", delay=0)
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
@@ -183,7 +184,7 @@ def test_put_many_through_a_broker_restart_loses_nothing(
         kill(broker)
         broker.start()
 
-    with front.client(broker.url, namespace=namespace, timeout=60) as client:
+    with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:
         assert client.put_many(specs(), on_confirmed=confirmed.append) == 10_000
     with ready(broker, namespace) as receiver:
         receiver.wait_for(*(job.id for job in confirmed), seconds=60)
@@ -201,7 +202,7 @@ def test_put_many_that_fails_says_which_are_there(
             yield JobSpec("t", number, delay=0.5, id=str(number))
 
     with front.client(broker.url, namespace=namespace, timeout=1) as client:
-        client.put("t", delay=0.5, timeout=20)
+        client.put("t", delay=0.5, timeout=patience(20))
         with pytest.raises(PutManyFailed) as caught:
             client.put_many(specs(), on_confirmed=confirmed.append)
     error = caught.value
@@ -218,7 +219,9 @@ def test_a_cut_connection_in_the_middle_of_puts(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     """The connection is cut again and again: everything arrives."""
-    with front.client(broker.url, namespace=namespace, settle_seconds=0, timeout=60) as client:
+    with front.client(
+        broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
+    ) as client:
         client.put("t", delay=0.1)
         futures = []
         for number in range(3_000):
@@ -254,5 +257,6 @@ def test_one_vanished_topic_does_not_delay_the_others(
         ):
             receiver.wait_for(*kept_ids)
             unrouted.wait_for(*gone_ids)
-            assert max(message.lateness_ms for message in receiver.messages) < 3_000
+            latest_ms = max(message.lateness_ms for message in receiver.messages)
+            assert latest_ms < patience(5) * 1000, "a stalled queue takes 180 s"
             assert unrouted.messages[0].headers["rd-callback"] == "https://x.example"

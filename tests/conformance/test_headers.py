@@ -12,7 +12,7 @@ from rabbitdelay.sync.buried import BuriedQueue
 from tests.conftest import WorkerFactory
 from tests.support import process_handlers
 from tests.support.popping import pop
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import publish_frames, working
 
 HEADERS = {
@@ -80,7 +80,7 @@ def test_headers_reach_a_handler_in_a_process(client: Client, make_worker: Worke
     worker.handler("t")(process_handlers.give_headers)
     job = client.put("t", headers=HEADERS, reply=True)
     with working(worker):
-        response = client.response(job, wait=60)
+        response = client.response(job, wait=patience(30))
     assert response is not None
     assert response.body == ["X-Request-Id", "flags", "of", "tenant", "trace-id"]
 

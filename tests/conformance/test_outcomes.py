@@ -24,7 +24,7 @@ from tests.conftest import ClientFactory, LookerFactory, WorkerFactory
 from tests.support import process_handlers
 from tests.support.fronts import Front
 from tests.support.popping import pop
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import working
 
 Told = list[tuple[str, BaseException, Outcome]]
@@ -178,7 +178,7 @@ def test_a_handler_in_a_process_sees_its_max_attempts(
     worker.handler("t", max_attempts=4)(process_handlers.tell_max_attempts)
     job = client.put("t", reply=True)
     with working(worker):
-        response = client.response(job, wait=30)
+        response = client.response(job, wait=patience(30))
     assert response is not None
     assert response.body == 4
 

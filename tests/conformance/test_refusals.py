@@ -148,7 +148,7 @@ def test_the_first_connection_is_waited_for(
     """A service that starts a moment before its broker finds it, within connect_timeout."""
     breakable_broker.nodes[0].kill()
     client = front.client(
-        breakable_broker.url, namespace=namespace, settle_seconds=0, connect_timeout=30
+        breakable_broker.url, namespace=namespace, settle_seconds=0, connect_timeout=patience(30)
     )
     putting = ThreadPoolExecutor().submit(client.put, "t")
     breakable_broker.start()
@@ -223,7 +223,9 @@ def test_no_permission_to_publish(
     with front.client(broker.url, namespace=namespace, settle_seconds=0) as owner:
         owner.put("t", delay=60)
     with (
-        front.client(user_url(read=".*"), namespace=namespace, declare=False, timeout=10) as client,
+        front.client(
+            user_url(read=".*"), namespace=namespace, declare=False, timeout=patience(10)
+        ) as client,
         pytest.raises(PermissionRefused, match="ACCESS_REFUSED") as refused,
     ):
         client.put("t", delay=60)
@@ -303,7 +305,11 @@ def test_a_body_above_the_brokers_limit(
 ) -> None:
     """The broker closes the channel; the put that caused it fails, those beside it do not."""
     with front.client(
-        broker.url, namespace=namespace, settle_seconds=0, max_body_bytes=10_000_000, timeout=20
+        broker.url,
+        namespace=namespace,
+        settle_seconds=0,
+        max_body_bytes=10_000_000,
+        timeout=patience(20),
     ) as client:
         beside = [client.put_nowait("t", n, delay=0.01) for n in range(50)]
         large = client.put_nowait("t", b"x" * 5_000_000)
@@ -337,7 +343,9 @@ def test_a_queue_that_is_full_for_a_while(
     """What is refused is sent again, after a while on another channel, until it is taken."""
     full = {"max-length": 1, "overflow": "reject-publish"}
     queue = Topology(namespace).ready_queue("t").replace(".", "[.]")
-    with front.client(broker.url, namespace=namespace, settle_seconds=0, timeout=60) as client:
+    with front.client(
+        broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
+    ) as client:
         put = client.put_nowait("t")
         policy = f"policies/%2F/{namespace}"
         management("PUT", policy, pattern=f"^{queue}$", definition=full)
@@ -408,7 +416,7 @@ def test_a_broker_alarm(
         with pytest.raises(BrokerBlocked) as second:
             client.put("t", delay=0.01, timeout=0.5)
         assert not second.value.sent  # nothing is sent while the broker is known to be blocked
-        waiting = client.put_nowait("t", delay=0.01, timeout=20)
+        waiting = client.put_nowait("t", delay=0.01, timeout=patience(20))
         alarm(False)  # noqa: FBT003 - off
         assert waiting.result(patience(20)).topic == "t"
 
@@ -427,7 +435,7 @@ def test_jobs_are_consumed_while_an_alarm_lasts(
     monkeypatch.setattr(fences, "LOOK_SECONDS", 0.3)
     monkeypatch.setattr(fences, "PATIENCE_SECONDS", 0.5)
     new_client = partial(
-        front.client, broker.url, namespace=namespace, settle_seconds=0, timeout=20
+        front.client, broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
     )
     with new_client() as client:
         jobs = [client.put("t", n) for n in range(4)]
@@ -447,7 +455,7 @@ def test_jobs_are_consumed_while_an_alarm_lasts(
             for job in (first, second, third):
                 job.finish()
         alarm(False)  # noqa: FBT003 - off
-        client.put("t", "after", timeout=20)
+        client.put("t", "after", timeout=patience(20))
         after = client.pop("t", wait=patience(20))
         assert after is not None
         assert after.body == "after"
@@ -466,7 +474,9 @@ def test_a_worker_goes_on_after_an_alarm_while_others_delete(
     worker = front.worker(broker.url, namespace=namespace, settle_seconds=0)
     seen = noting(worker)
     with (
-        front.client(broker.url, namespace=namespace, settle_seconds=0, timeout=60) as client,
+        front.client(
+            broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
+        ) as client,
         working(worker),
     ):
         client.put("t", id="before")

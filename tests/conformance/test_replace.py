@@ -16,7 +16,7 @@ from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting
 from tests.support.deleting import left_over, noting, pops, take
 from tests.support.fronts import Front
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import Process, working
 
 DAY = timedelta(days=1)
@@ -339,7 +339,7 @@ def test_what_was_replaced_is_rescheduled_with_a_clock_behind(
 ) -> None:
     job = client.replace("t", id="same", delay=0.2)
     moved = skewed(make_client, -2).reschedule(job, delay=0.3)
-    found = client.pop("t", wait=1)
+    found = client.pop("t", wait=patience(10))
     assert found is not None
     assert found.token == moved.token
 
@@ -410,6 +410,6 @@ def test_a_long_delay_of_a_chosen_id_raises_the_horizon(client: Client) -> None:
 
 
 def test_the_horizon_needs_no_room_in_a_full_window(make_client: ClientFactory) -> None:
-    client = make_client(window=1, timeout=2)
+    client = make_client(window=1, timeout=patience(5))
     client.put("t", delay=60 * DAY, id="long")
     assert client.tombstones().records > 0

@@ -164,17 +164,17 @@ def test_touch_and_auto_touch(client: Client, make_worker: WorkerFactory) -> Non
     """Also over a lost connection: the job comes back to the handler that is still at it."""
     worker, seen = make_worker(), []
 
-    @worker.handler("touch", ttr=1)
+    @worker.handler("touch", ttr=3)
     def touch(job: ReservedJob) -> None:
         for _ in range(8):
-            assert 0 < job.time_left <= 1
+            assert 0 < job.time_left <= 3
             job.touch()
-            time.sleep(0.2)
+            time.sleep(0.5)
         seen.append(("touch", job.attempt))
 
-    @worker.handler("auto", ttr=1, auto_touch=True)
+    @worker.handler("auto", ttr=3, auto_touch=True)
     def auto(job: Job) -> None:
-        time.sleep(4)
+        time.sleep(8)
         seen.append(("auto", job.attempt))
 
     client.put("touch")
@@ -242,15 +242,15 @@ def test_a_job_that_was_lost_gives_up_its_slot_at_the_ttr(
 
 
 def test_no_topic_starves_another(client: Client, make_worker: WorkerFactory) -> None:
-    """A flood of slow jobs of one topic, and the others' are prompt all the same."""
-    worker, late, most = make_worker(concurrency=4), [], Counter[str]()
-    running = Counter[str]()
+    """A flood of jobs of one topic that do not end, and the others' run all the same."""
+    worker, quick_ones, most = make_worker(concurrency=4), [], Counter[str]()
+    running, go_on = Counter[str](), threading.Event()
 
     @worker.handler("slow")
     def slow() -> None:
         running["slow"] += 1
         most["slow"] = max(most["slow"], running["slow"])
-        time.sleep(0.3)
+        go_on.wait(patience(20))
         running["slow"] -= 1
 
     @worker.handler("narrow", concurrency=1)
@@ -262,7 +262,7 @@ def test_no_topic_starves_another(client: Client, make_worker: WorkerFactory) ->
 
     @worker.handler("quick")
     def quick(job: Job) -> None:
-        late.append(time.time() - job.due_ms / 1000)
+        quick_ones.append(job.id)
 
     client.put_many(JobSpec("slow", n) for n in range(60))
     client.put_many(JobSpec("narrow", n) for n in range(10))
@@ -270,8 +270,8 @@ def test_no_topic_starves_another(client: Client, make_worker: WorkerFactory) ->
         wait_until(lambda: most["slow"])
         for _ in range(10):
             client.put("quick", delay=0.05)
-        wait_until(lambda: len(late) == 10)
-    assert sorted(late)[8] < 0.25
+        wait_until(lambda: len(quick_ones) == 10)
+        go_on.set()
     assert most["narrow"] == 1
     assert most["slow"] >= 2
 
@@ -354,7 +354,7 @@ def test_a_plain_message_is_a_job(
 
 def test_a_graceful_stop(client: Client, make_worker: WorkerFactory) -> None:
     """What runs may finish within the grace; the rest, and what was not begun, goes back."""
-    worker, begun, done = make_worker(concurrency=2, prefetch=6, grace=1.0), [], []
+    worker, begun, done = make_worker(concurrency=2, prefetch=6, grace=3.0), [], []
     release = threading.Event()
 
     @worker.handler("t", ttr=30)
@@ -583,13 +583,13 @@ def test_nothing_is_left_behind(client: Client, make_worker: WorkerFactory) -> N
     before = set(threading.enumerate())
     worker, release = make_worker(concurrency=4), threading.Event()
 
-    @worker.handler("t", ttr=1, max_attempts=1)
+    @worker.handler("t", ttr=3, max_attempts=1)
     def work(body: int) -> None:
-        release.wait(10 if body == 0 else 0)
+        release.wait(patience(20) if body == 0 else 0)
 
-    @worker.handler("u", ttr=1, max_attempts=1)
+    @worker.handler("u", ttr=3, max_attempts=1)
     async def wait(body: int) -> None:
-        await asyncio.sleep(10 if body == 0 else 0)
+        await asyncio.sleep(patience(20) if body == 0 else 0)
 
     client.put_many(JobSpec(topic, n) for n in range(50) for topic in ("t", "u"))
     client.pop("nothing")

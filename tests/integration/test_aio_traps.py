@@ -64,7 +64,7 @@ async def until(condition: Callable[[], object], *, seconds: float = 10, what: s
 
 @pytest.fixture
 def new(broker_url: str, namespace: str) -> New:
-    return partial(Client, broker_url, namespace=namespace, settle_seconds=0, timeout=20)
+    return partial(Client, broker_url, namespace=namespace, settle_seconds=0, timeout=patience(20))
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_a_put_that_is_cancelled(broker_url: str, namespace: str, receive: Recei
     """The client goes on; the job may arrive: here it was sent, and waits for a new queue."""
 
     async def main() -> None:
-        async with Client(broker_url, namespace=namespace, settle_seconds=1) as client:
+        async with Client(broker_url, namespace=namespace, settle_seconds=patience(2)) as client:
             tasks = [
                 asyncio.create_task(client.put("t", id="awaited")),
                 client.put_nowait("t", id="task"),
@@ -753,7 +753,7 @@ def test_the_applications_own_connection_is_shared_and_left_open(
                 await held[1].finish()
             async with Client(connection=connection, **options) as client:
                 found = 0
-                while jobs := await client.pop("t", max=500, wait=1):
+                while jobs := await client.pop("t", max=500, wait=patience(1)):
                     found += len(jobs)
                     for one in jobs:
                         await one.finish()
@@ -824,7 +824,7 @@ def test_a_robust_connection_that_comes_back(broker_url: str, namespace: str) ->
             await client.put("t", "before", ttr=60)
             held = await pop(client)
             passage.cut()
-            await client.put("t", "after", timeout=20)
+            await client.put("t", "after", timeout=patience(20))
             with pytest.raises(LeaseLost, match="connection"):
                 await held.finish()
             bodies = []

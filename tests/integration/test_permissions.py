@@ -47,7 +47,7 @@ class Shop:
 
     def client(self, user: str, *, declare: bool) -> Client:
         """A client of a user."""
-        return Client(self.url(user), declare=declare, settle_seconds=0, timeout=10)
+        return Client(self.url(user), declare=declare, settle_seconds=0, timeout=patience(10))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from rabbitdelay.errors import TopologyMissing
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.unrouted import UnroutedQueue
 from tests.conftest import ClientFactory, ReceiverFactory
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 
 QUORUM = pytest.mark.parametrize("client", ["quorum"], indirect=True)
 
@@ -69,7 +69,7 @@ def test_a_vanished_topic_delays_nobody_and_its_jobs_are_sent_on(
     channel.queue_delete(client.topology.ready_queue("gone"))
     alive = receive("alive")
     alive.wait_for("alive-1")
-    assert alive.messages[0].lateness_ms < 1_000
+    assert alive.messages[0].lateness_ms < patience(5) * 1000, "a stalled queue takes 180 s"
     wait_until(lambda: unrouted.count() == 100, what="all are parked")
     result = unrouted.retry(Choice())
     assert (result.sent, result.stayed) == (100, 0)
@@ -120,7 +120,7 @@ def test_a_job_whose_hold_queue_was_gone_still_comes_at_its_time(
     assert unrouted.retry(Choice()).sent == 1
     (received,) = receiver.wait_for_count(1)
     assert received.id == "b"
-    assert 0 <= received.lateness_ms < 1_000
+    assert 0 <= received.lateness_ms < patience(5) * 1000
 
 
 def test_a_clock_that_is_ahead_makes_no_job_early(

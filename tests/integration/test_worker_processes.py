@@ -83,7 +83,7 @@ def work(shared_broker: SharedBroker) -> Iterator[Running]:
     for function in HANDLERS:
         worker.handler(function.__name__, backoff=0.05)(function)
     worker.handler("outlive_ttr", auto_touch=True)(process_handlers.outlive_ttr)
-    client = Client(shared_broker.url, namespace=namespace, settle_seconds=0, timeout=20.0)
+    client = Client(shared_broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20))
     with client, working(worker):
         yield Running(worker, client)
     shared_broker.management.delete_namespace(namespace)
@@ -193,13 +193,13 @@ def test_the_worker_does_other_jobs_meanwhile(work: Running, tmp_path: Path) -> 
 
 def test_touch_restarts_the_ttr(work: Running) -> None:
     before = work.counts_before()
-    assert work.ask(process_handlers.touch_often, ttr=1) is True
+    assert work.ask(process_handlers.touch_often, ttr=3) is True
     assert work.counts.timed_out == before.timed_out
 
 
 def test_auto_touch_is_seen_in_the_process(work: Running) -> None:
     """What is left is the worker's to know: there the ttr is renewed."""
-    assert work.ask(process_handlers.outlive_ttr, ttr=1) > 0
+    assert work.ask(process_handlers.outlive_ttr, ttr=2) > 0
 
 
 # Dying and failing
