@@ -40,6 +40,13 @@ class Runs:
         """The attempts of a job that ran."""
         return [attempt for attempt, _ in self.times[name]]
 
+    def assert_attempts_are_apart(self, count: int) -> None:
+        """Fail unless the bad jobs ran so often, each attempt after its delay."""
+        for name in BAD:
+            assert self.attempts(name) == list(range(1, count + 1))
+            times = [at for _, at in self.times[name]]
+            assert all(later - earlier >= DELAY for earlier, later in pairwise(times))
+
 
 @pytest.fixture
 def topic_without_hold_queues(client: Client) -> str:
@@ -65,24 +72,21 @@ def test_with_a_missing_hold_queue_jobs_wait_in_the_worker_and_others_run(
         assert all(len(runs.times[name]) <= 2 for name in BAD)
         wait_until(lambda: all(len(runs.times[name]) == 3 for name in BAD), seconds=30)
         messages = buried(topic_without_hold_queues).wait_for(len(BAD))
-    for name in BAD:
-        assert runs.attempts(name) == [1, 2, 3]
-        times = [at for _, at in runs.times[name]]
-        assert all(later - earlier >= DELAY for earlier, later in pairwise(times))
+    runs.assert_attempts_are_apart(3)
     assert {read_grave(message.headers).reason for message in messages} == {"attempt 3 of 3 failed"}
     assert "retry not published, held here; next try in 1 s" in caplog.text
     assert "missing on the broker, and this client may not declare" in caplog.text
 
 
 @pytest.fixture
-def user(shared_broker: SharedBroker, namespace: str) -> Iterator[Callable[[str], str]]:
-    """Set what the test's own user may write; return its URL."""
+def user(shared_broker: SharedBroker, namespace: str) -> Iterator[Callable[..., str]]:
+    """Set what the test's own user may do; return its URL."""
     management = shared_broker.management
 
-    def permit(write: str) -> str:
+    def permit(write: str, *, read: str = ".*", configure: str = "") -> str:
         vhost = quote(management.vhost, safe="")
         management.put(f"users/{namespace}", {"password": "x", "tags": ""})
-        permissions = {"configure": "", "write": write, "read": ".*"}
+        permissions = {"configure": configure, "write": write, "read": read}
         management.put(f"permissions/{vhost}/{namespace}", permissions)
         parts = urlsplit(shared_broker.url)
         return f"amqp://{namespace}:x@{parts.hostname}:{parts.port}{parts.path}"
@@ -94,7 +98,7 @@ def user(shared_broker: SharedBroker, namespace: str) -> Iterator[Callable[[str]
 def test_a_job_whose_retry_is_never_allowed_is_buried_after_its_attempts(
     topic_without_hold_queues: str,
     make_worker: WorkerFactory,
-    user: Callable[[str], str],
+    user: Callable[..., str],
     buried: LookerFactory,
     *,
     namespace: str,
@@ -116,10 +120,29 @@ def test_a_job_whose_retry_is_never_allowed_is_buried_after_its_attempts(
     assert "buried (attempt 1 failed, and its retry could not be published" in caplog.text
 
 
+def test_with_a_hold_queue_that_may_not_be_made_jobs_wait_in_the_worker(
+    topic_without_hold_queues: str,
+    make_worker: WorkerFactory,
+    user: Callable[..., str],
+    buried: LookerFactory,
+    *,
+    namespace: str,
+) -> None:
+    """RabbitMQ asks for read on a queue that has a dead-letter exchange, to declare it."""
+    url = user(".*", read=rf"^{namespace}\.(?!v1\.hold).*", configure=".*")
+    worker, runs = make_worker(url, concurrency=1), Runs()
+    worker.handler(topic_without_hold_queues, max_attempts=2)(runs.handle)
+    with working(worker):
+        wait_until(lambda: all(runs.times[name] for name in GOOD))
+        messages = buried(topic_without_hold_queues).wait_for(len(BAD))
+    runs.assert_attempts_are_apart(2)
+    assert {read_grave(message.headers).reason for message in messages} == {"attempt 2 of 2 failed"}
+
+
 def test_a_retry_is_published_once_it_can_be(
     topic_without_hold_queues: str,
     make_worker: WorkerFactory,
-    user: Callable[[str], str],
+    user: Callable[..., str],
     namespace: str,
 ) -> None:
     """The permission comes back while the jobs are held: they run as the next attempt."""
