@@ -33,7 +33,7 @@ test-slow: ## run the cluster and soak tests
 	@$(PYTHON) -m pytest -m slow $(PYTEST_ARGS)
 
 test-faults: ## run a load under random faults: MINUTES=30 SEED=1 NODES=3
-	@scripts/bootstrap --with-broker
+	@scripts/bootstrap --with-fault-tools
 	@$(PYTHON) -m tests.faults.run --minutes $(or $(MINUTES),30) --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED))
 
 lint: ## check style and types

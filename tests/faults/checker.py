@@ -8,19 +8,27 @@ Pure: events in, a verdict out. What counts as a violation:
   retried plus the delay that it asked for.
 - deleted run: a handler began more than DELETE_BOUND_SECONDS after the delete had returned
   (docs/guarantees.md, Delete).
+- parked: the job is left in a buried queue or in `unrouted`, though a worker for its topic ran.
+- stalled: a process did nothing for STALL_SECONDS in which others of its role worked.
 
-Doubled, late and parked jobs are counted. No promise of the product is against them.
+Doubled and late jobs are counted. No promise of the product is against them.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from tests.faults.history import Event, Kind
 
 DELETE_BOUND_SECONDS = 2.0
 LATE_SECONDS = 1.0
+STALL_SECONDS = 60.0
+"""More than any fault lasts, plus the time to detect it and to connect again."""
 PERCENTILES = (50, 95, 99, 100)
+START = "start"
+"""The fault kind of jobs that came due before the first fault."""
 
 
 @dataclass(slots=True)
@@ -32,6 +40,7 @@ class JobHistory:
     is_confirmed: bool = False
     is_delete_called: bool = False
     deleted_at: float | None = None
+    hung: int = 0
     delivered: list[tuple[float, int]] = field(default_factory=list)
     """When a handler began, and which attempt."""
     retried: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -48,6 +57,20 @@ class JobHistory:
     def is_missing(self) -> bool:
         """Whether the job should have been finished, and was not."""
         return self.is_confirmed and not self.is_delete_called and not self.finished
+
+    @property
+    def is_deleted_in_time(self) -> bool:
+        """Whether its delete returned early enough that it must not run at all."""
+        return (
+            self.deleted_at is not None
+            and self.due is not None
+            and self.deleted_at < self.due - DELETE_BOUND_SECONDS
+        )
+
+    @property
+    def is_timed_out(self) -> bool:
+        """Whether it came again after a handler had outlasted its ttr."""
+        return bool(self.hung) and any(attempt > 1 for _, attempt in self.delivered)
 
     @property
     def doubles(self) -> int:
@@ -77,9 +100,10 @@ class JobHistory:
             case Kind.DELIVERED:
                 self.delivered.append((event.at, event.attempt))
             case Kind.RETRIED:
-                known = self.retried.get(event.attempt)
-                if known is None or event.at < known[0]:
-                    self.retried[event.attempt] = (event.at, event.delay)
+                asked = (event.at, event.delay)
+                self.retried[event.attempt] = min(asked, self.retried.get(event.attempt, asked))
+            case Kind.HUNG:
+                self.hung += 1
             case Kind.FINISHED:
                 self.finished += 1
             case Kind.PARKED:
@@ -113,6 +137,26 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
+class Lateness:
+    """How late a group of jobs came, in seconds."""
+
+    jobs: int
+    late: int
+    """Jobs that came more than LATE_SECONDS after they were due."""
+    percentiles: dict[str, float]
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> Self:
+        """Return the figures of jobs that were so late."""
+        ordered = sorted(seconds)
+        return cls(
+            len(ordered),
+            sum(one > LATE_SECONDS for one in ordered),
+            {f"p{share}": percentile(ordered, share) for share in PERCENTILES},
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What a history shows."""
 
@@ -120,24 +164,41 @@ class Verdict:
     confirmed: int
     unknown: int
     deletes: int
+    deletes_in_time: int
+    """Deletes that returned so long before the due time that the job must not run at all."""
+    deletes_failed: int
     deliveries: int
     retries: int
+    timeouts: int
+    """Jobs that came again because a handler had outlasted their ttr."""
     faults: dict[str, int]
+    effects: dict[str, int]
+    """By fault, how often it was seen to do what it is meant to do."""
     lost: list[Violation]
     early: list[Violation]
     deleted_runs: list[Violation]
     parked: list[str]
+    stalled: list[Violation]
+    """Processes that did nothing while others of their role worked, and for how long."""
     doubled: int
-    late: int
-    lateness: dict[str, float]
-    """Percentiles of lateness, in seconds."""
+    lateness: Lateness
+    lateness_by_fault: dict[str, Lateness]
+    """By the last fault that had begun when the job was due."""
+    slowest_calls: dict[str, float]
+    """How long the slowest put and the slowest delete took, in seconds."""
     delete_races: int
     """Jobs that ran after their delete had returned, within the bound."""
 
     @property
     def is_good(self) -> bool:
-        """Whether every promise held."""
-        return not (self.lost or self.early or self.deleted_runs)
+        """Whether every promise held, under faults that happened."""
+        found = (self.lost, self.early, self.deleted_runs, self.parked, self.stalled)
+        return not (any(found) or self.without_effect)
+
+    @property
+    def without_effect(self) -> list[str]:
+        """Faults that were never seen to do what they are meant to do."""
+        return [name for name in self.faults if not self.effects.get(name)]
 
 
 def jobs_of(
@@ -156,26 +217,101 @@ def check(events: Sequence[Event]) -> Verdict:
     jobs = jobs_of(events)
     count = Counter(event.kind for event in events)
     deleted_runs = _violations(jobs, JobHistory.deleted_run_seconds)
-    lateness = sorted(one.lateness for one in jobs.values() if one.lateness is not None)
     return Verdict(
         puts=count[Kind.PUT],
         confirmed=count[Kind.CONFIRMED],
         unknown=count[Kind.UNKNOWN],
         deletes=count[Kind.DELETED],
+        deletes_in_time=sum(job.is_deleted_in_time for job in jobs.values()),
+        deletes_failed=count[Kind.DELETE] - count[Kind.DELETED],
         deliveries=count[Kind.DELIVERED],
         retries=count[Kind.RETRIED],
-        faults=dict(Counter(e.detail.split()[0] for e in events if e.kind is Kind.FAULT)),
+        timeouts=sum(job.is_timed_out for job in jobs.values()),
+        faults=_names(events, Kind.FAULT),
+        effects=_names(events, Kind.EFFECT),
         lost=[
             Violation(name) for name, job in jobs.items() if job.is_missing and not job.is_parked
         ],
         early=_violations(jobs, JobHistory.early_seconds),
         deleted_runs=[one for one in deleted_runs if one.seconds > DELETE_BOUND_SECONDS],
         parked=[name for name, job in jobs.items() if job.is_missing and job.is_parked],
+        stalled=[one for one in idle_processes(events) if one.seconds > STALL_SECONDS],
         doubled=sum(job.doubles for job in jobs.values()),
-        late=sum(seconds > LATE_SECONDS for seconds in lateness),
-        lateness={f"p{share}": percentile(lateness, share) for share in PERCENTILES},
+        lateness=Lateness.of(_lateness(jobs.values())),
+        lateness_by_fault=_lateness_by_fault(events, jobs.values()),
+        slowest_calls={
+            "put": _slowest(events, Kind.PUT, {Kind.CONFIRMED, Kind.UNKNOWN}),
+            "delete": _slowest(events, Kind.DELETE, {Kind.DELETED}),
+        },
         delete_races=sum(one.seconds <= DELETE_BOUND_SECONDS for one in deleted_runs),
     )
+
+
+def idle_processes(events: Iterable[Event]) -> list[Violation]:
+    """Return, for each process, the longest time that it did nothing while its peers worked.
+
+    Counts whole seconds in which a peer wrote an event, from the first event of the process to its
+    last, or to the last of its peers if no successor was started.
+    """
+    seconds: dict[str, set[int]] = {}
+    for event in events:
+        if event.job and event.by:
+            seconds.setdefault(_member(event.by), set()).add(int(event.at))
+    return [
+        Violation(member, float(_longest_idle(own, _seconds_of_peers(seconds, member))))
+        for member, own in seconds.items()
+    ]
+
+
+def _member(process: str) -> str:
+    """Return the name that a process shares with its successors: worker-aio-0.2, worker-aio-0."""
+    return process.partition(".")[0]
+
+
+def _seconds_of_peers(seconds: dict[str, set[int]], member: str) -> set[int]:
+    role = member.partition("-")[0]
+    peers = [some for name, some in seconds.items() if name != member and name.startswith(role)]
+    return set().union(*peers)
+
+
+def _longest_idle(own: set[int], peers: set[int]) -> int:
+    """Return the most seconds of the peers between two seconds of its own, or after the last."""
+    longest = run = 0
+    for second in range(min(own), max(own | peers) + 1):
+        run = 0 if second in own else run + (second in peers)
+        longest = max(longest, run)
+    return longest
+
+
+def _names(events: Iterable[Event], kind: Kind) -> dict[str, int]:
+    return dict(Counter(event.detail.split()[0] for event in events if event.kind is kind))
+
+
+def _lateness(jobs: Iterable[JobHistory]) -> list[float]:
+    return [job.lateness for job in jobs if job.lateness is not None]
+
+
+def _lateness_by_fault(events: Iterable[Event], jobs: Iterable[JobHistory]) -> dict[str, Lateness]:
+    began = sorted((e.at, e.detail.split()[0]) for e in events if e.kind is Kind.FAULT)
+    times = [at for at, _ in began]
+    names = [START, *(name for _, name in began)]
+    grouped: dict[str, list[float]] = {}
+    for job in jobs:
+        if job.due is not None and job.lateness is not None:
+            grouped.setdefault(names[bisect_right(times, job.due)], []).append(job.lateness)
+    return {name: Lateness.of(seconds) for name, seconds in sorted(grouped.items())}
+
+
+def _slowest(events: Iterable[Event], called: Kind, returned: set[Kind]) -> float:
+    """Return the longest time between a call for a job and its return."""
+    calls: dict[str, float] = {}
+    slowest = 0.0
+    for event in sorted(events, key=lambda event: event.at):
+        if event.kind is called:
+            calls[event.job] = event.at
+        elif event.kind in returned and event.job in calls:
+            slowest = max(slowest, event.at - calls[event.job])
+    return slowest
 
 
 def percentile(ordered: Sequence[float], share: int) -> float:

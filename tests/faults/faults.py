@@ -19,6 +19,7 @@ from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import RabbitDelayError
+from tests.faults.effects import answers
 from tests.faults.fleet import Member
 from tests.faults.history import HistoryWriter, Kind
 from tests.faults.worker import FRAGILE_TOPIC
@@ -31,6 +32,7 @@ USER = "load"
 CLOCK_STEPS = ("+2d", "-2d", "+1h", "-1h", "+5", "-5")
 FRAGILE_DELAYS = (0.1, 1.0, 2.0)
 HEAL_SECONDS = 60.0
+CUT_SECONDS = 2.0
 PERMISSIONS = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
@@ -107,13 +109,13 @@ class Faults:
         """Kill one node with SIGKILL, and start it again."""
         node = step.pick(self._nodes)
         node.kill()
-        time.sleep(step.seconds)
+        self._last(step, silent=[node.url])
         node.start()
 
     def kill_all_nodes(self, step: Step) -> None:
         """Kill all nodes with SIGKILL, and start them again."""
         self.broker.kill()
-        time.sleep(step.seconds)
+        self._last(step, silent=[node.url for node in self.broker.nodes])
         self.broker.start()
 
     def stop_app(self, step: Step) -> None:
@@ -121,17 +123,18 @@ class Faults:
         node = step.pick(self._nodes)
         node.control("stop_app")
         try:
-            time.sleep(step.seconds)
+            self._last(step, silent=[node.url])
         finally:
             node.control("start_app")
 
     def freeze_node(self, step: Step) -> None:
         """Stop the process of one node with SIGSTOP, and let it go on."""
-        pid = step.pick(self._nodes).pid
+        node = step.pick(self._nodes)
+        pid = node.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         try:
-            time.sleep(step.seconds)
+            self._last(step, silent=[node.url])
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -142,7 +145,7 @@ class Faults:
         for proxy in chosen:
             proxy.silence()
         try:
-            time.sleep(step.seconds)
+            self._last(step, silent=[proxy.url for proxy in chosen])
         finally:
             for proxy in chosen:
                 proxy.restore()
@@ -151,15 +154,12 @@ class Faults:
         """Reset all connections, several times."""
         end = time.monotonic() + step.seconds
         while time.monotonic() < end:
-            for proxies in self.proxies.values():
-                for proxy in proxies:
-                    proxy.cut()
-            time.sleep(2.0)
+            self._saw(step, self._cut_all())
+            time.sleep(CUT_SECONDS)
 
     def delete_ready_queue(self, step: Step) -> None:
         """Delete the ready queue of a topic without jobs, and put some of that topic."""
-        queue = Topology(self.namespace).ready_queue(FRAGILE_TOPIC)
-        self._management.delete("queues", queue)
+        self._delete_queue(step, Topology(self.namespace).ready_queue(FRAGILE_TOPIC))
         time.sleep(step.choice)
         for delay in FRAGILE_DELAYS:
             self._put_fragile(delay)
@@ -167,7 +167,7 @@ class Faults:
     def delete_stream(self, step: Step) -> None:
         """Delete the log of deletes, or its snapshots, while workers run."""
         topology = Topology(self.namespace)
-        self._management.delete("queues", step.pick([topology.tombstones, topology.snapshots]))
+        self._delete_queue(step, step.pick([topology.tombstones, topology.snapshots]))
         time.sleep(step.seconds)
 
     def memory_alarm(self, step: Step) -> None:
@@ -176,14 +176,20 @@ class Faults:
         node.control("set_vm_memory_high_watermark", "0.00001")
         try:
             time.sleep(step.seconds)
+            nodes = self._management.get("nodes?columns=name,mem_alarm")
+            self._saw(step, sum(one["mem_alarm"] for one in nodes))
         finally:
             node.control("set_vm_memory_high_watermark", "0.8")
 
     def revoke_permissions(self, step: Step) -> None:
-        """Take a permission from the user of the load, or all, and give it back."""
+        """Take a permission from the user of the load, or all, and give it back.
+
+        The connections are reset, because a channel remembers for up to a minute what was allowed.
+        """
         taken = step.pick([["write"], ["read"], ["write", "read", "configure"]])
         self.grant(PERMISSIONS | dict.fromkeys(taken, "^$"))
         try:
+            self._saw(step, self._cut_all())
             time.sleep(step.seconds)
         finally:
             self.grant(PERMISSIONS)
@@ -191,11 +197,12 @@ class Faults:
     def kill_worker(self, step: Step) -> None:
         """Kill one worker with SIGKILL, and start another."""
         member = step.pick(self.workers)
+        self._saw(step, member.is_running)
         member.kill()
         member.start()
 
     def step_clock(self, step: Step) -> None:
-        """Step the wall clock of one worker, and step it back."""
+        """Step the wall clock of one worker, and step it back; the worker writes the effect."""
         clock = step.pick(self.workers).clock
         assert clock is not None
         clock.write_text(f"{CLOCK_STEPS[int(step.seconds * 1000) % len(CLOCK_STEPS)]}\n")
@@ -219,11 +226,33 @@ class Faults:
         name = f"{FRAGILE_TOPIC}-{self._fragile_count}"
         self.history.write(Kind.PUT, name, delay=delay)
         try:
-            self.client.put(FRAGILE_TOPIC, {"retry": False}, id=name, delay=delay)
+            self.client.put(FRAGILE_TOPIC, {}, id=name, delay=delay)
         except RabbitDelayError as error:
             self.history.write(Kind.UNKNOWN, name, detail=f"{type(error).__name__}: {error}")
             return
         self.history.write(Kind.CONFIRMED, name)
+
+    def _last(self, step: Step, *, silent: list[str]) -> None:
+        """Let a fault last, and note at how many of these URLs no broker answers meanwhile."""
+        end = time.monotonic() + step.seconds
+        self._saw(step, sum(not answers(url) for url in silent))
+        time.sleep(max(0.0, end - time.monotonic()))
+
+    def _saw(self, step: Step, count: int) -> None:
+        if count:
+            self.history.write(Kind.EFFECT, detail=f"{step.name} {count:d}")
+
+    def _cut_all(self) -> int:
+        """Reset the connections of the load, and return how many there were."""
+        proxies = [proxy for some in self.proxies.values() for proxy in some]
+        count = sum(proxy.connection_count for proxy in proxies)
+        for proxy in proxies:
+            proxy.cut()
+        return count
+
+    def _delete_queue(self, step: Step, name: str) -> None:
+        self._saw(step, len(self._management.names("queues", name)))
+        self._management.delete("queues", name)
 
     def _wait_for_broker(self) -> None:
         wait_until(self._is_serving, seconds=HEAL_SECONDS, what="the broker serves again")

@@ -28,7 +28,13 @@ class Member:
     """The file that says how far its wall clock is off, where libfaketime is installed."""
     process: subprocess.Popen[bytes] | None = None
     unexpected_ends: list[int] = field(default_factory=list)
+    """Exit codes of processes that ended by themselves, or not in good order when told to."""
     _starts: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
+        return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
         """Start it, or its successor."""
@@ -63,12 +69,14 @@ class Member:
             self.process.send_signal(signal.SIGTERM)
 
     def wait(self, deadline: float) -> None:
-        """Wait for its end, and kill it at the deadline."""
+        """Wait for its end with exit code 0, and kill it at the deadline."""
         if self.process is not None:
             try:
-                self.process.wait(max(0.0, deadline - time.monotonic()))
+                code = self.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                self.unexpected_ends.append(-signal.SIGKILL)
+                code = -signal.SIGKILL
+            if code:
+                self.unexpected_ends.append(code)
             self.kill()
 
     def _own_name(self) -> str:
@@ -92,7 +100,7 @@ class Fleet:
     def __init__(self, members: list[Member]) -> None:
         self.members = members
         self.ended: list[Member] = []
-        """Those that were stopped in good order."""
+        """The members that were told to stop."""
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +111,7 @@ class Fleet:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for member in self.members:
+        for member in (*self.members, *self.ended):
             member.kill()
 
     def of(self, module: str) -> list[Member]:
@@ -115,11 +123,13 @@ class Fleet:
         for member in self.members:
             member.replace_ended()
 
-    @staticmethod
-    def stop(members: list[Member]) -> None:
-        """Stop these in good order, all at once."""
+    def stop(self, module: str) -> None:
+        """Stop the members that run this module in good order, all at once."""
+        members = self.of(module)
         for member in members:
             member.tell_to_stop()
         deadline = time.monotonic() + STOP_SECONDS
         for member in members:
             member.wait(deadline)
+        self.ended += members
+        self.members = [member for member in self.members if member not in members]

@@ -31,6 +31,8 @@ class Kind(StrEnum):
     """A handler began to run this attempt of the job."""
     RETRIED = "retried"
     """That handler asked for another attempt, after `delay`."""
+    HUNG = "hung"
+    """That handler began to wait for longer than the ttr of the job."""
     FINISHED = "finished"
     """That handler returned."""
     PARKED = "parked"
@@ -39,6 +41,8 @@ class Kind(StrEnum):
     """A fault began; `detail` describes it."""
     HEALED = "healed"
     """That fault ended."""
+    EFFECT = "effect"
+    """A fault was seen to do what it is meant to do; `detail` begins with its name."""
 
 
 @dataclass(frozen=True, slots=True)

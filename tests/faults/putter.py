@@ -12,6 +12,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from rabbitdelay import Client, Job
 from rabbitdelay.errors import RabbitDelayError
@@ -22,15 +23,53 @@ THREADS = 4
 PAUSE_SECONDS = 0.1
 TOPICS = ("orders", "mails", "reports")
 DELAYS = (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0)
-RETRIED_SHARE = 0.1
+RETRIED_SHARE = 0.2
+RETRY_DELAYS = (1.3, 3.0, 6.0)
+"""Some exceed the checker's bound for deleted jobs, so that a deleted retry counts."""
+HUNG_SHARE = 0.03
+TTR_SECONDS = 300.0
+HUNG_TTR_SECONDS = 2.0
 DELETED_SHARE = 0.5
 TIMEOUT_SECONDS = 60.0
 """Longer than any fault, so that most puts of an outage return in the end."""
 
 
+@dataclass(frozen=True, slots=True)
+class FirstAttempt:
+    """What the handler of a job does on the first attempt; the second one finishes the job."""
+
+    retry_delay: float = 0.0
+    """The delay that the handler asks for; 0 if it does not ask for a retry."""
+    hangs: bool = False
+    """Whether the handler outlasts the ttr of the job."""
+
+    @classmethod
+    def drawn(cls, chosen: random.Random) -> Self:
+        """Return what most handlers do, or a retry, or a handler that hangs."""
+        share = chosen.random()
+        if share < HUNG_SHARE:
+            return cls(hangs=True)
+        return cls(chosen.choice(RETRY_DELAYS)) if share < HUNG_SHARE + RETRIED_SHARE else cls()
+
+    @property
+    def body(self) -> dict[str, float | bool]:
+        """The body of the job, which tells the handler."""
+        return {"retry_delay": self.retry_delay, "hangs": self.hangs}
+
+    @property
+    def ttr(self) -> float:
+        """The ttr of the job, in seconds."""
+        return HUNG_TTR_SECONDS if self.hangs else TTR_SECONDS
+
+    @property
+    def seconds_until_next(self) -> float:
+        """The time between the first and the second attempt; 0 if there is one attempt."""
+        return HUNG_TTR_SECONDS if self.hangs else self.retry_delay
+
+
 @dataclass
 class Putter:
-    """One thread's load: puts, and deletes at random moments before their jobs are due."""
+    """One thread's load: puts, and deletes at random moments before their jobs are done."""
 
     name: str
     client: Client
@@ -50,17 +89,17 @@ class Putter:
         """Put one job, and plan its delete if it is to have one."""
         self._count += 1
         id = f"{self.name}-{self._count}"  # noqa: A001 - the word of the domain
-        delay = self.random.choice(DELAYS)
-        body = {"retry": self.random.random() < RETRIED_SHARE}
+        topic, delay = self.random.choice(TOPICS), self.random.choice(DELAYS)
+        first = FirstAttempt.drawn(self.random)
         put_at = self.history.write(Kind.PUT, id, delay=delay)
         try:
-            job = self.client.put(self.random.choice(TOPICS), body, id=id, delay=delay, ttr=300)
+            job = self.client.put(topic, first.body, id=id, delay=delay, ttr=first.ttr)
         except RabbitDelayError as error:
             self.history.write(Kind.UNKNOWN, id, detail=f"{type(error).__name__}: {error}")
             return
         self.history.write(Kind.CONFIRMED, id)
         if self.random.random() < DELETED_SHARE:
-            at = self.random.uniform(put_at, put_at + delay)
+            at = self.random.uniform(put_at, put_at + delay + first.seconds_until_next)
             heapq.heappush(self._deletes, (at, self._count, job))
 
     def delete_due(self) -> None:
@@ -83,7 +122,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     history = HistoryWriter(Path(folder), name)
     options = {"timeout": TIMEOUT_SECONDS, "connect_timeout": TIMEOUT_SECONDS}
-    with front_named(front_name).client(url, namespace=namespace, **options) as client:
+    with (
+        front_named(front_name) as front,
+        front.client(url, namespace=namespace, **options) as client,
+    ):
         putters = [
             Putter(f"{name}-{n}", client, history, random.Random(f"{name} {seed} {n}"), stop)
             for n in range(THREADS)

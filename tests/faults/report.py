@@ -4,14 +4,14 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.faults.checker import Verdict, Violation
+from tests.faults.checker import LATE_SECONDS, Lateness, Verdict, Violation
 
 SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was run."""
+    """What was run, and how it ended."""
 
     rabbitmq: str
     nodes: int
@@ -20,41 +20,103 @@ class Run:
     skipped: dict[str, str]
     """Faults that were not possible here, with the reason."""
     unexpected_ends: dict[str, list[int]]
-    """Exit codes of processes of the load that ended by themselves."""
+    """Exit codes of processes of the load that ended by themselves, or not when told to."""
+    interruption: str = ""
+    """Why the run ended before its time; empty if it did not."""
 
 
 def write(folder: Path, run: Run, verdict: Verdict) -> str:
     """Write report.json and report.txt, and return the text."""
-    values = {"is_good": verdict.is_good, "run": asdict(run), "verdict": asdict(verdict)}
+    values = {
+        "is_good": is_good(run, verdict),
+        "closing": closing(run, verdict),
+        "run": asdict(run),
+        "verdict": asdict(verdict),
+    }
     (folder / "report.json").write_text(json.dumps(values, indent=2) + "\n")
     text = as_text(run, verdict)
     (folder / "report.txt").write_text(text)
     return text
 
 
+def is_good(run: Run, verdict: Verdict) -> bool:
+    """Whether the run was completed, and shows that every promise held."""
+    return verdict.is_good and not run.unexpected_ends and not run.interruption
+
+
 def as_text(run: Run, verdict: Verdict) -> str:
     """Return the report for a person."""
-    faults = ", ".join(f"{name} {count}" for name, count in sorted(verdict.faults.items()))
-    lateness = ", ".join(f"{name} {value:.3f} s" for name, value in verdict.lateness.items())
+    calls = verdict.slowest_calls
     lines = [
         f"RabbitMQ {run.rabbitmq}, nodes {run.nodes}, minutes {run.minutes:g}, seed {run.seed}",
-        f"puts        {verdict.puts} ({verdict.confirmed} confirmed, {verdict.unknown} unknown)",
-        f"deletes     {verdict.deletes} ({verdict.delete_races} ran within the bound after it)",
-        f"deliveries  {verdict.deliveries} ({verdict.retries} retries asked for)",
-        f"faults      {sum(verdict.faults.values())}: {faults}",
-        *(f"skipped     {name}: {reason}" for name, reason in run.skipped.items()),
+        f"puts         {verdict.puts} ({verdict.confirmed} confirmed, {verdict.unknown} unknown)",
+        f"deletes      {verdict.deletes} ({verdict.deletes_failed} more failed)",
+        f"in time      {verdict.deletes_in_time} deletes returned 2 s or more before the due time",
+        f"races        {verdict.delete_races} jobs ran less than 2 s after their delete",
+        f"deliveries   {verdict.deliveries}",
+        f"retries      {verdict.retries} asked for",
+        f"timeouts     {verdict.timeouts} jobs came again after their ttr",
+        f"faults       {sum(verdict.faults.values())}: {_faults(verdict)}",
+        *(f"skipped      {name}: {reason}" for name, reason in run.skipped.items()),
         _violations("lost", verdict.lost),
         _violations("early", verdict.early),
         _violations("deleted run", verdict.deleted_runs),
-        f"parked      {len(verdict.parked)} {' '.join(verdict.parked[:SHOWN])}".rstrip(),
-        f"doubled     {verdict.doubled}",
-        f"late        {verdict.late} by more than 1 s; {lateness}",
-        *(f"ended       {name}: {codes}" for name, codes in run.unexpected_ends.items()),
-        "every promise held" if verdict.is_good else "A PROMISE DID NOT HOLD",
+        _violations("parked", [Violation(name) for name in verdict.parked]),
+        _violations("stalled", verdict.stalled),
+        *(f"ended        {name}: {codes}" for name, codes in run.unexpected_ends.items()),
+        f"doubled      {verdict.doubled}",
+        f"slowest call put {calls['put']:.1f} s, delete {calls['delete']:.1f} s",
+        "",
+        *_lateness_table(verdict),
+        "",
+        closing(run, verdict),
     ]
     return "\n".join(lines) + "\n"
 
 
+def closing(run: Run, verdict: Verdict) -> str:
+    """Return the verdict in one line: PASS, FAIL or INCOMPLETE, and why."""
+    found = _problems(run, verdict)
+    if run.interruption:
+        return f"INCOMPLETE: {'; '.join([run.interruption, *found])}"
+    if found:
+        return f"FAIL: {'; '.join(found)}"
+    return f"PASS: every promise held for {verdict.confirmed} jobs"
+
+
+def _problems(run: Run, verdict: Verdict) -> list[str]:
+    counts = {
+        "jobs to come" if run.interruption else "lost": len(verdict.lost),
+        "early": len(verdict.early),
+        "ran though deleted": len(verdict.deleted_runs),
+        "parked": len(verdict.parked),
+        "processes stalled": len(verdict.stalled),
+        "processes ended by themselves": len(run.unexpected_ends),
+    }
+    found = [f"{count} {what}" for what, count in counts.items() if count]
+    return found + [f"{name} had no effect" for name in verdict.without_effect]
+
+
+def _faults(verdict: Verdict) -> str:
+    return ", ".join(
+        f"{name} {count}" + ("" if verdict.effects.get(name) else " (NO EFFECT)")
+        for name, count in sorted(verdict.faults.items())
+    )
+
+
 def _violations(name: str, found: list[Violation]) -> str:
-    shown = " ".join(f"{one.job} ({one.seconds:.2f} s)" for one in found[:SHOWN])
-    return f"{name:<11} {len(found)} {shown}".rstrip()
+    shown = [f"{one.job} ({one.seconds:.2f} s)" if one.seconds else one.job for one in found]
+    return f"{name:<12} {len(found)} {' '.join(shown[:SHOWN])}".rstrip()
+
+
+def _lateness_table(verdict: Verdict) -> list[str]:
+    head = f"{'lateness after':<20} {'jobs':>6} {f'>{LATE_SECONDS:g} s':>6}"
+    shares = (name.replace("p100", "max") for name in verdict.lateness.percentiles)
+    names = "".join(f"{name:>9}" for name in shares)
+    groups = [*verdict.lateness_by_fault.items(), ("all", verdict.lateness)]
+    return [f"{head}{names}", *(_lateness_row(name, group) for name, group in groups)]
+
+
+def _lateness_row(name: str, group: Lateness) -> str:
+    values = "".join(f"{value:>7.3f} s" for value in group.percentiles.values())
+    return f"{name:<20} {group.jobs:>6} {group.late:>6}{values}"

@@ -2,14 +2,16 @@
 
 python -m tests.faults.run --minutes 30 --seed 1 --nodes 3
 
-Exits with 1 when a job was lost or early, or ran though it was deleted.
+The last line is the verdict. Exits with 0 for PASS, 1 for FAIL and 130 if it was interrupted.
 """
 
 import argparse
+import os
 import secrets
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,8 +72,8 @@ class Watch:
         """Print a line of progress; on a terminal, in place of the one before."""
         self._fleet.replace_ended()
         self.read()
-        seconds = time.monotonic() - self._began
-        line = f"{seconds:5.0f} s  {len(self._jobs)} jobs, {len(self.missing)} to come: {what}"
+        clock = time.strftime("%M:%S", time.gmtime(time.monotonic() - self._began))
+        line = f"{clock}  {len(self._jobs)} jobs, {len(self.missing)} to come: {what}"
         is_terminal = sys.stdout.isatty()
         start, end = ("\r\x1b[K", "") if is_terminal else ("", "\n")
         print(f"{start}{line}", end=end, flush=True)  # noqa: T201 - a program
@@ -80,11 +82,12 @@ class Watch:
 def main() -> int:
     """Run, report, and return the exit code."""
     options = _options()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    folder = ROOT / ".cache" / "faults" / f"{time.strftime('%Y%m%d-%H%M%S')}-{options.seed}"
+    _interrupt_once_at(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-seed{options.seed}-{os.getpid()}"
+    folder = ROOT / ".cache" / "faults" / name
     folder.mkdir(parents=True)
-    print(f"seed {options.seed}, nodes {options.nodes}; history and report in {folder}")  # noqa: T201
-    code, fleet = 0, Fleet([])
+    _print(f"seed {options.seed}, nodes {options.nodes}; history and report in {folder}")
+    fleet, interruption = Fleet([]), ""
     try:
         with (
             PrivateBroker.temporary(nodes=options.nodes) as broker,
@@ -92,16 +95,40 @@ def main() -> int:
         ):
             _run(Watch(folder, fleet), fleet, faults, options)
     except KeyboardInterrupt:
-        print("\ninterrupted: jobs that had to come yet are reported as lost")  # noqa: T201
-        code = 130
-    return _report(folder, options, fleet) or code
+        interruption = "interrupted"
+    except Exception as error:  # noqa: BLE001 - what was seen until then is reported
+        traceback.print_exc()
+        interruption = f"{type(error).__name__}: {error}"
+    is_good = _report(folder, options, fleet, interruption)
+    return 130 if interruption == "interrupted" else int(not is_good)
+
+
+def _interrupt_once_at(*signals: signal.Signals) -> None:
+    """Raise KeyboardInterrupt at the first of these signals, and ignore those that follow.
+
+    The first one stops the broker and all processes. A second one must not interrupt that.
+    """
+
+    def interrupt(_number: int, _frame: object) -> None:
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in signals:
+        signal.signal(number, interrupt)
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - a program
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run a load under random faults.")
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
-    parser.add_argument("--nodes", type=int, choices=(1, 3), default=1)
+    parser.add_argument("--minutes", type=float, default=30.0, help="duration of the faults")
+    parser.add_argument(
+        "--seed", type=int, default=secrets.randbelow(1_000_000), help="selects the faults"
+    )
+    parser.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="nodes of the broker")
     return parser.parse_args()
 
 
@@ -160,19 +187,19 @@ def _wait(watch: Watch, seconds: float, what: str) -> None:
 
 
 def _drain(watch: Watch, fleet: Fleet) -> None:
-    """Stop the putters, and wait until every job has come or has had its time."""
-    putters = fleet.of(PUTTER)
-    fleet.stop(putters)
-    fleet.members = [member for member in fleet.members if member not in putters]
-    fleet.ended = putters
+    """Stop the putters, wait until every job has come or has had its time, stop the workers."""
+    fleet.stop(PUTTER)
     watch.read()
     while time.monotonic() < watch.last_due + QUIET_SECONDS or (
         watch.missing and time.monotonic() < watch.last_due + DRAIN_SECONDS
     ):
         _wait(watch, TICK_SECONDS, "draining")
+    fleet.stop(WORKER)
+    watch.read()
 
 
-def _report(folder: Path, options: argparse.Namespace, fleet: Fleet) -> int:
+def _report(folder: Path, options: argparse.Namespace, fleet: Fleet, interruption: str) -> bool:
+    """Write and print the report; True if the run was good."""
     members = fleet.members + fleet.ended
     run = report.Run(
         rabbitmq=require_installation().version,
@@ -181,10 +208,11 @@ def _report(folder: Path, options: argparse.Namespace, fleet: Fleet) -> int:
         seed=options.seed,
         skipped={} if FAKETIME_LIBRARIES else {"step-clock": NO_FAKETIME},
         unexpected_ends={m.name: m.unexpected_ends for m in members if m.unexpected_ends},
+        interruption=interruption,
     )
-    verdict = check(sorted(HistoryReader(folder).read(), key=lambda event: event.at))
-    print(f"\n{report.write(folder, run, verdict)}", end="")  # noqa: T201 - a program
-    return 0 if verdict.is_good else 1
+    verdict = check(HistoryReader(folder).read())
+    _print(f"\n{report.write(folder, run, verdict)}".rstrip())
+    return report.is_good(run, verdict)
 
 
 if __name__ == "__main__":

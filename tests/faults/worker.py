@@ -5,8 +5,10 @@ python -m tests.faults.worker NAME FRONT URL NAMESPACE FOLDER
 
 import asyncio
 import logging
+import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,13 +16,16 @@ from typing import Any
 
 from rabbitdelay import ReservedJob, Retry
 from tests.faults.history import HistoryWriter, Kind
-from tests.faults.putter import TIMEOUT_SECONDS, TOPICS
+from tests.faults.putter import HUNG_TTR_SECONDS, TIMEOUT_SECONDS, TOPICS, TTR_SECONDS
 from tests.support.fronts import front_named
 
 FRAGILE_TOPIC = "fragile"
 """The topic whose ready queue is deleted, when no job of it is on its way."""
-RETRY_SECONDS = 1.3
 RUN_SECONDS = 0.05
+HUNG_SECONDS = 2 * HUNG_TTR_SECONDS
+LOOK_SECONDS = 0.25
+STEP_SECONDS = 2.0
+"""The least change of the wall clock that is a step."""
 
 
 class Handlers:
@@ -31,43 +36,81 @@ class Handlers:
 
     def run(self, job: ReservedJob) -> None:
         """Run a job in a thread."""
-        self._begin(job)
-        time.sleep(random.uniform(0, RUN_SECONDS))
+        time.sleep(self._begin(job))
         self._end(job)
 
     async def run_async(self, job: ReservedJob) -> None:
         """Run a job in a task."""
-        self._begin(job)
-        await asyncio.sleep(random.uniform(0, RUN_SECONDS))
+        await asyncio.sleep(self._begin(job))
         self._end(job)
 
-    def _begin(self, job: ReservedJob) -> None:
+    def _begin(self, job: ReservedJob) -> float:
         self._history.write(Kind.DELIVERED, job.id, attempt=job.attempt)
+        if not _is_first_and(job, "hangs"):
+            return random.uniform(0, RUN_SECONDS)
+        self._history.write(Kind.HUNG, job.id, attempt=job.attempt)
+        return HUNG_SECONDS
 
     def _end(self, job: ReservedJob) -> None:
-        if job.body["retry"] and job.attempt == 1:
-            self._history.write(Kind.RETRIED, job.id, attempt=job.attempt, delay=RETRY_SECONDS)
-            raise Retry(delay=RETRY_SECONDS)
+        if _is_first_and(job, "hangs"):
+            return  # the ttr has passed: this return does not finish the job
+        if _is_first_and(job, "retry_delay"):
+            delay = job.body["retry_delay"]
+            self._history.write(Kind.RETRIED, job.id, attempt=job.attempt, delay=delay)
+            raise Retry(delay=delay)
         self._history.write(Kind.FINISHED, job.id, attempt=job.attempt)
+
+
+def _is_first_and(job: ReservedJob, key: str) -> bool:
+    return job.attempt == 1 and bool(job.body.get(key))
+
+
+def watch_clock(history: HistoryWriter) -> None:
+    """Write down each time that the wall clock of this process steps away from the real time."""
+    start = time.time() - time.monotonic()
+    is_off = False
+    while True:
+        threading.Event().wait(LOOK_SECONDS)
+        offset = time.time() - time.monotonic() - start
+        if not is_off and abs(offset) > STEP_SECONDS:
+            history.write(Kind.EFFECT, detail=f"step-clock {offset:+.0f} s")
+        is_off = abs(offset) > STEP_SECONDS
+
+
+def repair_sleep() -> None:
+    """Replace time.sleep, which fails with EINVAL under libfaketime 0.9.10.
+
+    With FAKETIME_DONT_FAKE_MONOTONIC its clock_nanosleep refuses the absolute times that Python
+    passes. A wait with a timeout is not affected.
+    """
+
+    def sleep(seconds: float, /) -> None:
+        threading.Event().wait(seconds)
+
+    time.sleep = sleep  # type: ignore[assignment] # Python's own also takes integer-like objects
 
 
 def main() -> None:
     """Run jobs of all topics."""
     name, front_name, url, namespace, folder = sys.argv[1:]
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
-    handlers = Handlers(HistoryWriter(Path(folder), name))
+    history = HistoryWriter(Path(folder), name)
+    if "FAKETIME_TIMESTAMP_FILE" in os.environ:
+        repair_sleep()
+        threading.Thread(target=watch_clock, args=(history,), daemon=True).start()
+    handlers = Handlers(history)
     functions: dict[str, Callable[[ReservedJob], Awaitable[None] | None]] = {
         "sync": handlers.run,
         "aio": handlers.run_async,
     }
-    front = front_named(front_name)
     options: dict[str, Any] = {"concurrency": 10, "prefetch": 50}
-    worker = front.worker(
-        url, namespace=namespace, connect_timeout=TIMEOUT_SECONDS, grace=5.0, **options
-    )
-    for topic in (*TOPICS, FRAGILE_TOPIC):
-        worker.handler(topic, ttr=300)(functions[front_name])
-    front.run(worker)
+    with front_named(front_name) as front:
+        worker = front.worker(
+            url, namespace=namespace, connect_timeout=TIMEOUT_SECONDS, grace=5.0, **options
+        )
+        for topic in (*TOPICS, FRAGILE_TOPIC):
+            worker.handler(topic, ttr=TTR_SECONDS)(functions[front_name])
+        front.run(worker)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ PUT: list[Line] = [(0.0, Kind.PUT, 10.0), (0.1, Kind.CONFIRMED)]
 def test_a_job_that_came_at_its_time_is_good() -> None:
     verdict = judge(*PUT, (10.02, Kind.DELIVERED), (10.1, Kind.FINISHED))
     assert verdict.is_good
-    assert (verdict.puts, verdict.confirmed, verdict.doubled, verdict.late) == (1, 1, 0, 0)
-    assert verdict.lateness["p99"] == pytest.approx(0.02)
+    assert (verdict.puts, verdict.confirmed, verdict.doubled) == (1, 1, 0)
+    assert (verdict.lateness.jobs, verdict.lateness.late) == (1, 0)
+    assert verdict.lateness.percentiles["p99"] == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(
@@ -46,18 +47,18 @@ def test_a_confirmed_job_that_is_not_finished_is_lost(seen: tuple[Line, ...]) ->
         ((0.0, Kind.PUT, 10.0), (30.0, Kind.UNKNOWN)),
         (*PUT, (5.0, Kind.DELETE), (5.1, Kind.DELETED)),
         (*PUT, (5.0, Kind.DELETE)),
-        (*PUT, (99.0, Kind.PARKED)),
     ],
-    ids=["unconfirmed", "deleted", "perhaps deleted", "parked"],
+    ids=["unconfirmed", "deleted", "perhaps deleted"],
 )
 def test_what_was_not_promised_is_not_lost(seen: tuple[Line, ...]) -> None:
     assert judge(*seen).is_good
 
 
-def test_a_parked_job_is_counted_unless_it_was_finished() -> None:
-    assert judge(*PUT, (99.0, Kind.PARKED)).parked == ["job"]
+def test_a_job_that_is_left_parked_is_a_violation_unless_it_was_finished() -> None:
+    verdict = judge(*PUT, (99.0, Kind.PARKED))
+    assert (verdict.parked, verdict.lost, verdict.is_good) == (["job"], [], False)
     finished: list[Line] = [(10.0, Kind.DELIVERED), (10.1, Kind.FINISHED)]
-    assert judge(*PUT, *finished, (99.0, Kind.PARKED)).parked == []
+    assert judge(*PUT, *finished, (99.0, Kind.PARKED)).is_good
 
 
 def test_a_job_that_comes_before_its_delay_is_early() -> None:
@@ -131,12 +132,84 @@ def test_only_a_repeated_attempt_is_doubled() -> None:
 
 def test_late_jobs_are_counted_and_are_not_a_violation() -> None:
     verdict = judge(*PUT, (12.0, Kind.DELIVERED), (12.1, Kind.FINISHED))
-    assert (verdict.late, verdict.is_good) == (1, True)
+    assert (verdict.lateness.late, verdict.is_good) == (1, True)
 
 
-def test_faults_are_counted_by_name() -> None:
+def test_faults_are_counted_by_name_and_must_have_an_effect() -> None:
     faults = [Event(at, Kind.FAULT, detail=f"kill-node {at:g}") for at in (1.0, 2.0)]
-    assert check(faults).faults == {"kill-node": 2}
+    verdict = check(faults)
+    assert (verdict.faults, verdict.without_effect) == ({"kill-node": 2}, ["kill-node"])
+    assert not verdict.is_good
+    assert check([*faults, Event(1.5, Kind.EFFECT, detail="kill-node 1")]).is_good
+
+
+@pytest.mark.parametrize(("deleted", "in_time"), [(7.9, 1), (8.1, 0), (11.0, 0)])
+def test_a_delete_is_in_time_if_it_returned_two_seconds_before_the_due_time(
+    deleted: float, in_time: int
+) -> None:
+    verdict = judge(*PUT, (deleted - 0.1, Kind.DELETE), (deleted, Kind.DELETED))
+    assert (verdict.deletes, verdict.deletes_in_time) == (1, in_time)
+
+
+def test_deletes_that_did_not_return_are_counted_as_failed() -> None:
+    assert judge(*PUT, (5.0, Kind.DELETE)).deletes_failed == 1
+
+
+def test_a_hung_job_counts_as_timed_out_when_it_comes_again_as_the_next_attempt() -> None:
+    hung: list[Line] = [*PUT, (10.0, Kind.DELIVERED), (10.0, Kind.HUNG)]
+    assert [one.job for one in judge(*hung).lost] == ["job"]
+    again = judge(*hung, (12.0, Kind.DELIVERED, 0, 2), (12.1, Kind.FINISHED))
+    assert (again.timeouts, again.is_good) == (1, True)
+    redelivered = judge(*hung, (11.0, Kind.DELIVERED), (11.1, Kind.FINISHED))
+    assert redelivered.timeouts == 0
+
+
+def test_lateness_is_told_by_the_last_fault_before_the_due_time() -> None:
+    events = [_event(*line) for line in (*PUT, (13.0, Kind.DELIVERED), (13.1, Kind.FINISHED))] + [
+        Event(1.0, Kind.FAULT, detail="kill-node 3.0s"),
+        Event(9.0, Kind.FAULT, detail="stop-app 2.0s"),
+        Event(12.0, Kind.FAULT, detail="freeze-node 2.0s"),
+    ]
+    found = check(events).lateness_by_fault
+    assert list(found) == ["stop-app"]
+    assert found["stop-app"].percentiles["p100"] == pytest.approx(3.0)
+    before = check([*events[:2], Event(10.5, Kind.DELIVERED, "job"), *events[-1:]])
+    assert list(before.lateness_by_fault) == ["start"]
+
+
+def work(by: str, seconds: range) -> list[Event]:
+    """Return a delivery by this process in each of these seconds."""
+    return [Event(float(second), Kind.DELIVERED, f"{by}-{second}", by=by) for second in seconds]
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "idle"),
+    [
+        ([range(200)], range(200), 0),
+        ([range(20), range(95, 200)], range(200), 75),
+        ([range(20)], range(200), 180),
+        ([range(20), range(95, 200)], range(30), 10),
+        ([range(150, 200)], range(200), 0),
+    ],
+    ids=["busy", "idle", "hangs for good", "all idle", "started late"],
+)
+def test_a_process_that_does_nothing_while_its_peers_work_is_stalled(
+    own: list[range], peer: range, idle: int
+) -> None:
+    events = [event for part in own for event in work("worker-aio-0.1", part)]
+    verdict = check([*events, *work("worker-sync-0.1", peer), *work("putter-aio.1", range(999))])
+    stalled = [one for one in verdict.stalled if one.job == "worker-aio-0"]
+    assert [one.seconds for one in stalled] == ([idle] if idle > 60 else [])
+
+
+def test_a_successor_goes_on_with_the_work_of_a_killed_process() -> None:
+    own = [*work("worker-aio-0.1", range(50)), *work("worker-aio-0.2", range(55, 200))]
+    assert not check([*own, *work("worker-sync-0.1", range(200))]).stalled
+
+
+def test_the_slowest_calls_are_told() -> None:
+    verdict = judge(*PUT, (5.0, Kind.DELETE), (7.5, Kind.DELETED))
+    assert verdict.slowest_calls == {"put": pytest.approx(0.1), "delete": pytest.approx(2.5)}
 
 
 @pytest.mark.parametrize(("share", "value"), [(50, 5.0), (95, 10.0), (99, 10.0), (100, 10.0)])
