@@ -34,7 +34,7 @@ test-slow: ## run the cluster and soak tests
 
 test-faults: ## run a load under random faults: MINUTES=30 SEED=1 NODES=3
 	@scripts/bootstrap --with-fault-tools
-	@$(PYTHON) -m tests.faults.run --minutes $(or $(MINUTES),30) --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED))
+	@$(PYTHON) -m tests.faults.run --minutes $(or $(MINUTES),30) --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
 
 lint: ## check style and types
 	@scripts/bootstrap

@@ -1,4 +1,4 @@
-"""The faults: each breaks one thing for a while, and repairs it.
+"""The faults: each breaks something for a while, and repairs it.
 
 No fault takes a job by definition, so the checker excuses none: the queue that is deleted is the
 ready queue of a topic that has no job on its way, and the streams hold no jobs.
@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.error import URLError
 
-from rabbitdelay import Client
+from rabbitdelay import Job
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.errors import RabbitDelayError
 from tests.faults.effects import answers
 from tests.faults.fleet import Member
 from tests.faults.history import HistoryWriter, Kind
-from tests.faults.worker import FRAGILE_TOPIC
+from tests.faults.probe import Probe
+from tests.faults.putter import RETRY_DELAYS, TOPICS
+from tests.faults.worker import FRAGILE_TOPIC, SLOW_SECONDS, SLOW_TOPIC
 from tests.support.management import Management
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
@@ -33,6 +34,11 @@ CLOCK_STEPS = ("+2d", "-2d", "+1h", "-1h", "+5", "-5")
 FRAGILE_DELAYS = (0.1, 1.0, 2.0)
 HEAL_SECONDS = 60.0
 CUT_SECONDS = 2.0
+CLOCK_SECONDS = 1.25
+"""After this time a worker has the clock that it was given: see FAKETIME_CACHE_DURATION."""
+FILL_SECONDS = 8.0
+"""How long workers take for the slow jobs that they are filled with."""
+PROBE_COUNT = 20
 PERMISSIONS = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
@@ -72,11 +78,10 @@ class Faults:
     proxies: dict[str, list[Proxy]]
     """By role, putters or workers, one for each node."""
     workers: list[Member]
+    putters: list[Member]
     history: HistoryWriter
-    client: Client
-    """Puts jobs of the fragile topic, and has no part in the load."""
+    probe: Probe
     is_clock_fakeable: bool
-    _fragile_count: int = 0
 
     @property
     def by_name(self) -> dict[str, Callable[[Step], None]]:
@@ -93,6 +98,8 @@ class Faults:
             "memory-alarm": self.memory_alarm,
             "revoke-permissions": self.revoke_permissions,
             "kill-worker": self.kill_worker,
+            "kill-worker-in-alarm": self.kill_worker_in_alarm,
+            "kill-putter": self.kill_putter,
         }
         if self.is_clock_fakeable:
             faults["step-clock"] = self.step_clock
@@ -132,19 +139,26 @@ class Faults:
         node = step.pick(self._nodes)
         pid = node.pid
         assert pid is not None
+        prefetched = self._fill_workers() if len(self._nodes) > 1 else []
         os.kill(pid, signal.SIGSTOP)
         try:
+            self._delete_prefetched(step, prefetched)
             self._last(step, silent=[node.url])
         finally:
             os.kill(pid, signal.SIGCONT)
 
     def silence_connections(self, step: Step) -> None:
-        """Drop the packets of all putters, of all workers, or of all of them."""
+        """Drop the packets of all putters, of all workers, or of all of them.
+
+        Jobs that wait in workers are deleted right after: workers must not run them.
+        """
         roles = step.pick([["putters"], ["workers"], ["putters", "workers"]])
         chosen = [proxy for role in roles for proxy in self.proxies[role]]
+        prefetched = self._fill_workers() if "workers" in roles else []
         for proxy in chosen:
             proxy.silence()
         try:
+            self._delete_prefetched(step, prefetched)
             self._last(step, silent=[proxy.url for proxy in chosen])
         finally:
             for proxy in chosen:
@@ -162,7 +176,7 @@ class Faults:
         self._delete_queue(step, Topology(self.namespace).ready_queue(FRAGILE_TOPIC))
         time.sleep(step.choice)
         for delay in FRAGILE_DELAYS:
-            self._put_fragile(delay)
+            self.probe.put(FRAGILE_TOPIC, {}, delay=delay)
 
     def delete_stream(self, step: Step) -> None:
         """Delete the log of deletes, or its snapshots, while workers run."""
@@ -172,14 +186,14 @@ class Faults:
 
     def memory_alarm(self, step: Step) -> None:
         """Raise the memory alarm of one node, which blocks putters of the whole cluster."""
-        node = step.pick(self._nodes)
-        node.control("set_vm_memory_high_watermark", "0.00001")
-        try:
+        with self._alarm(step):
             time.sleep(step.seconds)
-            nodes = self._management.get("nodes?columns=name,mem_alarm")
-            self._saw(step, sum(one["mem_alarm"] for one in nodes))
-        finally:
-            node.control("set_vm_memory_high_watermark", "0.8")
+
+    def kill_worker_in_alarm(self, step: Step) -> None:
+        """Kill one worker with SIGKILL while an alarm keeps it from publishing retries."""
+        with self._alarm(step):
+            time.sleep(step.seconds)
+            self.kill_worker(step)
 
     def revoke_permissions(self, step: Step) -> None:
         """Take a permission from the user of the load, or all, and give it back.
@@ -196,17 +210,26 @@ class Faults:
 
     def kill_worker(self, step: Step) -> None:
         """Kill one worker with SIGKILL, and start another."""
-        member = step.pick(self.workers)
-        self._saw(step, member.is_running)
-        member.kill()
-        member.start()
+        self._replace(step, step.pick(self.workers))
+
+    def kill_putter(self, step: Step) -> None:
+        """Kill one putter with SIGKILL, and start another."""
+        self._replace(step, step.pick(self.putters))
 
     def step_clock(self, step: Step) -> None:
-        """Step the wall clock of one worker, and step it back; the worker writes the effect."""
+        """Step the wall clock of one worker, and step it back; the worker writes the effect.
+
+        Jobs that wait for a retry meanwhile are deleted: their copies must not run.
+        """
         clock = step.pick(self.workers).clock
         assert clock is not None
+        end = time.monotonic() + step.seconds
         clock.write_text(f"{CLOCK_STEPS[int(step.seconds * 1000) % len(CLOCK_STEPS)]}\n")
-        time.sleep(step.seconds)
+        time.sleep(CLOCK_SECONDS)
+        retried = self.probe.put_many(TOPICS[0], {"retry_delay": RETRY_DELAYS[-1]}, PROBE_COUNT)
+        time.sleep(CLOCK_SECONDS)
+        self.probe.delete_many(retried, timeout=step.seconds)
+        time.sleep(max(0.0, end - time.monotonic()))
         clock.write_text("+0\n")
 
     def grant(self, permissions: dict[str, str]) -> None:
@@ -221,16 +244,32 @@ class Faults:
     def _management(self) -> Management:
         return Management(self.broker.management_url)
 
-    def _put_fragile(self, delay: float) -> None:
-        self._fragile_count += 1
-        name = f"{FRAGILE_TOPIC}-{self._fragile_count}"
-        self.history.write(Kind.PUT, name, delay=delay)
+    @contextmanager
+    def _alarm(self, step: Step) -> Iterator[None]:
+        node = step.pick(self._nodes)
+        node.control("set_vm_memory_high_watermark", "0.00001")
         try:
-            self.client.put(FRAGILE_TOPIC, {}, id=name, delay=delay)
-        except RabbitDelayError as error:
-            self.history.write(Kind.UNKNOWN, name, detail=f"{type(error).__name__}: {error}")
-            return
-        self.history.write(Kind.CONFIRMED, name)
+            yield
+            nodes = self._management.get("nodes?columns=name,mem_alarm")
+            self._saw(step, sum(one["mem_alarm"] for one in nodes))
+        finally:
+            node.control("set_vm_memory_high_watermark", "0.8")
+
+    def _replace(self, step: Step, member: Member) -> None:
+        self._saw(step, member.is_running)
+        member.kill()
+        member.start()
+
+    def _fill_workers(self) -> list[Job]:
+        """Put slow jobs, and return those that wait in workers by now, one behind the other."""
+        count = int(FILL_SECONDS / SLOW_SECONDS) * len(self.workers)
+        jobs = self.probe.put_many(SLOW_TOPIC, {"seconds": SLOW_SECONDS}, count)
+        time.sleep(SLOW_SECONDS)
+        return jobs[len(self.workers) :]
+
+    def _delete_prefetched(self, step: Step, jobs: list[Job]) -> None:
+        if jobs and self.probe.delete_many(jobs, timeout=step.seconds):
+            self.history.write(Kind.EFFECT, detail=f"delete-prefetched {len(jobs)}")
 
     def _last(self, step: Step, *, silent: list[str]) -> None:
         """Let a fault last, and note at how many of these URLs no broker answers meanwhile."""

@@ -7,14 +7,14 @@ import pika
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology import Topology
 from tests.faults.putter import TOPICS
-from tests.faults.worker import FRAGILE_TOPIC
+from tests.faults.worker import FRAGILE_TOPIC, SLOW_TOPIC
 from tests.support.management import Management
 
 
 def parked_ids(broker: PrivateBroker, namespace: str) -> set[str]:
     """Return the ids of all parked jobs, and take them out of their queues."""
     topology = Topology(namespace)
-    names = [topology.unrouted, *map(topology.buried_queue, (*TOPICS, FRAGILE_TOPIC))]
+    names = [topology.unrouted, *map(topology.buried_queue, (*TOPICS, FRAGILE_TOPIC, SLOW_TOPIC))]
     present = set(Management(broker.management_url).names("queues", quote(namespace)))
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         channel = connection.channel()

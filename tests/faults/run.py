@@ -25,6 +25,7 @@ from tests.faults.faults import Faults, Step, plan, proxies_for
 from tests.faults.fleet import FAKETIME_LIBRARIES, Fleet, Member
 from tests.faults.history import Event, HistoryReader, HistoryWriter, Kind
 from tests.faults.parked import parked_ids
+from tests.faults.probe import Probe
 from tests.support.proxy import Proxy
 from tests.support.working import ROOT
 
@@ -79,10 +80,27 @@ class Watch:
         print(f"{start}{line}", end=end, flush=True)  # noqa: T201 - a program
 
 
+class Interrupt:
+    """Raises KeyboardInterrupt at the first signal to stop, and ignores those that follow.
+
+    The first one stops the broker and all processes. A second one must not interrupt that.
+    """
+
+    def __init__(self) -> None:
+        self.is_raised = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._stop)
+
+    def _stop(self, _number: int, _frame: object) -> None:
+        if not self.is_raised:
+            self.is_raised = True
+            raise KeyboardInterrupt
+
+
 def main() -> int:
     """Run, report, and return the exit code."""
     options = _options()
-    _interrupt_once_at(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    interrupt = Interrupt()
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-seed{options.seed}-{os.getpid()}"
     folder = ROOT / ".cache" / "faults" / name
     folder.mkdir(parents=True)
@@ -94,28 +112,12 @@ def main() -> int:
             _load(broker, fleet, folder, options.seed) as faults,
         ):
             _run(Watch(folder, fleet), fleet, faults, options)
-    except KeyboardInterrupt:
-        interruption = "interrupted"
-    except Exception as error:  # noqa: BLE001 - what was seen until then is reported
-        traceback.print_exc()
-        interruption = f"{type(error).__name__}: {error}"
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the rest is reported
+        interruption = "interrupted" if interrupt.is_raised else f"{type(error).__name__}: {error}"
+        if not interrupt.is_raised:
+            traceback.print_exc()
     is_good = _report(folder, options, fleet, interruption)
-    return 130 if interruption == "interrupted" else int(not is_good)
-
-
-def _interrupt_once_at(*signals: signal.Signals) -> None:
-    """Raise KeyboardInterrupt at the first of these signals, and ignore those that follow.
-
-    The first one stops the broker and all processes. A second one must not interrupt that.
-    """
-
-    def interrupt(_number: int, _frame: object) -> None:
-        for number in signals:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    for number in signals:
-        signal.signal(number, interrupt)
+    return 130 if interrupt.is_raised else int(not is_good)
 
 
 def _print(text: str) -> None:
@@ -129,6 +131,9 @@ def _options() -> argparse.Namespace:
         "--seed", type=int, default=secrets.randbelow(1_000_000), help="selects the faults"
     )
     parser.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="nodes of the broker")
+    parser.add_argument(
+        "--faults", type=lambda text: text.split(","), default=[], help="only these, by name"
+    )
     return parser.parse_args()
 
 
@@ -143,10 +148,17 @@ def _load(broker: PrivateBroker, fleet: Fleet, folder: Path, seed: int) -> Itera
         fleet.members += _members(proxies, folder, seed)
         for member in fleet.members:
             member.start()
-        workers = fleet.of(WORKER)
         history = HistoryWriter(folder, "faults")
-        is_fakeable = bool(FAKETIME_LIBRARIES)
-        yield Faults(broker, NAMESPACE, proxies, workers, history, client, is_fakeable)
+        yield Faults(
+            broker,
+            NAMESPACE,
+            proxies,
+            fleet.of(WORKER),
+            fleet.of(PUTTER),
+            history,
+            Probe(client, history),
+            is_clock_fakeable=bool(FAKETIME_LIBRARIES),
+        )
 
 
 def _members(proxies: dict[str, list[Proxy]], folder: Path, seed: int) -> list[Member]:
@@ -166,13 +178,21 @@ def _members(proxies: dict[str, list[Proxy]], folder: Path, seed: int) -> list[M
 def _run(watch: Watch, fleet: Fleet, faults: Faults, options: argparse.Namespace) -> None:
     end = time.monotonic() + options.minutes * 60
     _wait(watch, START_SECONDS, "starting")
-    for step in plan(options.seed, list(faults.by_name)):
+    for step in plan(options.seed, _chosen(faults, options.faults)):
         if time.monotonic() > end:
             break
         _do(watch, faults, step)
     _drain(watch, fleet)
     for name in parked_ids(faults.broker, NAMESPACE) & watch.missing:
         faults.history.write(Kind.PARKED, name)
+
+
+def _chosen(faults: Faults, names: list[str]) -> list[str]:
+    """Return the names of the faults to inject: all that are possible, or only those asked for."""
+    if unknown := set(names) - set(faults.by_name):
+        possible = ", ".join(faults.by_name)
+        raise ValueError(f"unknown faults: {', '.join(sorted(unknown))}; use some of {possible}")
+    return names or list(faults.by_name)
 
 
 def _do(watch: Watch, faults: Faults, step: Step) -> None:

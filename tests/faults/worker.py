@@ -21,6 +21,9 @@ from tests.support.fronts import front_named
 
 FRAGILE_TOPIC = "fragile"
 """The topic whose ready queue is deleted, when no job of it is on its way."""
+SLOW_TOPIC = "slow"
+"""The topic whose jobs wait in the workers, which run one at a time."""
+SLOW_SECONDS = 0.5
 RUN_SECONDS = 0.05
 HUNG_SECONDS = 2 * HUNG_TTR_SECONDS
 LOOK_SECONDS = 0.25
@@ -47,7 +50,7 @@ class Handlers:
     def _begin(self, job: ReservedJob) -> float:
         self._history.write(Kind.DELIVERED, job.id, attempt=job.attempt)
         if not _is_first_and(job, "hangs"):
-            return random.uniform(0, RUN_SECONDS)
+            return float(job.body.get("seconds", random.uniform(0, RUN_SECONDS)))
         self._history.write(Kind.HUNG, job.id, attempt=job.attempt)
         return HUNG_SECONDS
 
@@ -110,6 +113,7 @@ def main() -> None:
         )
         for topic in (*TOPICS, FRAGILE_TOPIC):
             worker.handler(topic, ttr=TTR_SECONDS)(functions[front_name])
+        worker.handler(SLOW_TOPIC, ttr=TTR_SECONDS, concurrency=1)(functions[front_name])
         front.run(worker)
 
 
