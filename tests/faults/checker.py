@@ -46,7 +46,8 @@ class JobHistory:
     retried: dict[int, tuple[float, float]] = field(default_factory=dict)
     """By attempt, when it first asked to be retried, and after how long."""
     finished: int = 0
-    is_parked: bool = False
+    parked: str = ""
+    """Where the job was found after the run, and why it was there."""
 
     @property
     def due(self) -> float | None:
@@ -107,7 +108,7 @@ class JobHistory:
             case Kind.FINISHED:
                 self.finished += 1
             case Kind.PARKED:
-                self.is_parked = True
+                self.parked = event.detail or "somewhere"
             case _:
                 pass
 
@@ -134,6 +135,7 @@ class Violation:
     job: str
     seconds: float = 0.0
     """How early a job was, or how long after its delete it ran."""
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ class Verdict:
     lost: list[Violation]
     early: list[Violation]
     deleted_runs: list[Violation]
-    parked: list[str]
+    parked: list[Violation]
     stalled: list[Violation]
     """Processes that did nothing while others of their role worked, and for how long."""
     doubled: int
@@ -229,12 +231,14 @@ def check(events: Sequence[Event]) -> Verdict:
         timeouts=sum(job.is_timed_out for job in jobs.values()),
         faults=_names(events, Kind.FAULT),
         effects=_names(events, Kind.EFFECT),
-        lost=[
-            Violation(name) for name, job in jobs.items() if job.is_missing and not job.is_parked
-        ],
+        lost=[Violation(name) for name, job in jobs.items() if job.is_missing and not job.parked],
         early=_violations(jobs, JobHistory.early_seconds),
         deleted_runs=[one for one in deleted_runs if one.seconds > DELETE_BOUND_SECONDS],
-        parked=[name for name, job in jobs.items() if job.is_missing and job.is_parked],
+        parked=[
+            Violation(name, detail=job.parked)
+            for name, job in jobs.items()
+            if job.is_missing and job.parked
+        ],
         stalled=[one for one in idle_processes(events) if one.seconds > STALL_SECONDS],
         doubled=sum(job.doubles for job in jobs.values()),
         lateness=Lateness.of(_lateness(jobs.values())),

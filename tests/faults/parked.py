@@ -1,25 +1,33 @@
 """Jobs that a run has left for a person: in buried queues and in `unrouted`."""
 
+from typing import Any
 from urllib.parse import quote
 
 import pika
 
 from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.core.copies import REASON
 from rabbitdelay.core.topology import Topology
 from tests.faults.putter import TOPICS
 from tests.faults.worker import FRAGILE_TOPIC, SLOW_TOPIC
 from tests.support.management import Management
 
 
-def parked_ids(broker: PrivateBroker, namespace: str) -> set[str]:
-    """Return the ids of all parked jobs, and take them out of their queues."""
+def parked_jobs(broker: PrivateBroker, namespace: str) -> dict[str, str]:
+    """Return the ids of all parked jobs, where each is and why; take them out of their queues."""
     topology = Topology(namespace)
     names = [topology.unrouted, *map(topology.buried_queue, (*TOPICS, FRAGILE_TOPIC, SLOW_TOPIC))]
     present = set(Management(broker.management_url).names("queues", quote(namespace)))
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         channel = connection.channel()
-        found: set[str] = set()
+        found: dict[str, str] = {}
         for name in present.intersection(names):
             while (properties := channel.basic_get(name, auto_ack=True)[1]) is not None:
-                found.add(str(properties.message_id))
+                found[str(properties.message_id)] = f"{name}: {_reason(properties.headers or {})}"
     return found
+
+
+def _reason(headers: dict[str, Any]) -> str:
+    """Return why a job was parked, as this library or the broker has noted."""
+    deaths = headers.get("x-death") or [{}]
+    return str(headers.get(REASON) or deaths[0].get("reason", "not routed"))

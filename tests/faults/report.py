@@ -61,7 +61,7 @@ def as_text(run: Run, verdict: Verdict) -> str:
         _violations("lost", verdict.lost),
         _violations("early", verdict.early),
         _violations("deleted run", verdict.deleted_runs),
-        _violations("parked", [Violation(name) for name in verdict.parked]),
+        _violations("parked", verdict.parked),
         _violations("stalled", verdict.stalled),
         *(f"ended        {name}: {codes}" for name, codes in run.unexpected_ends.items()),
         f"doubled      {verdict.doubled}",
@@ -105,8 +105,13 @@ def _faults(verdict: Verdict) -> str:
 
 
 def _violations(name: str, found: list[Violation]) -> str:
-    shown = [f"{one.job} ({one.seconds:.2f} s)" if one.seconds else one.job for one in found]
-    return f"{name:<12} {len(found)} {' '.join(shown[:SHOWN])}".rstrip()
+    shown = " ".join(f"{one.job}{_note(one)}" for one in found[:SHOWN])
+    return f"{name:<12} {len(found)} {shown}".rstrip()
+
+
+def _note(one: Violation) -> str:
+    note = one.detail or (f"{one.seconds:.2f} s" if one.seconds else "")
+    return f" ({note})" if note else ""
 
 
 def _lateness_table(verdict: Verdict) -> list[str]:

@@ -24,7 +24,7 @@ from tests.faults.checker import check, jobs_of
 from tests.faults.faults import Faults, Step, plan, proxies_for
 from tests.faults.fleet import FAKETIME_LIBRARIES, Fleet, Member
 from tests.faults.history import Event, HistoryReader, HistoryWriter, Kind
-from tests.faults.parked import parked_ids
+from tests.faults.parked import parked_jobs
 from tests.faults.probe import Probe
 from tests.support.proxy import Proxy
 from tests.support.working import ROOT
@@ -183,8 +183,9 @@ def _run(watch: Watch, fleet: Fleet, faults: Faults, options: argparse.Namespace
             break
         _do(watch, faults, step)
     _drain(watch, fleet)
-    for name in parked_ids(faults.broker, NAMESPACE) & watch.missing:
-        faults.history.write(Kind.PARKED, name)
+    parked = parked_jobs(faults.broker, NAMESPACE)
+    for name in watch.missing.intersection(parked):
+        faults.history.write(Kind.PARKED, name, detail=parked[name])
 
 
 def _chosen(faults: Faults, names: list[str]) -> list[str]:

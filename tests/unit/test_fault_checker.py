@@ -55,8 +55,9 @@ def test_what_was_not_promised_is_not_lost(seen: tuple[Line, ...]) -> None:
 
 
 def test_a_job_that_is_left_parked_is_a_violation_unless_it_was_finished() -> None:
-    verdict = judge(*PUT, (99.0, Kind.PARKED))
-    assert (verdict.parked, verdict.lost, verdict.is_good) == (["job"], [], False)
+    verdict = check([*(_event(*line) for line in PUT), Event(99.0, Kind.PARKED, "job", detail="q")])
+    assert [(one.job, one.detail) for one in verdict.parked] == [("job", "q")]
+    assert (verdict.lost, verdict.is_good) == ([], False)
     finished: list[Line] = [(10.0, Kind.DELIVERED), (10.1, Kind.FINISHED)]
     assert judge(*PUT, *finished, (99.0, Kind.PARKED)).is_good
 

@@ -47,7 +47,7 @@ def test_the_report_is_written_as_text_and_as_json(tmp_path: Path) -> None:
     values = json.loads((tmp_path / "report.json").read_text())
     assert (values["is_good"], values["closing"]) == (False, "FAIL: 1 lost")
     assert values["run"]["seed"] == 1
-    assert values["verdict"]["lost"] == [{"job": "a", "seconds": 0.0}]
+    assert values["verdict"]["lost"] == [{"job": "a", "seconds": 0.0, "detail": ""}]
 
 
 def test_the_same_seed_plans_the_same_faults_and_each_kind_before_one_comes_again() -> None:
