@@ -17,6 +17,7 @@ from tests.support.working import ROOT
 PROC = Path("/proc")
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(300),
     pytest.mark.skipif(not (PROC / "self" / "environ").exists(), reason="needs /proc"),
 ]
 
