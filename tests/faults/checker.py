@@ -10,6 +10,7 @@ Pure: events in, a verdict out. What counts as a violation:
   (docs/guarantees.md, Delete).
 - parked: the job is left in a buried queue or in `unrouted`, though a worker for its topic ran.
 - stalled: a process did nothing for STALL_SECONDS in which others of its role worked.
+- standstill: no worker began a job for STANDSTILL_SECONDS in which no fault kept them from it.
 
 Doubled and late jobs are counted. No promise of the product is against them.
 """
@@ -26,6 +27,18 @@ DELETE_BOUND_SECONDS = 2.0
 LATE_SECONDS = 1.0
 STALL_SECONDS = 60.0
 """More than any fault lasts, plus the time to detect it and to connect again."""
+STANDSTILL_SECONDS = 15.0
+"""More than clients need to connect again: at most 3 s were seen, on a busy machine."""
+STOPPING = {
+    "kill-node",
+    "kill-all-nodes",
+    "stop-app",
+    "freeze-node",
+    "silence-connections",
+    "cut-connections",
+    "revoke-permissions",
+}
+"""Faults during which it may be that no worker can begin a job."""
 PERCENTILES = (50, 95, 99, 100)
 START = "start"
 """The fault kind of jobs that came due before the first fault."""
@@ -182,6 +195,8 @@ class Verdict:
     parked: list[Violation]
     stalled: list[Violation]
     """Processes that did nothing while others of their role worked, and for how long."""
+    standstill: float
+    """The longest time in which no worker began a job and no fault was the cause, in seconds."""
     doubled: int
     lateness: Lateness
     lateness_by_fault: dict[str, Lateness]
@@ -195,7 +210,12 @@ class Verdict:
     def is_good(self) -> bool:
         """Whether every promise held, under faults that happened."""
         found = (self.lost, self.early, self.deleted_runs, self.parked, self.stalled)
-        return not (any(found) or self.without_effect)
+        return not (any(found) or self.without_effect or self.is_standstill)
+
+    @property
+    def is_standstill(self) -> bool:
+        """Whether all workers stood still for too long."""
+        return self.standstill > STANDSTILL_SECONDS
 
     @property
     def without_effect(self) -> list[str]:
@@ -240,6 +260,7 @@ def check(events: Sequence[Event]) -> Verdict:
             if job.is_missing and job.parked
         ],
         stalled=[one for one in idle_processes(events) if one.seconds > STALL_SECONDS],
+        standstill=float(_standstill(events)),
         doubled=sum(job.doubles for job in jobs.values()),
         lateness=Lateness.of(_lateness(jobs.values())),
         lateness_by_fault=_lateness_by_fault(events, jobs.values()),
@@ -285,6 +306,35 @@ def _longest_idle(own: set[int], peers: set[int]) -> int:
         run = 0 if second in own else run + (second in peers)
         longest = max(longest, run)
     return longest
+
+
+def _standstill(events: Iterable[Event]) -> int:
+    """Return the most seconds between two deliveries, without those of faults that stop workers.
+
+    Looks at the time from the first fault to the end of the last one: after that jobs become few.
+    """
+    delivered = {int(event.at) for event in events if event.kind is Kind.DELIVERED}
+    stopped, faulty = _seconds_of_faults(events)
+    longest = run = 0
+    for second in range(min(faulty, default=0), max(faulty, default=0)):
+        run = 0 if second in delivered else run + (second not in stopped)
+        longest = max(longest, run)
+    return longest
+
+
+def _seconds_of_faults(events: Iterable[Event]) -> tuple[set[int], set[int]]:
+    """Return the seconds of faults that stop workers, and those of all faults."""
+    stopped: set[int] = set()
+    faulty: set[int] = set()
+    began: dict[str, float] = {}
+    for event in sorted(events, key=lambda event: event.at):
+        if event.kind is Kind.FAULT:
+            began[event.detail.split()[0]] = event.at
+        elif event.kind is Kind.HEALED and event.detail in began:
+            seconds = set(range(int(began[event.detail]), int(event.at) + 1))
+            faulty |= seconds
+            stopped |= seconds if event.detail in STOPPING else set()
+    return stopped, faulty
 
 
 def _names(events: Iterable[Event], kind: Kind) -> dict[str, int]:

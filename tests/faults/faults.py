@@ -20,7 +20,7 @@ from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.core.topology import Topology
 from tests.faults.effects import answers
-from tests.faults.fleet import Member
+from tests.faults.fleet import RIGHT_CLOCK, Member
 from tests.faults.history import HistoryWriter, Kind
 from tests.faults.probe import Probe
 from tests.faults.putter import RETRY_DELAYS, TOPICS
@@ -223,20 +223,20 @@ class Faults:
         self._replace(step, step.pick(self.putters))
 
     def step_clock(self, step: Step) -> None:
-        """Step the wall clock of one worker, and step it back; the worker writes the effect.
+        """Step the wall clock of one worker, or step it back if it is off; it stays so.
 
-        Jobs that wait for a retry meanwhile are deleted: their copies must not run.
+        Jobs that wait for a retry meanwhile are deleted: their copies must not run. The worker
+        writes the effect.
         """
         clock = step.pick(self.workers).clock
         assert clock is not None
-        end = time.monotonic() + step.seconds
-        clock.write_text(f"{CLOCK_STEPS[int(step.seconds * 1000) % len(CLOCK_STEPS)]}\n")
+        is_right = clock.read_text() == RIGHT_CLOCK
+        offset = CLOCK_STEPS[int(step.seconds * 1000) % len(CLOCK_STEPS)]
+        clock.write_text(f"{offset}\n" if is_right else RIGHT_CLOCK)
         time.sleep(CLOCK_SECONDS)
         retried = self.probe.put_many(TOPICS[0], {"retry_delay": RETRY_DELAYS[-1]}, PROBE_COUNT)
         time.sleep(CLOCK_SECONDS)
         self.probe.delete_many(retried, timeout=step.seconds)
-        time.sleep(max(0.0, end - time.monotonic()))
-        clock.write_text("+0\n")
 
     def grant(self, permissions: dict[str, str]) -> None:
         """Give the user of the load these permissions."""

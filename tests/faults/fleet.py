@@ -15,6 +15,8 @@ from tests.support.working import ROOT
 STOP_SECONDS = 90.0
 FAKETIME_LIBRARIES = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 
+RIGHT_CLOCK = "+0\n"
+
 
 @dataclass
 class Member:
@@ -85,7 +87,7 @@ class Member:
     def _clock_variables(self) -> dict[str, str]:
         if self.clock is None:
             return {}
-        self.clock.write_text("+0\n")
+        self.clock.write_text(RIGHT_CLOCK)
         return {
             "LD_PRELOAD": str(FAKETIME_LIBRARIES[0]),
             "FAKETIME_TIMESTAMP_FILE": str(self.clock),

@@ -63,6 +63,7 @@ def as_text(run: Run, verdict: Verdict) -> str:
         _violations("deleted run", verdict.deleted_runs),
         _violations("parked", verdict.parked),
         _violations("stalled", verdict.stalled),
+        f"standstill   {verdict.standstill:.0f} s without a job begun, and no fault to blame",
         *(f"ended        {name}: {codes}" for name, codes in run.unexpected_ends.items()),
         f"doubled      {verdict.doubled}",
         f"slowest call put {calls['put']:.1f} s, delete {calls['delete']:.1f} s",
@@ -94,6 +95,7 @@ def _problems(run: Run, verdict: Verdict) -> list[str]:
         "processes ended by themselves": len(run.unexpected_ends),
     }
     found = [f"{count} {what}" for what, count in counts.items() if count]
+    found += [f"all workers stood still for {verdict.standstill:.0f} s"] * verdict.is_standstill
     return found + [f"{name} had no effect" for name in verdict.without_effect]
 
 

@@ -208,6 +208,27 @@ def test_a_successor_goes_on_with_the_work_of_a_killed_process() -> None:
     assert not check([*own, *work("worker-sync-0.1", range(200))]).stalled
 
 
+@pytest.mark.parametrize(
+    ("fault", "until", "standstill"),
+    [("memory-alarm", 50, 40), ("stop-app", 50, 9), ("memory-alarm", 15, 5)],
+    ids=["no reason to stop", "the broker was gone", "short"],
+)
+def test_all_workers_that_do_nothing_without_a_reason_stand_still(
+    fault: str, until: int, standstill: int
+) -> None:
+    faults = [
+        Event(5.0, Kind.FAULT, detail=f"{fault} 35.0s"),
+        Event(5.5, Kind.EFFECT, detail=f"{fault} 1"),
+        Event(40.0, Kind.HEALED, detail=fault),
+        Event(90.0, Kind.FAULT, detail=f"{fault} 5.0s"),
+        Event(95.0, Kind.HEALED, detail=fault),
+    ]
+    work_done = [*work("worker-aio-0.1", range(10)), *work("worker-aio-0.1", range(until, 100))]
+    verdict = check([*faults, *work_done])
+    assert verdict.standstill == standstill
+    assert verdict.is_good == (standstill <= 15)
+
+
 def test_the_slowest_calls_are_told() -> None:
     verdict = judge(*PUT, (5.0, Kind.DELETE), (7.5, Kind.DELETED))
     assert verdict.slowest_calls == {"put": pytest.approx(0.1), "delete": pytest.approx(2.5)}
