@@ -13,6 +13,7 @@ from typing import Self
 from tests.support.working import ROOT
 
 STOP_SECONDS = 90.0
+STARTING_SECONDS = 30.0
 FAKETIME_LIBRARIES = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 
 RIGHT_CLOCK = "+0\n"
@@ -32,6 +33,8 @@ class Member:
     unexpected_ends: list[int] = field(default_factory=list)
     """Exit codes of processes that ended by themselves, or not in good order when told to."""
     _starts: int = 0
+    _started_at: float = 0.0
+    _told_at: float = 0.0
 
     @property
     def is_running(self) -> bool:
@@ -41,6 +44,7 @@ class Member:
     def start(self) -> None:
         """Start it, or its successor."""
         self._starts += 1
+        self._started_at = time.monotonic()
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", self.module, self._own_name(), *self.arguments],
@@ -67,6 +71,7 @@ class Member:
 
     def tell_to_stop(self) -> None:
         """Send it SIGTERM."""
+        self._told_at = time.monotonic()
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
 
@@ -77,9 +82,14 @@ class Member:
                 code = self.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 code = -signal.SIGKILL
-            if code:
+            if code and not (code == -signal.SIGTERM and self._is_starting):
                 self.unexpected_ends.append(code)
             self.kill()
+
+    @property
+    def _is_starting(self) -> bool:
+        """Whether it may not have its handler of signals yet; only after `tell_to_stop`."""
+        return self._told_at - self._started_at < STARTING_SECONDS
 
     def _own_name(self) -> str:
         return f"{self.name}.{self._starts}"
