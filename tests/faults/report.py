@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.faults.checker import LATE_SECONDS, Lateness, Verdict, Violation
+from tests.faults.checker import DELETE_BOUND_SECONDS, LATE_SECONDS, Lateness, Verdict, Violation
 
 SHOWN = 10
 
@@ -46,13 +46,13 @@ def is_good(run: Run, verdict: Verdict) -> bool:
 
 def as_text(run: Run, verdict: Verdict) -> str:
     """Return the report for a person."""
-    calls = verdict.slowest_calls
+    calls, bound = verdict.slowest_calls, f"{DELETE_BOUND_SECONDS:g} s"
     lines = [
         f"RabbitMQ {run.rabbitmq}, nodes {run.nodes}, minutes {run.minutes:g}, seed {run.seed}",
         f"puts         {verdict.puts} ({verdict.confirmed} confirmed, {verdict.unknown} unknown)",
         f"deletes      {verdict.deletes} ({verdict.deletes_failed} more failed)",
-        f"in time      {verdict.deletes_in_time} deletes returned 2 s or more before the due time",
-        f"races        {verdict.delete_races} jobs ran less than 2 s after their delete",
+        f"in time      {verdict.deletes_in_time} deletes, {bound} or more before the due time",
+        f"races        {verdict.delete_races} jobs ran less than {bound} after their delete",
         f"deliveries   {verdict.deliveries}",
         f"retries      {verdict.retries} asked for",
         f"timeouts     {verdict.timeouts} jobs came again after their ttr",

@@ -90,8 +90,8 @@ def test_the_first_of_two_equal_attempts_says_when_the_next_is_due() -> None:
     assert verdict.is_good
 
 
-@pytest.mark.parametrize(("began", "runs", "races"), [(4.9, 0, 0), (7.0, 0, 1), (7.2, 1, 0)])
-def test_a_job_that_runs_two_seconds_after_its_delete_is_a_deleted_run(
+@pytest.mark.parametrize(("began", "runs", "races"), [(4.9, 0, 0), (7.5, 0, 1), (7.7, 1, 0)])
+def test_a_job_that_runs_too_long_after_its_delete_is_a_deleted_run(
     began: float, runs: int, races: int
 ) -> None:
     verdict = judge(
@@ -144,8 +144,8 @@ def test_faults_are_counted_by_name_and_must_have_an_effect() -> None:
     assert check([*faults, Event(1.5, Kind.EFFECT, detail="kill-node 1")]).is_good
 
 
-@pytest.mark.parametrize(("deleted", "in_time"), [(7.9, 1), (8.1, 0), (11.0, 0)])
-def test_a_delete_is_in_time_if_it_returned_two_seconds_before_the_due_time(
+@pytest.mark.parametrize(("deleted", "in_time"), [(7.4, 1), (7.6, 0), (11.0, 0)])
+def test_a_delete_is_in_time_if_it_returned_long_enough_before_the_due_time(
     deleted: float, in_time: int
 ) -> None:
     verdict = judge(*PUT, (deleted - 0.1, Kind.DELETE), (deleted, Kind.DELETED))
