@@ -63,6 +63,10 @@ class Routes:
         names = {part.queue.name for part in parts}
         return bool(self._queues) and self._queues.issuperset(names)
 
+    def knows(self, name: str) -> bool:
+        """Whether a queue is known to be there."""
+        return name in self._queues
+
     @property
     def has_base(self) -> bool:
         """Whether what every namespace has is known to be there."""

@@ -105,6 +105,15 @@ def way_on(topology: Topology, unrouted: Unrouted) -> Way | None:
     return Way(topology.entrance(digits), key, topology.path(digits, topic))
 
 
+def missing_queue(topology: Topology, unrouted: Unrouted) -> str:
+    """Return the name of the queue that a message did not find."""
+    if unrouted.to_bury:
+        return topology.buried_queue(unrouted.topic or "")
+    if unrouted.hops_left:
+        return topology.hold_queue(unrouted.hops_left[0])
+    return topology.ready_queue(unrouted.topic or "")
+
+
 def _is_topic(text: str) -> bool:
     try:
         intake.check_topic(text)

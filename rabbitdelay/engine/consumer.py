@@ -209,9 +209,15 @@ class Consumer:
         def made(result: bool | Exception) -> None:  # noqa: FBT001 - what the conversation returned
             if not isinstance(result, Exception):
                 self._routes.learn(wanted, unsettled=result, now=time.monotonic())
+                self._rescue_jobs_for(wanted)
             ready(result if isinstance(result, Exception) else None)
 
         SetupDriver(link, self._routes.set_up(wanted), made).start()
+
+    def _rescue_jobs_for(self, parts: Iterable[Part]) -> None:
+        """Have jobs sent on that were parked while one of these queues was missing."""
+        if any(not part.is_stream for part in parts):
+            self.outlet.rescue()
 
     def forget_made(self) -> None:
         """What was there may be gone: look again before it is used."""

@@ -44,6 +44,9 @@ class Outlet(Protocol):
     def submit_copy(self, pending: Pending) -> None:
         """Send it; its `resolve` will be called on another thread."""
 
+    def rescue(self) -> None:
+        """Send on, in the background, parked jobs whose queues exist."""
+
 
 class Timer(Protocol):
     """The consumer that holds the jobs."""

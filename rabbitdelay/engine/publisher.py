@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from rabbitdelay.address import Address
 from rabbitdelay.core import frames, lanes, replies
-from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.lanes import Lane
 from rabbitdelay.core.outbox import Outbox, Pending, Target, timeout_error
 from rabbitdelay.core.routes import Routes
@@ -20,7 +19,7 @@ from rabbitdelay.engine import lifetime
 from rabbitdelay.engine.connector import Connector, FirstConnection, logger
 from rabbitdelay.engine.flows import Flow
 from rabbitdelay.engine.outgoing import Outgoing
-from rabbitdelay.engine.rescue import Rescue
+from rabbitdelay.engine.rescuer import Rescuer
 from rabbitdelay.engine.setups import Setups
 from rabbitdelay.engine.stall_detector import StallDetector
 from rabbitdelay.engine.window import Window
@@ -87,7 +86,9 @@ class Publisher:
             self._detector,
             fail=self._fail,
             flush=self._flush,
+            made=self._queues_made,
         )
+        self._rescuer = Rescuer(self._connector, routes, self)
         self._lanes: dict[str, Lane] = {}
         self._outgoing: dict[str, Outgoing] = {}
         """The channel of each lane, by its name, and that of all other messages."""
@@ -97,7 +98,6 @@ class Publisher:
         self._blocked: str | None = None
         self._ticking = False
         self._closing_at: float | None = None
-        self._rescuing: Rescue | None = None
         self._closed_channel_at = 0.0
         """When the broker last closed a channel."""
 
@@ -151,8 +151,8 @@ class Publisher:
         self._connector.wire.abandon()
 
     def rescue(self) -> None:
-        """Send on, in the background, jobs that the broker parked while it started."""
-        self._connector.call(self._rescue)
+        """Send on, in the background, parked jobs whose queues exist."""
+        self._connector.call(self._rescuer.look_now)
 
     @property
     def blocked(self) -> str | None:
@@ -174,24 +174,17 @@ class Publisher:
     def connection_opened(self, link: Link) -> None:
         """Open a channel for publishing."""
         link.on_blocked(self._set_blocked)
-        link.read_deliveries(self._inbound, nothing)
+        link.read_deliveries(self._rescuer.inbound, nothing)
         self._frame_max = link.frame_max
         self._open(MAIN)
 
-    def _inbound(self, found: Delivery | GetEmpty) -> None:
-        if self._rescuing is not None:
-            self._rescuing.inbound(found)
-
-    def _rescue(self) -> None:
-        link = self._connector.link
-        if self._routes.may_declare and link is not None and link.is_open:
-            self._rescuing = Rescue(link, self._routes.topology, self)
-            self._rescuing.start()
+    def _queues_made(self) -> None:
+        self._rescuer.queues_made()
 
     def connection_failed(self, error: ConnectionFailed) -> None:
         """Keep what is not confirmed, to be sent again."""
         self._forget_connection()
-        self._rescuing = None
+        self._rescuer.disconnected()
         self._blocked = None
         self._first.failed(error)
 
@@ -228,7 +221,7 @@ class Publisher:
         """Send on it."""
         self._detector.answered(seconds)
         if outgoing.lane == MAIN and self._first.opened():
-            self.rescue()
+            self._rescuer.look_now()
         self._flush()
 
     def channel_closed(self, outgoing: Outgoing, closed: Closed) -> None:
@@ -321,6 +314,7 @@ class Publisher:
         self._turn += 1  # before it takes in: what comes later wakes it again
         self._take_in()
         self._flush()
+        self._rescuer.published()
         self._start_ticking()
 
     def _take_in(self) -> None:

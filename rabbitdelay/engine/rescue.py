@@ -1,10 +1,14 @@
-"""Rescue: after a broker has come back, jobs that it parked while it started are sent on.
+"""Rescue: jobs that are parked in `unrouted` are sent on to the queues that they belong to.
 
-A broker that keeps its metadata in Mnesia (every one before 4.2, by default) starts its quorum
-queues before all its bindings are back. A job that came due while the broker was down may be
-dead-lettered in that moment, find no way, and be parked in `unrouted`: seen in 1 of about 45
-restarts of RabbitMQ 3.10.8 under load. Whoever reconnects sends such jobs on. Those of topics that
-are really gone stay, for a person.
+A job is parked when a queue on its way is missing. There are two common reasons. A queue was
+deleted under clients that know it. And a broker that keeps its metadata in Mnesia (every one before
+4.2, by default) starts its quorum queues before all its bindings are back: a job that is
+dead-lettered in that moment finds no way (seen in 1 of about 45 restarts of RabbitMQ 3.10.8 under
+load).
+
+A job is sent on if its ready queue exists, or if this connection has used that queue and so makes
+it again. Hold queues are made as for any put. Jobs of other topics stay, for a client that needs
+the topic or for a person.
 
 Jobs that the broker's dead-letter worker holds are beyond the reach of AMQP: every way that was
 tried is in docs/measurements.md ("Starting while jobs come due").
@@ -19,18 +23,22 @@ from typing import Protocol
 from rabbitdelay.core import envelope, frames, unrouted
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.outbox import Pending, Target
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.unrouted import Unrouted
 from rabbitdelay.engine.connector import logger
-from rabbitdelay.engine.wire import Channel, Link
+from rabbitdelay.engine.wire import Channel, Closed, Link
 from rabbitdelay.models import Job
 
 TIMEOUT_SECONDS = 30.0
 """How long one may take to be sent on, before it is given back."""
+MOST_ON_THEIR_WAY = 500
+"""No more messages are read while so many are not confirmed."""
+
+Answer = Callable[[bool], None]
 
 
 class Sender(Protocol):
-    """Who sends them on."""
+    """Publishes what is sent on."""
 
     def submit_copy(self, pending: Pending) -> None:
         """Send it; its `resolve` will be called."""
@@ -39,85 +47,161 @@ class Sender(Protocol):
 class Rescue:
     """Goes through `unrouted` once, over an open connection; on the wire's thread.
 
-    What it takes and does not send on goes back when its channel is closed.
+    Messages that are not sent on return to the queue when the channel is closed.
     """
 
-    def __init__(self, link: Link, topology: Topology, sender: Sender) -> None:
+    def __init__(
+        self, link: Link, routes: Routes, sender: Sender, count: int, done: Callable[[int], None]
+    ) -> None:
         self._link = link
-        self._topology = topology
+        self._routes = routes
+        self._topology = routes.topology
         self._sender = sender
+        self._done = done
         self._channel: Channel | None = None
-        self._left = 0
+        self._unread = count
+        self._is_reading = True
         self._on_their_way = 0
         self._sent = 0
-        self._is_there: dict[str, bool] = {}
+        self._left = 0
+        self._is_present: dict[str, bool] = {}
+        self._made_again: set[str] = set()
+        self._is_over = False
+        self.progressed_at = time.monotonic()
+        """When the broker last answered."""
+        self.refused: Closed | None = None
+        """Why the broker closed the channel, if it did."""
 
     def start(self) -> None:
-        """Look whether there is anything."""
+        """Read the first message."""
         self._link.open_channel(self._opened)
 
+    def abandon(self) -> None:
+        """Stop; what is not confirmed returns to the queue, and `done` is not called."""
+        self._is_over = True
+        if self._channel is not None and self._channel.is_open:
+            self._channel.close()
+
     def inbound(self, found: Delivery | GetEmpty) -> None:
-        """A message that was asked for."""
-        if self._channel is None or found.channel != self._channel.number:
+        """Take a message that was asked for."""
+        if self._channel is None or found.channel != self._channel.number or self._is_over:
             return
+        self.progressed_at = time.monotonic()
         if isinstance(found, GetEmpty):
-            self._left = 0
-            self._next()
+            self._unread = 0
+            self._read_next()
         else:
             self._take(found)
 
     def _opened(self, channel: Channel) -> None:
-        self._channel = channel  # the broker closes it when there is no such queue: that is all
-        channel.count(self._topology.unrouted, self._counted)
-
-    def _counted(self, ready: int, _consumers: int) -> None:
-        self._left = ready
-        self._next()
-
-    def _next(self) -> None:
-        channel = self._channel
-        if channel is None or not channel.is_open:
-            return
-        if self._left:
-            self._left -= 1
-            self._link.send_frames(frames.get(channel.number, self._topology.unrouted))
-        elif not self._on_their_way:
+        self._channel = channel
+        if self._is_over:
             channel.close()
-            if self._sent:
-                text = "%d jobs were parked in unrouted, and are on their way again"
-                logger.warning(text, self._sent)
+            return
+        channel.on_closed(self._closed)
+        self._read_next()
+
+    def _closed(self, _channel: Channel, closed: Closed) -> None:
+        self.refused = closed
+        self._end(self._left + self._on_their_way + self._unread)
+
+    def _read_next(self) -> None:
+        """Ask for the next message, unless too many are on their way."""
+        channel = self._channel
+        assert channel is not None
+        self._is_reading = False
+        if not channel.is_open or self._is_over:
+            return
+        if not self._unread:
+            self._end_if_complete()
+        elif self._on_their_way < MOST_ON_THEIR_WAY:
+            self._is_reading = True
+            self._unread -= 1
+            self._link.send_frames(frames.get(channel.number, self._topology.unrouted))
+
+    def _end_if_complete(self) -> None:
+        if not self._unread and not self._is_reading and not self._on_their_way:
+            self._end(self._left)
+
+    def _end(self, left: int) -> None:
+        if self._is_over:
+            return
+        self.abandon()
+        if self._sent:
+            logger.warning("unrouted: sent on %d parked jobs (%d stay)", self._sent, left)
+        self._done(left)
 
     def _take(self, delivery: Delivery) -> None:
-        message = delivery.message
         if delivery.problem is not None:
-            self._next()
+            self._leave()
             return
         where = (delivery.exchange, delivery.routing_key)
-        found = unrouted.read(self._topology, *where, message)
-        if found.topic is None:
-            self._next()
-        else:
-            self._when_there(found.topic, partial(self._send_on, delivery, found))
+        found = unrouted.read(self._topology, *where, delivery.message)
+        if found.topic is None or unrouted.way_on(self._topology, found) is None:
+            self._leave()
+            return
+        self._when_needed(found.topic, partial(self._make_way, delivery, found))
 
-    def _when_there(self, topic: str, send: Callable[[], None]) -> None:
-        """Send it, if its topic has a ready queue; ask for that once."""
-        if topic in self._is_there:
-            send() if self._is_there[topic] else self._next()
+    def _leave(self) -> None:
+        self._left += 1
+        self._read_next()
+
+    # What is missing
+
+    def _when_needed(self, topic: str, send: Callable[[], None]) -> None:
+        """Send it on if its topic exists, or is made again because this connection uses it."""
+        ready = self._topology.ready_queue(topic)
+
+        def answered(is_present: bool) -> None:  # noqa: FBT001 - the answer
+            if is_present or self._routes.knows(ready) or ready in self._made_again:
+                send()
+            else:
+                self._leave()
+
+        self._ask(ready, answered)
+
+    def _make_way(self, delivery: Delivery, found: Unrouted) -> None:
+        """Have the queue that was missing declared, with its bindings, before the job goes."""
+        missing = unrouted.missing_queue(self._topology, found)
+
+        def answered(is_present: bool) -> None:  # noqa: FBT001 - the answer
+            self._make_again(missing, is_present=is_present)
+            self._send_on(delivery, found)
+
+        self._ask(missing, answered)
+
+    def _make_again(self, queue: str, *, is_present: bool) -> None:
+        """Let the publisher declare a queue before it is used, once; its binding may be missing."""
+        if queue in self._made_again:
+            return
+        self._made_again.add(queue)
+        if not is_present:
+            logger.warning("%s: deleted; making it again (jobs for it are parked)", queue)
+        self._routes.forget_queue(queue)
+
+    def _ask(self, queue: str, answered: Answer) -> None:
+        """Ask once whether a queue exists."""
+        if queue in self._is_present:
+            answered(self._is_present[queue])
             return
 
-        def looked(*, is_there: bool) -> None:
-            self._is_there[topic] = is_there
-            self._when_there(topic, send)
+        def learn(*, is_present: bool) -> None:
+            self.progressed_at = time.monotonic()
+            self._is_present[queue] = is_present
+            if not self._is_over:
+                answered(is_present)
 
         def opened(channel: Channel) -> None:
             def counted(_ready: int, _consumers: int) -> None:
                 channel.close()
-                looked(is_there=True)
+                learn(is_present=True)
 
-            channel.on_closed(lambda *_: looked(is_there=False))
-            channel.count(self._topology.ready_queue(topic), counted)
+            channel.on_closed(lambda *_: learn(is_present=False))
+            channel.count(queue, counted)
 
         self._link.open_channel(opened)
+
+    # Sending on
 
     def _send_on(self, delivery: Delivery, found: Unrouted) -> None:
         now = time.monotonic()
@@ -141,11 +225,18 @@ class Rescue:
                 target=target,
             )
         )
-        self._next()
+        self._read_next()
 
     def _resolved(self, delivery: Delivery, _pending: Pending, error: Exception | None) -> None:
         self._on_their_way -= 1
-        if error is None and self._channel is not None and self._channel.is_open:
+        self.progressed_at = time.monotonic()
+        if self._is_over or self._channel is None or not self._channel.is_open:
+            return
+        if error is None:
             self._link.send_frames(frames.ack(delivery.channel, delivery.tag))
             self._sent += 1
-        self._next()
+        else:
+            logger.warning("unrouted: job %s not sent on (%s)", delivery.message.message_id, error)
+            self._left += 1
+        if not self._is_reading:
+            self._read_next()

@@ -38,6 +38,7 @@ class Setups:
         *,
         fail: Fail,
         flush: Then,
+        made: Then,
     ) -> None:
         self._connector = connector
         self._routes = routes
@@ -45,6 +46,7 @@ class Setups:
         self._detector = detector
         self._fail = fail
         self._flush = flush
+        self._made = made
         self._wanted: dict[Key, Sequence[Part]] = {}
         self._running: dict[Key, SetupDriver] = {}
         self._stalls: Counter[Key] = Counter()
@@ -125,6 +127,7 @@ class Setups:
         else:
             self._routes.learn(parts, unsettled=result, now=time.monotonic())
             self._outbox.release(key)
+            self._made()
         self._start()
         self._connector.call_later(0, self._flush)
 

@@ -264,10 +264,6 @@ class Verbs:
         yield from replies.start(self.timeout)
         return replies.queue
 
-    def rescue(self) -> Flow[None]:
-        """Send on, in the background, jobs that the broker parked while it started."""
-        (yield from self.links.publisher()).rescue()
-
     def close(self, timeout: float | None) -> Flow[None]:
         """Wait for what is on its way, and close."""
         return self.links.close(self.timeout if timeout is None else intake.check_timeout(timeout))

@@ -254,7 +254,6 @@ class Working(ABC, Generic[AnyClient]):
         try:
             consumer.start(Users(follower, dispatcher))
             yield from consumer.connected(self._connect_timeout)
-            yield from verbs.rescue()
             yield from self._watch(dispatcher, executor)
             yield from self._let_finish(dispatcher)
         finally:

@@ -251,12 +251,12 @@ def test_one_vanished_topic_does_not_delay_the_others(
         kept_ids = {future.result(patience(20)).id for future in kept}
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             connection.channel().queue_delete(topology.ready_queue("gone"))
-        with (
-            Receiver(broker.url, topology.ready_queue("kept")) as receiver,
-            Receiver(broker.url, topology.unrouted) as unrouted,
-        ):
-            receiver.wait_for(*kept_ids)
-            unrouted.wait_for(*gone_ids)
-            latest_ms = max(message.lateness_ms for message in receiver.messages)
-            assert latest_ms < patience(5) * 1000, "a stalled queue takes 180 s"
-            assert unrouted.messages[0].headers["rd-callback"] == "https://x.example"
+    with (
+        Receiver(broker.url, topology.ready_queue("kept")) as receiver,
+        Receiver(broker.url, topology.unrouted) as unrouted,
+    ):
+        receiver.wait_for(*kept_ids)
+        unrouted.wait_for(*gone_ids)
+        latest_ms = max(message.lateness_ms for message in receiver.messages)
+        assert latest_ms < patience(5) * 1000, "a stalled queue takes 180 s"
+        assert unrouted.messages[0].headers["rd-callback"] == "https://x.example"

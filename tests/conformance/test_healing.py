@@ -1,38 +1,203 @@
-"""Queues that were deleted: jobs parked in `unrouted` are sent on, and never early."""
+"""Queues that were deleted are made again; jobs parked meanwhile are sent on, and never early."""
 
+import logging
 import time
 from functools import partial
 
-from rabbitdelay import Client
-from tests.conftest import ClientFactory, ReceiverFactory
-from tests.support.brokers import SharedBroker
-from tests.support.waiting import wait_until
-from tests.support.working import cut, publishing
+import pika
+import pytest
+
+from rabbitdelay import Client, Job, TopologyMissing
+from rabbitdelay.core.topology import Topology
+from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
+from tests.support.deleting import left_over, noting
+from tests.support.streams import delete_queue
+from tests.support.waiting import patience, wait_until
+from tests.support.working import cut, publishing, working
 
 DELAY = 3.0
+HEALING_SECONDS = 30.0
 
 
-def parked(client: Client, shared: SharedBroker) -> int:
-    """How many jobs are in `unrouted`."""
-    queue = f"queues/%2F/{client.topology.unrouted}"
-    return int(shared.management.get(queue).get("messages") or 0)
+def parked(url: str, topology: Topology) -> int:
+    """Return how many jobs are in `unrouted`."""
+    return left_over(url, topology).get(topology.unrouted, 0)
+
+
+@pytest.fixture
+def ready_queue(namespace: str) -> str:
+    return Topology(namespace).ready_queue("t")
+
+
+@pytest.fixture
+def park(make_client: ClientFactory, broker_url: str, ready_queue: str) -> None:
+    """Leave a job `parked` in `unrouted`, with its ready queue deleted and no client alive."""
+    with make_client() as client:
+        client.put("t", id="parked", delay=0.5)
+    delete_queue(broker_url, ready_queue)
+    wait_until(lambda: parked(broker_url, client.topology) == 1, what="the job is parked")
+
+
+def test_a_ready_queue_that_is_deleted_under_a_worker_and_a_putter(
+    client: Client, make_worker: WorkerFactory, broker_url: str, ready_queue: str
+) -> None:
+    worker = make_worker()
+    seen = noting(worker)
+    with working(worker):
+        client.put("t", id="before")
+        wait_until(lambda: seen == ["before"])
+        delete_queue(broker_url, ready_queue)
+        ids = [client.put("t", id=str(n), delay=n / 10).id for n in range(20)]
+        wait_until(lambda: set(ids) <= set(seen), seconds=HEALING_SECONDS, what="all jobs run")
+        wait_until(lambda: left_over(broker_url, client.topology) == {})
+    assert len(seen) == 21
+
+
+def test_a_putter_makes_a_deleted_ready_queue_again_and_warns(
+    client: Client,
+    receive: ReceiverFactory,
+    broker_url: str,
+    ready_queue: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """There is no worker: only the putter can notice."""
+    caplog.set_level(logging.WARNING)
+    client.put("t", id="lost with the queue")
+    delete_queue(broker_url, ready_queue)
+    client.put("t", id="parked")
+    receive("t").wait_for("parked", seconds=HEALING_SECONDS)
+    wait_until(lambda: parked(broker_url, client.topology) == 0)
+    assert any(ready_queue in one and "deleted" in one for one in caplog.messages)
+
+
+def test_a_putter_binds_a_ready_queue_again_that_was_unbound(
+    client: Client, receive: ReceiverFactory, broker_url: str, ready_queue: str
+) -> None:
+    """The queue exists, so looking for it tells nothing."""
+    client.put("t", id="before")
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        exchange = client.topology.ready_exchange
+        connection.channel().queue_unbind(ready_queue, exchange, "*.*.*.*.*.*.*.*.t")
+    client.put("t", id="parked")
+    receive("t").wait_for("before", "parked", seconds=HEALING_SECONDS)
+
+
+@pytest.mark.usefixtures("park")
+def test_a_worker_that_starts_later_runs_parked_jobs(make_worker: WorkerFactory) -> None:
+    worker = make_worker()
+    seen = noting(worker)
+    with working(worker):
+        wait_until(lambda: seen == ["parked"], seconds=HEALING_SECONDS)
+
+
+@pytest.mark.usefixtures("park")
+def test_a_new_client_that_puts_sends_parked_jobs_on(
+    client: Client, receive: ReceiverFactory
+) -> None:
+    client.put("t", id="new")
+    receive("t").wait_for("parked", "new", seconds=HEALING_SECONDS)
+
+
+@pytest.mark.usefixtures("park")
+def test_a_pop_sends_parked_jobs_on(client: Client) -> None:
+    job = client.pop("t", wait=patience(20))
+    assert job is not None
+    assert job.id == "parked"
+
+
+@pytest.mark.usefixtures("park")
+def test_jobs_of_a_topic_that_no_client_uses_stay_parked(
+    client: Client, make_worker: WorkerFactory, broker_url: str
+) -> None:
+    worker, seen = make_worker(), list[str]()
+
+    @worker.handler("other")
+    def work(job: Job) -> None:
+        seen.append(job.id)
+
+    with working(worker):
+        client.put("other", id="runs", delay=2)  # they have looked into unrouted by then
+        wait_until(lambda: seen == ["runs"])
+        assert parked(broker_url, client.topology) == 1
+
+
+def test_a_hold_queue_that_is_deleted_under_a_putter(
+    client: Client,
+    receive: ReceiverFactory,
+    broker_url: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    client.put("t", id="lost with the queue", delay=DELAY)
+    hold_queue = f"{client.topology.prefix}hold.3s"
+    delete_queue(broker_url, hold_queue)
+    put_at = time.time()
+    client.put("t", id="parked", delay=DELAY)
+    receiver = receive("t")
+    receiver.wait_for("parked", seconds=HEALING_SECONDS)
+    assert receiver.messages[0].received_ms / 1000 - put_at >= DELAY
+    assert any(hold_queue in one and "deleted" in one for one in caplog.messages)
+
+
+def test_a_job_that_finds_its_next_hold_queue_deleted(
+    make_client: ClientFactory, make_worker: WorkerFactory, broker_url: str
+) -> None:
+    """Its putter has gone; a worker makes the queue again, and the job waits for the rest."""
+    with make_client() as putter:
+        put_at = time.time()
+        putter.put("t", id="parked", delay=1.5)
+    worker, ran_at = make_worker(), list[float]()
+
+    @worker.handler("t")
+    def work(_job: Job) -> None:
+        ran_at.append(time.time())
+
+    delete_queue(broker_url, f"{putter.topology.prefix}hold.500ms")
+    with working(worker):
+        wait_until(lambda: ran_at, seconds=2 * HEALING_SECONDS, what="the job runs")
+    assert ran_at[0] - put_at >= 1.5
+
+
+def test_a_client_that_may_not_declare_says_what_is_missing(
+    make_client: ClientFactory, receive: ReceiverFactory, broker_url: str, ready_queue: str
+) -> None:
+    """Its puts are parked at first; then they fail, until the queue is there again."""
+    with make_client() as deployer:
+        deployer.put("t")
+    locked_down = make_client(declare=False)
+    locked_down.put("t", id="before")
+    delete_queue(broker_url, ready_queue)
+
+    def fails() -> bool:
+        try:
+            locked_down.put("t", id="meanwhile")
+        except TopologyMissing as error:
+            return ready_queue in str(error)
+        return False
+
+    wait_until(fails, seconds=HEALING_SECONDS, what="put says which queue is missing")
+    assert parked(broker_url, locked_down.topology) > 0
+    make_client().put("t", id="by a client that may")
+    receiver = receive("t")
+    receiver.wait_for("meanwhile", seconds=HEALING_SECONDS)
+    locked_down.put("t", id="afterwards")
+    receiver.wait_for("afterwards")
 
 
 def test_a_client_whose_clock_is_ahead_sends_no_parked_job_on_early(
-    make_client: ClientFactory, shared_broker: SharedBroker, receive: ReceiverFactory
+    make_client: ClientFactory, broker_url: str, receive: ReceiverFactory
 ) -> None:
     """The hold queue is deleted. By the clock of the client that reconnects, the job is late."""
-    behind = make_client(clock=lambda: time.time() - 3_600)
-    behind.put("t", id="first", delay=DELAY)
-    receiver = receive("t")
-    receiver.wait_for("first")
-    shared_broker.management.delete("queues", f"{behind.topology.prefix}hold.3s")
-    put_at = time.time()
-    behind.put("t", id="job", delay=DELAY)
-    wait_until(lambda: parked(behind, shared_broker) == 1, seconds=20)
+    with make_client(clock=lambda: time.time() - 3_600) as behind:
+        behind.put("t", id="first", delay=DELAY)
+        receiver = receive("t")
+        receiver.wait_for("first")
+        delete_queue(broker_url, f"{behind.topology.prefix}hold.3s")
+        put_at = time.time()
+        behind.put("t", id="job", delay=DELAY)
     other = make_client()
     other.put("other")
     wait_until(partial(cut, publishing(other)))
-    receiver.wait_for("job", seconds=20)
+    receiver.wait_for("job", seconds=HEALING_SECONDS)
     (received,) = (one for one in receiver.messages if one.id == "job")
     assert received.received_ms / 1000 - put_at >= DELAY

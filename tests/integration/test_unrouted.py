@@ -9,7 +9,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbitdelay import Client, address
+from rabbitdelay import Client, JobSpec, address
 from rabbitdelay.core.unrouted import Choice
 from rabbitdelay.errors import TopologyMissing
 from rabbitdelay.sync.blocking import connected
@@ -39,13 +39,16 @@ def unrouted(broker_url: str, client: Client) -> Iterator[UnroutedQueue]:
 
 
 @pytest.fixture
-def park(client: Client, channel: BlockingChannel) -> Callable[..., None]:
-    """Put jobs and take their topic away before they are due."""
+def park(
+    client: Client, make_client: ClientFactory, channel: BlockingChannel
+) -> Callable[..., None]:
+    """Put jobs and take their topic away before they are due, with no client left to heal it."""
 
     def run(topic: str, *ids: str, **options: Any) -> None:  # noqa: ANN401 - passed on
-        for name in ids:
-            client.put(topic, {"id": name}, id=name, delay=0.3, **options)
-        channel.queue_delete(client.topology.ready_queue(topic))
+        with make_client(queue_type=client.topology.queue_type) as putter:
+            for name in ids:
+                putter.put(topic, {"id": name}, id=name, delay=2, **options)
+            channel.queue_delete(client.topology.ready_queue(topic))
 
     return run
 
@@ -63,10 +66,10 @@ def test_a_vanished_topic_delays_nobody_and_its_jobs_are_sent_on(
 ) -> None:
     """100 jobs, three times the window of the broker's dead-letter worker."""
     gone = [f"gone-{number}" for number in range(100)]
-    for name in gone:
-        client.put("gone", {"id": name}, id=name, delay=1)
-    client.put("alive", id="alive-1", delay=1)
+    client.put_many(JobSpec("gone", {"id": name}, id=name, delay=3) for name in gone)
+    client.put("alive", id="alive-1", delay=3)
     channel.queue_delete(client.topology.ready_queue("gone"))
+    client.close()  # it would make the queue again
     alive = receive("alive")
     alive.wait_for("alive-1")
     assert alive.messages[0].lateness_ms < patience(5) * 1000, "a stalled queue takes 180 s"
@@ -104,7 +107,7 @@ def test_what_is_found_is_explained(
     assert (one.topic, one.id) == ("gone", "a")
     assert one.why == "no ready queue"
     assert one.hops_left == ()
-    assert one.message.headers["x-death"][0]["queue"] == f"{client.topology.prefix}hold.300ms"
+    assert one.message.headers["x-death"][0]["queue"] == f"{client.topology.prefix}hold.2s"
 
 
 def test_a_job_whose_hold_queue_was_gone_still_comes_at_its_time(
@@ -113,6 +116,7 @@ def test_a_job_whose_hold_queue_was_gone_still_comes_at_its_time(
     client.put("mail", id="a", delay=2.1)
     channel.queue_delete(f"{client.topology.prefix}hold.2s")
     client.put("mail", id="b", delay=2.1)
+    client.close()  # it would send the job on
     receiver = receive("mail")
     wait_until(lambda: unrouted.count() == 1, what="b is parked")
     (one,) = unrouted.look(Choice(), limit=5)
@@ -135,6 +139,7 @@ def test_a_clock_that_is_ahead_makes_no_job_early(
     slow.put("mail", delay=2)
     channel.queue_delete(f"{client.topology.prefix}hold.2s")
     slow.put("mail", id="b", delay=2)
+    slow.close()  # it would send the job on
     wait_until(lambda: unrouted.count() == 1, what="b is parked")
     sent_at = time.time()
     assert unrouted.retry(Choice()).sent == 1
@@ -159,6 +164,7 @@ def test_what_cannot_be_understood_stays(
     client: Client, channel: BlockingChannel, unrouted: UnroutedQueue
 ) -> None:
     client.put("mail")
+    client.close()
     channel.basic_publish(client.topology.ready_exchange, "what.is.this", b"?")
     wait_until(lambda: unrouted.count() == 1)
     for _ in range(2):
@@ -172,6 +178,7 @@ def test_a_message_of_somebody_else_keeps_all_it_has(
 ) -> None:
     """Its own headers and properties; what the broker added on the way is gone."""
     client.put("mail", delay=0.3)
+    client.close()
     properties = pika.BasicProperties(
         message_id="theirs",
         correlation_id="c-1",
@@ -241,6 +248,7 @@ def test_a_job_whose_buried_queue_is_gone_is_buried_by_a_retry(
     client: Client, channel: BlockingChannel, unrouted: UnroutedQueue
 ) -> None:
     client.put("mail", id="a")
+    client.close()
     buried = client.topology.buried_queue("mail")
     channel.queue_delete(buried)
     ready = client.topology.ready_queue("mail")

@@ -1,0 +1,152 @@
+"""The rescuer: looks into `unrouted` now and then, and sends on what is parked there.
+
+Each publishing connection has one. The broker confirms a job that it parks because a queue was
+deleted, so the putter learns of the loss only here. When to look is decided by
+core/unrouted_watch.py, and engine/rescue.py goes through the messages.
+
+A client with `declare=False` makes nothing and takes nothing out of `unrouted`. When jobs are
+parked it looks for its queues again before the next put, which fails and names what is missing.
+"""
+
+import time
+from functools import partial
+
+from rabbitdelay.core import replies
+from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.routes import Routes
+from rabbitdelay.core.unrouted_watch import SOON_SECONDS, UnroutedWatch
+from rabbitdelay.engine.connector import Connector, logger
+from rabbitdelay.engine.rescue import Rescue, Sender
+from rabbitdelay.engine.wire import Channel, Closed
+
+STALLED_SECONDS = 60.0
+"""A look or a pass without an answer of the broker for so long is given up."""
+
+
+class Rescuer:
+    """The looks of one publisher into `unrouted`; on the wire's thread."""
+
+    def __init__(self, connector: Connector, routes: Routes, sender: Sender) -> None:
+        self._connector = connector
+        self._routes = routes
+        self._sender = sender
+        self._watch = UnroutedWatch()
+        self._rescue: Rescue | None = None
+        self._began_at = 0.0
+        self._look_at: float | None = None
+        """When the next look is, on the monotonic clock; None without one."""
+        self._asked_at: float | None = None
+        """When the broker was asked for the count; None when it has answered."""
+        self._is_look_wanted = False
+        """Whether a look was asked for while a pass was under way."""
+
+    def published(self) -> None:
+        """Note that messages are sent: what became of them is looked at soon."""
+        if not self._watch.is_busy:
+            self._watch.is_busy = True
+            self._look_later()
+
+    def queues_made(self) -> None:
+        """Note that queues were made, for which jobs may be parked."""
+        self._watch.have_queues_changed = True
+        self._look_at_the_latest(time.monotonic() + SOON_SECONDS)
+
+    def look_now(self) -> None:
+        """Look at once: a queue was made, or the broker has come back."""
+        self._watch.have_queues_changed = True
+        self._look()
+
+    def disconnected(self) -> None:
+        """Forget a pass that was under way; another begins with the next connection."""
+        self._rescue = None
+        self._look_at = self._asked_at = None
+        self._is_look_wanted = False
+
+    def inbound(self, found: Delivery | GetEmpty) -> None:
+        """Hand over a message that a pass has asked for."""
+        if self._rescue is not None:
+            self._rescue.inbound(found)
+
+    # Looking
+
+    def _look_later(self) -> None:
+        self._look_at_the_latest(self._watch.next_look_at(time.monotonic()))
+
+    def _look_at_the_latest(self, at: float) -> None:
+        """Look at a time, unless a look is due before."""
+        if self._look_at is None or at < self._look_at:
+            self._look_at = at
+            seconds = max(0.0, at - time.monotonic())
+            self._connector.call_later(seconds, partial(self._look_if_due, at))
+
+    def _look_if_due(self, at: float) -> None:
+        if self._look_at == at:
+            self._look()
+
+    def _look(self) -> None:
+        self._look_at = None
+        link = self._connector.link
+        if link is None or not link.is_open:
+            return
+        now = time.monotonic()
+        self._watch.begin_look(now)
+        self._look_later()
+        if self._asked_at is None or now - self._asked_at > STALLED_SECONDS:
+            self._asked_at = now
+            link.open_channel(self._opened)
+
+    @property
+    def _is_pass_under_way(self) -> bool:
+        rescue = self._rescue
+        if rescue is not None and time.monotonic() - rescue.progressed_at > STALLED_SECONDS:
+            rescue.abandon()
+            self._rescue = None
+        return self._rescue is not None
+
+    def _opened(self, channel: Channel) -> None:
+        def counted(ready: int, _consumers: int) -> None:
+            self._asked_at = None
+            channel.close()
+            self._counted(ready)
+
+        def closed(_channel: Channel, _closed: Closed) -> None:
+            self._asked_at = None  # there is no such queue, and nothing to do
+
+        channel.on_closed(closed)
+        channel.count(self._routes.topology.unrouted, counted)
+
+    def _counted(self, count: int) -> None:
+        link = self._connector.link
+        if link is None:
+            return
+        if self._is_pass_under_way:
+            self._is_look_wanted |= self._watch.have_queues_changed
+            return
+        if not self._watch.look(count):
+            return
+        if not self._routes.may_declare:
+            self._look_for_queues_again(count)
+            return
+        self._began_at = time.monotonic()
+        self._rescue = Rescue(link, self._routes, self._sender, count, self._passed)
+        self._rescue.start()
+
+    def _passed(self, left: int) -> None:
+        rescue, self._rescue = self._rescue, None
+        self._watch.end_pass(left, time.monotonic() - self._began_at)
+        refused = None if rescue is None else rescue.refused
+        if refused is not None and refused.code == replies.ACCESS_REFUSED:
+            self._look_for_queues_again(left)
+        if self._is_look_wanted:
+            self._is_look_wanted = False
+            self.look_now()
+
+    def _look_for_queues_again(self, count: int) -> None:
+        """Forget which queues exist: one that was deleted is noticed by the next put."""
+        self._watch.end_pass(count, 0.0)
+        self._routes.forget()
+        logger.warning(
+            "unrouted: %d jobs are parked, because a queue on their way is missing; this client "
+            "may not send them on (run `rabbitdelay unrouted list`)",
+            count,
+        )
