@@ -30,8 +30,9 @@ function read(topic, { properties, content }) {
 // Return the headers to put a job again with: not those that the broker has added.
 function freshHeaders(headers, attempt, delayS) {
   const kept = Object.entries(headers ?? {}).filter(([name]) => !name.startsWith("x-"));
-  const dueMs = Date.now() + delayS * 1000;
-  return { ...Object.fromEntries(kept), "rd-attempt": attempt, "rd-due": dueMs };
+  const dueMs = Number(headers?.["rd-due"] ?? Date.now()); // the putter's time, not ours
+  const dates = { "rd-due": dueMs + delayS * 1000, "rd-known": headers?.["rd-known"] ?? dueMs };
+  return { ...Object.fromEntries(kept), "rd-attempt": attempt, ...dates };
 }
 
 // Handle one job; when that fails put it again, confirmed; then settle the message.

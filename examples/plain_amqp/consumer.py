@@ -45,8 +45,9 @@ def read(topic: str, properties: pika.BasicProperties, body: bytes) -> Job:
 def fresh_headers(headers: Job | None, attempt: int, delay_s: int) -> Job:
     """Return the headers to put a job again with: not those that the broker has added."""
     kept = {name: value for name, value in (headers or {}).items() if not name.startswith("x-")}
-    due_ms = time.time_ns() // 1_000_000 + delay_s * 1000
-    return kept | {"rd-attempt": attempt, "rd-due": due_ms}
+    due_ms = int(kept.get("rd-due", time.time_ns() // 1_000_000))  # the putter's time, not ours
+    dates = {"rd-due": due_ms + delay_s * 1000, "rd-known": kept.get("rd-known", due_ms)}
+    return kept | {"rd-attempt": attempt} | dates
 
 
 def work(channel: BlockingChannel, topic: str, delivery: Delivery, handle: Handle) -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -39,6 +40,7 @@ class Worker(Working[Client]):
         allow_reply_to: Queues of other programs that responses may be written to, by name or by a
             pattern such as "myapp.*". Always allowed: the reply queues of this namespace's clients.
         connect_timeout: How long to wait for the first connection, in seconds.
+        clock: Tells the time, in seconds since 1970; for tests.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Worker(Working[Client]):
         connect_timeout: float = 10.0,
         settle_seconds: float = SETTLE_SECONDS,
         max_delay: float | timedelta | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._pool_kind = check_pool(pool)
         super().__init__(
@@ -71,6 +74,7 @@ class Worker(Working[Client]):
                 allow_reply_to=allow_reply_to,
                 settle_seconds=settle_seconds,
                 max_delay=max_delay,
+                clock=clock,
             ),
             concurrency=concurrency,
             prefetch=prefetch,

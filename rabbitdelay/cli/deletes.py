@@ -46,7 +46,7 @@ class Deletes:
 
         A buried job may be older than what consumers keep in mind, and is as new when it is kicked.
         """
-        while not (follower := self.follower()).is_sure_of(job):
+        while not (follower := self.follower()).is_sure_of(job, message):
             time.sleep(PROOF_SECONDS)  # it is being read, or a fence is on its way
         return follower.death_of(job, message)
 

@@ -1,19 +1,24 @@
 """Copies: the messages that a job's message turns into when it is given back, buried or kicked.
 
-Two rules this file owns:
+Three rules this file owns:
 
 1. A copy is a fresh message: nothing that brokers add on the way goes with it, whatever its putter
    added does. What is not a job is carried along as it is.
 2. Why it failed is in its headers, bounded, where a person sees it in the management UI.
+3. The dates of a copy come from its putter, never from the clock of a consumer: by `rd-due` and
+   `rd-known` a consumer decides whether it still knows every delete of the job.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rabbitdelay.core.envelope import Message, fresh_headers
+from rabbitdelay.core.envelope import Message, fresh_headers, known_ms
 from rabbitdelay.core.failure import MAX_KIND, Failure, bounded, bounded_traceback
+from rabbitdelay.core.stones import MAX_MS
+from rabbitdelay.core.tombstones import LONG_MS
 
+DUE, KNOWN = "rd-due", "rd-known"
 ERROR, ERROR_TYPE = "rd-error", "rd-error-type"
 REASON, BURIED, TRACEBACK = "rd-reason", "rd-buried", "rd-traceback"
 _OF_GRAVES = (REASON, BURIED, TRACEBACK)
@@ -33,11 +38,36 @@ class Grave:
     """Where the last error was raised, as Python prints it."""
 
 
-def again(message: Message, *, attempt: int, due_ms: int, failure: Failure | None) -> Message:
+@dataclass(frozen=True, slots=True)
+class Dates:
+    """When a copy is due, and up to when consumers keep every delete of it."""
+
+    due_ms: int
+    known_ms: int
+    is_to_be_known: bool = False
+    """Whether a record must let its id be known for longer before the copy is published."""
+
+
+def dates(message: Message, due_ms: int, later_ms: int) -> Dates:
+    """Return the dates of a copy that is due some time after the message was.
+
+    A copy that is due long after what is known of its job would make consumers read the whole log
+    of deletes. For such a one, a record lets the id be known for longer.
+    """
+    known = known_ms(message)
+    known = due_ms if known is None else known
+    later = min(due_ms + later_ms, MAX_MS)
+    is_long = later - known > LONG_MS
+    return Dates(later, later if is_long else known, is_long)
+
+
+def again(message: Message, *, attempt: int, dates: Dates, failure: Failure | None) -> Message:
     """The copy that is tried again."""
     # Without its grave: a person may have moved it here by hand, in the management UI.
-    headers = _without(fresh_headers(message.headers), _OF_GRAVES)
-    headers |= {"rd-attempt": attempt, "rd-due": due_ms} | _failure_headers(failure)
+    headers = _without(fresh_headers(message.headers), (*_OF_GRAVES, KNOWN))
+    headers |= {"rd-attempt": attempt, DUE: dates.due_ms} | _failure_headers(failure)
+    if dates.known_ms < dates.due_ms:
+        headers[KNOWN] = dates.known_ms
     return replace(message, headers=headers)
 
 
@@ -58,7 +88,10 @@ def without_traceback(message: Message) -> Message:
 def kicked(message: Message, *, now_ms: int) -> Message:
     """The copy of a buried message that is ready again: its id and body, attempt 1."""
     headers = _without(fresh_headers(message.headers), _OF_GRAVES + _OF_FAILURES)
-    return replace(message, headers=headers | {"rd-attempt": 1, "rd-due": now_ms})
+    known = known_ms(message)
+    if known is not None:
+        headers[KNOWN] = known
+    return replace(message, headers=headers | {"rd-attempt": 1, DUE: now_ms})
 
 
 def read_grave(headers: Mapping[str, Any]) -> Grave:

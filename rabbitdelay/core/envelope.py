@@ -60,6 +60,7 @@ _Headers = TypedDict(
         "rd-version": int,
         "rd-put": _Time,
         "rd-due": _Time,
+        "rd-known": _Time,
         "rd-ttr": _Ttr,
         "rd-attempt": Annotated[int, Field(ge=1)],
         "rd-max-attempts": _Attempts,
@@ -115,7 +116,9 @@ def decode(
     """
     headers = _read(message.headers)
     put_ms, due_ms, ttr_ms = headers.get("rd-put"), headers.get("rd-due"), headers.get("rd-ttr")
-    put_ms = _put_ms(message, now_ms) if put_ms is None else put_ms
+    if put_ms is None:
+        timestamp_ms = _timestamp_ms(message)
+        put_ms = now_ms if timestamp_ms is None else timestamp_ms
     due_ms = put_ms if due_ms is None else due_ms
     return Job(
         topic,
@@ -137,14 +140,33 @@ def decode(
 
 
 def named(message: Message, job: Job) -> Message:
-    """Return a message that came without an id, with the id and the times that it was given."""
-    headers = {**message.headers, "rd-put": job.put_ms, "rd-due": job.due_ms}
+    """Return a message that came without an id, with the id and the due time that it was given.
+
+    A put time would come from the consumer's clock, and deletes are compared with that.
+    """
+    headers = {**message.headers, "rd-due": job.due_ms}
     return replace(message, message_id=job.id, headers=headers)
 
 
 def tells_when_put(message: Message) -> bool:
     """Whether a message tells when it was put: else nobody knows, and a delete may be for it."""
-    return "rd-put" in message.headers or message.timestamp_s is not None
+    return "rd-put" in message.headers or _timestamp_ms(message) is not None
+
+
+def known_ms(message: Message) -> int | None:
+    """Return the time up to which consumers keep every delete of this job; None without dates.
+
+    Every delete of a job is kept at least until the time at which its putter wanted it to be due. A
+    retry is due later than that.
+    """
+    dates = [message.headers.get(name) for name in ("rd-known", "rd-due")]
+    known = [date for date in dates if isinstance(date, int)]
+    if known:
+        return min(known)
+    put_ms = message.headers.get("rd-put")
+    if isinstance(put_ms, int):
+        return put_ms
+    return _timestamp_ms(message)
 
 
 def redeliveries(message: Message, *, redelivered: bool) -> int:
@@ -191,7 +213,7 @@ def _id(message: Message, due_ms: int, random_hex: str) -> str:
         raise NotAJob(f"message_id: {error}") from None
 
 
-def _put_ms(message: Message, now_ms: int) -> int:
-    """When it was put, by its timestamp; one that no calendar can show is as good as absent."""
+def _timestamp_ms(message: Message) -> int | None:
+    """The timestamp of a message; one that no calendar can show is as good as absent."""
     timestamp_s = message.timestamp_s
-    return timestamp_s * 1000 if timestamp_s is not None and timestamp_s < MAX_TIME_S else now_ms
+    return None if timestamp_s is None or timestamp_s >= MAX_TIME_S else timestamp_s * 1000

@@ -52,7 +52,7 @@ class Lease:
     channel: int
     tag: int
     received_ms: int = 0
-    """When its message came, in milliseconds since 1970."""
+    """When its message came, in milliseconds since 1970, by this machine's clock: for display."""
     redeliveries: int = 0
     """How often the broker has handed it out before, by its own count."""
     state: State = State.READY
@@ -63,6 +63,8 @@ class Lease:
     ended_by: Event | None = None
     default_max_attempts: int | None = None
     """The topic's attempts, for a job that does not set its own."""
+    received_at: float | None = None
+    """When its message came, on the monotonic clock."""
     fate: Fate | None = None
     """What follows the attempt, once it has been given back."""
     identity: Identity = field(init=False)
@@ -82,6 +84,10 @@ class Lease:
     def lateness_ms(self) -> int:
         """How long after its time it came; never negative, whatever the clocks say."""
         return max(0, self.received_ms - self.job.due_ms)
+
+    def held_ms(self, now: float) -> int:
+        """How long this process has had its message."""
+        return 0 if self.received_at is None else max(0, int((now - self.received_at) * 1000))
 
     @property
     def is_timed_out(self) -> bool:

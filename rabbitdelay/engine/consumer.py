@@ -53,12 +53,20 @@ class Consumer:
         outlet: Outlet,
         policy: Callable[[str], Policies],
         reply_queues: ReplyQueues,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.topology = topology
         self.outlet = outlet
         self.holding = Holding(
-            topology, outlet, self, policy, COPY_TIMEOUT_SECONDS, reply_queues=reply_queues
+            topology,
+            outlet,
+            self,
+            policy,
+            copy_timeout=COPY_TIMEOUT_SECONDS,
+            reply_queues=reply_queues,
+            clock=clock,
         )
+        self._clock = clock
         self.first = FirstConnection()
         self._connector = Connector(wire, addresses, self)
         self._closed = False
@@ -241,7 +249,7 @@ class Consumer:
         self, delivery: Delivery, topic: str, default_ttr_ms: int = DEFAULT_TTR_MS
     ) -> Lease | None:
         """Return the job in a delivery, held and not handed out; what is none is buried."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = int(self._clock() * 1000)
         message = delivery.message
         with self.holding.lock:
             self._settlements.delivered(delivery.channel, delivery.tag, topic)
@@ -270,6 +278,7 @@ class Consumer:
             now_ms,
             envelope.redeliveries(message, redelivered=delivery.redelivered),
             default_max_attempts=self.holding.max_attempts(topic),
+            received_at=time.monotonic(),
         )
         with self.holding.lock:
             self.holding.leases.take(lease)

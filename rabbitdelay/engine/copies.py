@@ -18,7 +18,7 @@ from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.lease import Do, Lease
 from rabbitdelay.core.outbox import Pending, Target
 from rabbitdelay.core.retry import Again, Fate, GiveUp
-from rabbitdelay.core.tombstones import LONG_MS, Death
+from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.futures import Future
@@ -92,7 +92,8 @@ class _Copy:
     fate: Again | GiveUp
     why: Failure | None
     message: Message
-    due_ms: int
+    known_until_ms: int | None
+    """When it is due, if its id must be known until then; None when it is known anyway."""
     tries: Tries
     future: Future[Fate]
     """Done when the copy is confirmed, and failed when it could not be published at first."""
@@ -102,13 +103,21 @@ class Copies:
     """The copies of the jobs of one consumer; from any thread."""
 
     def __init__(
-        self, owner: Owner, topology: Topology, outlet: Outlet, timer: Timer, timeout: float
+        self,
+        owner: Owner,
+        topology: Topology,
+        outlet: Outlet,
+        timer: Timer,
+        *,
+        timeout: float,
+        clock: Callable[[], float],
     ) -> None:
         self._owner = owner
         self._topology = topology
         self._outlet = outlet
         self._timer = timer
         self._timeout = timeout
+        self._clock = clock
         # Under the owner's lock:
         self._held: set[_Copy] = set()
         self._is_stopped = False
@@ -136,19 +145,20 @@ class Copies:
         self, lease: Lease, fate: Again | GiveUp, why: Failure | None, future: Future[Fate]
     ) -> _Copy:
         now, job = time.monotonic(), lease.job
-        now_ms = time.time_ns() // 1_000_000
-        delay_ms, message = 0, lease.message
+        delay_ms, message, known_until_ms = 0, lease.message, None
         if isinstance(fate, Again):
             delay_ms = fate.delay_ms
-            attempt, due_ms = job.attempt + 1, now_ms + delay_ms
-            message = copies.again(message, attempt=attempt, due_ms=due_ms, failure=why)
+            dates = copies.dates(message, job.due_ms, lease.held_ms(now) + delay_ms)
+            known_until_ms = dates.due_ms if dates.is_to_be_known else None
+            message = copies.again(message, attempt=job.attempt + 1, dates=dates, failure=why)
         else:
+            now_ms = int(self._clock() * 1000)
             message = copies.buried(message, reason=fate.reason, now_ms=now_ms, failure=why)
             if _is_too_long(message):
                 message = copies.without_traceback(message)
         most = job.max_attempts or self._owner.max_attempts(job.topic)
         tries = Tries(now + delay_ms / 1000, most - job.attempt, now)
-        return _Copy(lease, fate, why, message, now_ms + delay_ms, tries, future)
+        return _Copy(lease, fate, why, message, known_until_ms, tries, future)
 
     def _send(self, copy: _Copy) -> None:
         now, job, fate = time.monotonic(), copy.lease.job, copy.fate
@@ -160,14 +170,14 @@ class Copies:
             return
         delay_ms = copy.tries.rest_ms(now) if copy.tries.count else fate.delay_ms
         pending = Pending(job, copy.message, delay_ms, now, deadline, resolve)
-        if delay_ms > LONG_MS and self._owner.keep_known is not None:
-            known = self._owner.keep_known(job, copy.due_ms)
+        if copy.known_until_ms is not None and self._owner.keep_known is not None:
+            known = self._owner.keep_known(job, copy.known_until_ms)
             known.add_done_callback(partial(self._send_known, pending))
         else:
             self._outlet.submit_copy(pending)
 
     def _send_known(self, pending: Pending, known: Future[None]) -> None:
-        """Send a copy with a long delay, once a delete of it would not be forgotten before."""
+        """Send a copy that is due late, once a delete of it would not be forgotten before."""
         error = known.exception()
         if isinstance(error, Exception):
             pending.resolve(pending, error)

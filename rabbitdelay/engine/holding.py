@@ -60,9 +60,10 @@ class Holding:
         outlet: Outlet,
         settler: Settler,
         policy: Callable[[str], Policies],
-        copy_timeout: float,
         *,
+        copy_timeout: float,
         reply_queues: ReplyQueues,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.lock = threading.RLock()
         """Held around every change of a lease and the frame that goes with it."""
@@ -81,7 +82,7 @@ class Holding:
         self.keep_known: Callable[[Job, int], Future[None]] | None = None
         """Lets an id be known until a copy of its job is due."""
         self._on_end: dict[Lease, list[OnEnd]] = {}
-        self._copies = Copies(self, topology, outlet, settler, copy_timeout)
+        self._copies = Copies(self, topology, outlet, settler, timeout=copy_timeout, clock=clock)
 
     # What the holder of a job may call, from any thread
 

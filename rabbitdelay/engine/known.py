@@ -82,8 +82,9 @@ class Known(ABC):
             following, known = self.following, self.following.tombstones
             if not following.is_current or known.is_paused(job.topic):
                 return Verdict.WAIT
-            if known.is_sure_of(job.due_ms):
-                if self._overdue_at is not None and job.due_ms < self._now_ms() - self._grace_ms:
+            known_ms = _known_ms(job, lease.message)
+            if known.is_sure_of(known_ms):
+                if self._overdue_at is not None and known_ms < self._now_ms() - self._grace_ms:
                     self._overdue_at = time.monotonic()
                 if self._kills(job, lease.message) is not None:
                     return Verdict.DEAD
@@ -93,13 +94,13 @@ class Known(ABC):
         self.recall()
         return Verdict.WAIT
 
-    def is_sure_of(self, job: Job) -> bool:
+    def is_sure_of(self, job: Job, message: Message) -> bool:
         """Whether all that may have killed a job is known here; else the log is read for it."""
         with self.lock:
             following = self.following
             if not following.is_current:
                 return False
-            if following.tombstones.is_sure_of(job.due_ms):
+            if following.tombstones.is_sure_of(_known_ms(job, message)):
                 return self._is_proven()
             following.cut_off()
         self.recall()
@@ -181,3 +182,9 @@ class Known(ABC):
     def _kills(self, job: Job, message: Message) -> Death | None:
         put_ms = job.put_ms if envelope.tells_when_put(message) else None
         return self.following.tombstones.kills(job.topic, job.id, job.token, put_ms)
+
+
+def _known_ms(job: Job, message: Message) -> int:
+    """The time up to which every delete of a job is kept; a message without dates is due now."""
+    known_ms = envelope.known_ms(message)
+    return job.due_ms if known_ms is None else known_ms

@@ -206,6 +206,7 @@ class Links:
             outlet=publisher,
             policy=policy,
             reply_queues=self._reply_queues,
+            clock=self._clock,
         )
 
     def _refuse_when_closed(self) -> None:

@@ -1,7 +1,8 @@
 """The worker: handlers for topics, run until it is told to stop."""
 
 import signal
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -33,6 +34,7 @@ class Worker(Working[Client]):
         allow_reply_to: Queues of other programs that responses may be written to, by name or by a
             pattern such as "myapp.*". Always allowed: the reply queues of this namespace's clients.
         connect_timeout: How long to wait for the first connection, in seconds.
+        clock: Tells the time, in seconds since 1970; for tests.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Worker(Working[Client]):
         connect_timeout: float = 10.0,
         settle_seconds: float = SETTLE_SECONDS,
         max_delay: float | timedelta | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._pool_kind = check_pool(pool)
         super().__init__(
@@ -63,6 +66,7 @@ class Worker(Working[Client]):
                 allow_reply_to=allow_reply_to,
                 settle_seconds=settle_seconds,
                 max_delay=max_delay,
+                clock=clock,
             ),
             concurrency=concurrency,
             prefetch=prefetch,

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbitdelay.core import copies, envelope, failure
-from rabbitdelay.core.copies import Grave, read_grave
+from rabbitdelay.core.copies import Dates, Grave, read_grave
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.failure import MAX_KIND, MAX_TEXT, Failure
+from rabbitdelay.core.tombstones import LONG_MS
 from rabbitdelay.models import Job
 
 NOW_MS = 1_794_845_600_000
@@ -93,11 +94,15 @@ def is_fresh(message: Message) -> bool:
     return kept and not message.headers.keys() & BROKER_HEADERS.keys()
 
 
+def at(due_ms: int) -> Dates:
+    return Dates(due_ms, due_ms)
+
+
 @given(JOBS, ATTEMPTS, TIME_MS, FAILURES)
 def test_what_is_tried_again_is_the_same_job_with_another_attempt(
     job: Job, attempt: int, due_ms: int, why: Failure | None
 ) -> None:
-    copy = copies.again(travelled(job), attempt=attempt, due_ms=due_ms, failure=why)
+    copy = copies.again(travelled(job), attempt=attempt, dates=at(due_ms), failure=why)
     assert is_fresh(copy)
     back = decode(copy)
     assert (back.attempt, back.due_ms) == (attempt, due_ms)
@@ -134,14 +139,59 @@ def test_what_is_kicked_is_the_same_job_with_all_its_attempts(
 def test_a_copy_leaves_the_message_that_is_held_as_it_is(job: Job) -> None:
     held = travelled(job)
     before = dict(held.headers)
-    copies.again(held, attempt=2, due_ms=0, failure=Failure("E", "text"))
+    copies.again(held, attempt=2, dates=at(0), failure=Failure("E", "text"))
     copies.buried(held, reason="why", now_ms=0, failure=None)
     copies.kicked(held, now_ms=0)
     assert held.headers == before
 
 
+# Its dates
+
+
+@given(JOBS, st.lists(st.integers(0, 2 * LONG_MS), min_size=1, max_size=10))
+def test_a_retry_is_dated_by_its_putter(job: Job, delays: list[int]) -> None:
+    """What is known of it is never later than its due time, nor much earlier; no clock is asked."""
+    message, due_ms, known_ms = travelled(job), job.due_ms, job.due_ms
+    for attempt, delay_ms in enumerate(delays, 2):
+        dates = copies.dates(message, due_ms, delay_ms)
+        message = copies.again(message, attempt=attempt, dates=dates, failure=None)
+        due_ms = min(due_ms + delay_ms, (1 << 48) - 1)
+        if dates.is_to_be_known:
+            known_ms = due_ms
+        assert decode(message).due_ms == due_ms
+        assert envelope.known_ms(message) == known_ms
+        assert due_ms - known_ms <= LONG_MS
+
+
+@given(JOBS, st.integers(0, LONG_MS), TIME_MS)
+def test_what_is_kicked_is_no_better_known_than_before(
+    job: Job, delay_ms: int, now_ms: int
+) -> None:
+    """Whatever the clock of the machine that kicks it says."""
+    message = travelled(job)
+    dates = copies.dates(message, job.due_ms, delay_ms)
+    retried = copies.again(message, attempt=2, dates=dates, failure=None)
+    assert envelope.known_ms(copies.kicked(retried, now_ms=now_ms)) == min(job.due_ms, now_ms)
+
+
+@pytest.mark.parametrize(
+    ("message", "known_ms"),
+    [
+        (Message(b"", {}), None),
+        (Message(b"", {}, timestamp_s=7), 7_000),
+        (Message(b"", {"rd-put": 5}, timestamp_s=7), 5),
+        (Message(b"", {"rd-put": 5, "rd-due": 9}), 9),
+        (Message(b"", {"rd-due": 9, "rd-known": 6}), 6),
+        (Message(b"", {"rd-due": 9, "rd-known": 60}), 9),
+        (Message(b"", {"rd-due": 9, "rd-known": "soon"}), 9),
+    ],
+)
+def test_how_long_deletes_of_a_message_are_known(message: Message, known_ms: int | None) -> None:
+    assert envelope.known_ms(message) == known_ms
+
+
 def test_what_the_putter_left_to_the_topic_is_still_left_to_it() -> None:
-    copy = copies.again(Message(b"", {}), attempt=2, due_ms=5, failure=None)
+    copy = copies.again(Message(b"", {}), attempt=2, dates=at(5), failure=None)
     assert copy.headers == {"rd-attempt": 2, "rd-due": 5}
 
 
@@ -150,7 +200,7 @@ def test_every_property_goes_along() -> None:
         b"body", {}, "id", "text/plain", 5, "replies", "c-1", "gzip", 3, "kind", "app"
     )
     for copy in (
-        copies.again(message, attempt=2, due_ms=0, failure=None),
+        copies.again(message, attempt=2, dates=at(0), failure=None),
         copies.buried(message, reason="why", now_ms=0, failure=None),
         copies.kicked(message, now_ms=0),
     ):
@@ -169,7 +219,7 @@ def test_what_is_not_a_job_is_buried_as_it_is() -> None:
 def test_what_is_tried_again_after_a_person_moved_it_has_no_grave() -> None:
     """Moved by hand in the management UI, and not kicked: its old reason is not the next one."""
     moved = copies.buried(Message(b"", {}, "id"), reason="old", now_ms=1, failure=None)
-    copy = copies.again(moved, attempt=2, due_ms=0, failure=None)
+    copy = copies.again(moved, attempt=2, dates=at(0), failure=None)
     by_broker = {**copy.headers, **BROKER_HEADERS}
     assert "delivery limit" in read_grave(by_broker).reason
     assert read_grave(by_broker).buried_ms != 1
@@ -244,7 +294,7 @@ def test_the_brokers_own_burial_is_read(version: str, reason: str, text: str) ->
 
 def test_the_last_error_is_read_beside_the_brokers_reason() -> None:
     """It failed with an error, was tried again, and then its consumers died with it."""
-    copy = copies.again(Message(b"", {}), attempt=2, due_ms=0, failure=Failure("E", "text"))
+    copy = copies.again(Message(b"", {}), attempt=2, dates=at(0), failure=Failure("E", "text"))
     grave = read_grave({**copy.headers, **BROKER_HEADERS})
     assert "delivery limit" in grave.reason
     assert (grave.error_type, grave.error) == ("E", "text")

@@ -140,9 +140,21 @@ def test_a_message_without_an_id_keeps_the_one_it_was_given() -> None:
     came = Message(b"hello", {"theirs": 1}, content_type="text/plain", priority=3)
     job = decode(came, now_ms=1_700_000_000_000)
     named = envelope.named(came, job)
-    times = {"rd-put": job.put_ms, "rd-due": job.due_ms}
-    assert named == replace(came, message_id=job.id, headers={"theirs": 1} | times)
-    assert decode(named, now_ms=1_800_000_000_000) == job
+    headers = {"theirs": 1, "rd-due": job.due_ms}
+    assert named == replace(came, message_id=job.id, headers=headers)
+    again = decode(named, now_ms=1_800_000_000_000)
+    assert (again.id, again.due_ms) == (job.id, job.due_ms)
+
+
+@pytest.mark.parametrize("timestamp_s", [None, 1 << 62])
+def test_when_it_was_put_is_not_taken_from_the_clock_of_who_reads_it(
+    timestamp_s: int | None,
+) -> None:
+    """A delete is compared with it: the copies of the message must not say when it came here."""
+    came = Message(b"", {}, timestamp_s=timestamp_s)
+    named = envelope.named(came, decode(came, now_ms=1_700_000_000_000))
+    assert not envelope.tells_when_put(came)
+    assert not envelope.tells_when_put(named)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,108 @@
+"""Clocks of consumers: whatever they say, a deleted job does not run again as a retry."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from rabbitdelay import Client, Job, Worker
+from rabbitdelay.core.topology import Topology
+from rabbitdelay.engine import following
+from tests.conftest import WorkerFactory
+from tests.support.deleting import left_over
+from tests.support.waiting import wait_until
+from tests.support.working import publish, working
+
+DAY_SECONDS = 86_400.0
+JOBS = 4
+SKEWS = pytest.mark.parametrize("days", [2, -2, 400, -400])
+
+
+def skewed(days: float) -> Callable[[], float]:
+    return lambda: time.time() + days * DAY_SECONDS
+
+
+def has_begun_to_forget(worker: Worker) -> bool:
+    dispatcher = worker._dispatcher
+    assert dispatcher is not None
+    return dispatcher._follower.following.tombstones.floor_ms > 0
+
+
+@SKEWS
+def test_jobs_that_fail_and_are_deleted_meanwhile_do_not_run_again(
+    client: Client,
+    make_worker: WorkerFactory,
+    broker_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    days: float,
+) -> None:
+    """They wait in a hold queue for their second attempt while they are deleted.
+
+    The worker begins to forget between both: before that it knows every delete, and if it began
+    earlier, it would read the log again for the first attempt and keep all of it.
+    """
+    monkeypatch.setattr(following, "SWEEP_SECONDS", 4.0)
+    worker, runs = make_worker(clock=skewed(days)), Counter[str]()
+
+    @worker.handler("t", backoff=[10])
+    def work(job: Job) -> None:
+        runs[job.id] += 1
+        if job.body == "fails":
+            raise ValueError
+
+    jobs = [client.put("t", "fails") for _ in range(JOBS)]
+    with working(worker):
+        wait_until(lambda: worker.stats().counts.released == JOBS, what="all have failed once")
+        wait_until(lambda: has_begun_to_forget(worker))
+        client.delete(jobs[0])
+        client.delete_many(job.id for job in jobs[1:])
+        wait_until(lambda: worker.stats().counts.deleted == JOBS, seconds=40, what="all dropped")
+        client.put("t", "lives", id="lives")
+        wait_until(lambda: runs["lives"] == 1, seconds=40, what="the worker goes on")
+        wait_until(lambda: left_over(broker_url, client.topology) == {})
+    assert runs == Counter([job.id for job in jobs] + ["lives"])
+
+
+@SKEWS
+def test_a_message_without_dates_is_deleted_by_its_id(
+    client: Client, make_worker: WorkerFactory, broker_url: str, namespace: str, *, days: float
+) -> None:
+    """Another program has published it; the worker gives it an id."""
+    worker, runs = make_worker(clock=skewed(days)), Counter[str]()
+
+    @worker.handler("t", backoff=[3])
+    def work(job: Job) -> None:
+        runs[job.id] += 1
+        raise ValueError
+
+    client.pop("t")  # which makes the queue
+    with working(worker):
+        publish(broker_url, Topology(namespace).ready_queue("t"), (b"no dates", None))
+        wait_until(lambda: worker.stats().counts.released == 1)
+        (name,) = runs
+        client.delete(name)
+        wait_until(lambda: worker.stats().counts.deleted == 1, seconds=40, what="it is dropped")
+    assert runs == Counter([name])
+
+
+@SKEWS
+def test_lateness_of_a_retry_counts_from_what_its_putter_asked_for(
+    client: Client, make_worker: WorkerFactory, *, days: float
+) -> None:
+    """Its due time is the putter's, with the delays of its attempts: not the worker's time."""
+    worker, dues = make_worker(clock=skewed(days)), list[int]()
+
+    @worker.handler("t", backoff=[1])
+    def work(job: Job) -> None:
+        dues.append(job.due_ms)
+        if job.attempt < 3:
+            raise ValueError
+
+    put = client.put("t")
+    with working(worker):
+        wait_until(lambda: len(dues) == 3, seconds=40)
+    now_ms = time.time() * 1000
+    assert dues[0] == put.due_ms
+    assert put.due_ms + 2_000 <= dues[2] <= now_ms
