@@ -91,7 +91,8 @@ class Tombstones:
             case {"purge": str(topic), "time": int(time_ms)}:
                 self.purged_ms[topic] = max(moment(time_ms), self.purged_ms.get(topic, 0))
             case {"pause": str(topic), "since": int(since)}:
-                self._switch(topic, since, is_paused=True)
+                if -1 <= since < position:
+                    self._switch(topic, since, is_paused=True)
             case {"pause": str(topic)}:
                 self._switch(topic, position, is_paused=True)
             case {"resume": str(topic)}:

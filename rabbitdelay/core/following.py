@@ -15,7 +15,8 @@ Three rules this file owns:
 
 from enum import Enum, auto
 
-from rabbitdelay.core import records, snapshots
+from rabbitdelay.core import doubt, records, snapshots
+from rabbitdelay.core.doubt import Doubted
 from rabbitdelay.core.proof import Proof
 from rabbitdelay.core.records import (
     Fence,
@@ -27,6 +28,7 @@ from rabbitdelay.core.records import (
     Taken,
 )
 from rabbitdelay.core.snapshots import Anchor, BrokenSnapshot
+from rabbitdelay.core.stones import MAX_MS
 from rabbitdelay.core.tombstones import Tombstones
 
 FIRST = "first"
@@ -47,7 +49,9 @@ class Read(Enum):
     ASTRAY = auto()
     """This is not the log that was read before: begin at its beginning."""
     PASSED_OVER = auto()
-    """It is no record."""
+    """It is not a record, or cannot stand where it does."""
+    DOUBTED = auto()
+    """It is dated too far ahead to be believed, at least in part."""
 
 
 class Following:
@@ -57,6 +61,8 @@ class Following:
         self.tombstones = tombstones
         self.anchor = anchor
         """The last fence that was read, anybody's."""
+        self.doubted = Doubted()
+        """What was read and is not believed."""
         self.is_current = False
         self.proof = Proof()
         """How lately it was current for certain."""
@@ -97,12 +103,12 @@ class Following:
         self.is_current = False
         self.proof.void()
 
-    def read(self, position: int, body: bytes, now: float = 0.0) -> Read:
-        """Take in a record, at a time on the monotonic clock."""
+    def read(self, position: int, body: bytes, now: float = 0.0, latest_ms: int = MAX_MS) -> Read:
+        """Take in a record, at a time on the monotonic clock; later dates are doubted."""
         if self._must_match is not None:
             return self._match(Anchor.of(position, body))
         try:
-            read = self._read(position, body, now)
+            read = self._read(position, body, now, latest_ms)
         except (NotARecord, BrokenSnapshot):
             read = Read.PASSED_OVER
         except RecordTooNew:
@@ -111,16 +117,25 @@ class Following:
         self.read_count += 1
         return read
 
-    def _read(self, position: int, body: bytes, now: float) -> Read:
+    def _read(self, position: int, body: bytes, now: float, latest_ms: int) -> Read:
         self.since_anchor += 1
         if snapshots.is_piece(body):
-            self.since_snapshot += snapshots.join_piece(self.tombstones, body)
+            self.since_snapshot += snapshots.join_piece(
+                self.tombstones, body, self.doubted, latest_ms
+            )
             return Read.NOTHING
         record = records.decode(body)
+        if not doubt.is_possible(record, position):
+            raise NotARecord(f"repeats what was not before it: {record}")
         if isinstance(record, Fence):
             self.anchor = Anchor.of(position, body)
             self.since_anchor = 0
-        return self._take(record, position, now)
+        believed, doubted = doubt.split(record, latest_ms)
+        read = Read.NOTHING if believed is None else self._take(believed, position, now)
+        if doubted is not None:
+            self.doubted.add(doubted)
+            return Read.DOUBTED
+        return read
 
     def _match(self, found: Anchor) -> Read:
         """It was read before, if it is the one."""

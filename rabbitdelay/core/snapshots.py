@@ -15,8 +15,10 @@ from hashlib import blake2b
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 
+from rabbitdelay.core import records
+from rabbitdelay.core.doubt import Doubted
 from rabbitdelay.core.snapshot_fields import are_stones, read_fields
-from rabbitdelay.core.stones import WIDTH
+from rabbitdelay.core.stones import MAX_MS, WIDTH, split_by_time
 from rabbitdelay.core.tombstones import GRACE_MS, Switch, Tombstones
 from rabbitdelay.core.topology import LOG_SEGMENT_BYTES
 from rabbitdelay.errors import RabbitDelayError
@@ -148,8 +150,12 @@ class Writing:
 class Reading:
     """A snapshot that is being read, by its trailer."""
 
-    def __init__(self, trailer: Trailer, *, grace_ms: int = GRACE_MS) -> None:
+    def __init__(
+        self, trailer: Trailer, *, grace_ms: int = GRACE_MS, latest_ms: int = MAX_MS
+    ) -> None:
         self.trailer = trailer
+        self.doubted = Doubted()
+        self._latest_ms = latest_ms
         self.tombstones = Tombstones(grace_ms=grace_ms, floor_ms=trailer.floor_ms)
         self._checksums = blake2b(digest_size=_CHECKSUM_BYTES)
         self._read = 0
@@ -172,7 +178,9 @@ class Reading:
         if self._read == 0:
             self._make_room(len(stones) // WIDTH)
         self._read += 1
-        self.tombstones.stones.load(stones)
+        sure, doubted = split_by_time(stones, self._latest_ms)
+        self.tombstones.stones.load(sure)
+        self.doubted.load(doubted)
 
     def _make_room(self, count: int) -> None:
         """Make the buckets that the trailer names, as far as the first piece bears it out.
@@ -193,6 +201,7 @@ class Reading:
             # What is behind the anchor is read from the log, where its position cannot be forged.
             if position <= trailer.position:
                 known.switch(topic, Switch(position, is_paused))
+        self.doubted.doubt_purges(known, self._latest_ms)
         return known
 
 
@@ -226,12 +235,26 @@ def pieces_of(tombstones: Tombstones) -> Iterator[bytes]:
         yield piece
 
 
-def join_piece(tombstones: Tombstones, body: bytes) -> int:
-    """Join a piece with a set; return how many stones it has."""
+def doubted_again(doubted: Doubted) -> list[bytes]:
+    """What a reader doubts, to be written again: the clock of another may be right."""
+    if doubted.is_empty:
+        return []
+    purges = [records.encode(purge) for purge in doubted.purges()]
+    stones = doubted.tombstones.stones
+    return [*purges, *(pieces_of(doubted.tombstones) if stones.count else ())]
+
+
+def join_piece(
+    tombstones: Tombstones, body: bytes, doubted: Doubted | None = None, latest_ms: int = MAX_MS
+) -> int:
+    """Join a piece with a set, but for stones to be doubted; return how many stones it has."""
     _, number, checksum, stones = _read_piece(body)
     if blake2b(stones, digest_size=_CHECKSUM_BYTES).digest() != checksum:
         raise BrokenSnapshot(f"piece {number} is damaged")
-    tombstones.stones.load(stones)
+    sure, late = split_by_time(stones, latest_ms)
+    tombstones.stones.load(sure)
+    if doubted is not None:
+        doubted.load(late)
     return len(stones) // WIDTH
 
 

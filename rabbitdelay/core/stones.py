@@ -92,6 +92,17 @@ def exact(id: str, token: str, last_ms: int) -> bytes:
     return id_key(id) + _EXACT + _NO_TIME + token_key(token) + _time(last_ms)
 
 
+def split_by_time(dumped: bytes, latest_ms: int) -> tuple[bytes, bytes]:
+    """Return the stones that name no time after the latest, and the others."""
+    latest = _time(latest_ms)
+    late = {
+        stone for stone in _stones(dumped) if stone[_ORDER_AT : _ORDER_AT + _TIME_BYTES] > latest
+    }
+    if not late:
+        return dumped, b""
+    return b"".join(stone for stone in _stones(dumped) if stone not in late), b"".join(late)
+
+
 def last_ms(stone: bytes) -> int:
     """The last moment in which a stone is needed."""
     return _number(stone[_LAST_AT:])

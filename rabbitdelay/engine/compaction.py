@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rabbitdelay.core import frames, records
+from rabbitdelay.core import frames, records, snapshots
 from rabbitdelay.core.deliveries import Delivery
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.records import Fence, Taken
@@ -137,10 +137,11 @@ class Compactor:
         with follower.lock:
             trailer = writing.trailer()
             again = following.tombstones.records(for_another_log=False)
+            doubted = snapshots.doubted_again(following.doubted)
         append(self._snapshots, trailer).result(2 * TIMEOUT_SECONDS)
         # What is said once and holds for good must not go with the segment that it is in.
-        for record in (Taken(now_ms), *again):
-            append(self._log, records.encode(record)).result(2 * TIMEOUT_SECONDS)
+        for body in (*map(records.encode, (Taken(now_ms), *again)), *doubted):
+            append(self._log, body).result(2 * TIMEOUT_SECONDS)
         following.since_snapshot = 0  # the note says so too, and may come after the next request
         return following.tombstones.count
 

@@ -8,7 +8,7 @@ import concurrent.futures
 import time
 from collections.abc import Callable, Sequence
 
-from rabbitdelay.core import frames, records, replies, snapshots
+from rabbitdelay.core import doubt, frames, records, replies, snapshots
 from rabbitdelay.core.deliveries import Delivery
 from rabbitdelay.core.following import Following, Offset, Read
 from rabbitdelay.core.lease import Lease
@@ -138,7 +138,11 @@ class Follower(Known):
         self._subscription.begin()
         if not self.has_caught_up:
             self._reader = SnapshotReader(
-                self.consumer, self._grace_ms, self._snapshot_found, self._snapshot_read
+                self.consumer,
+                self._grace_ms,
+                self._snapshot_found,
+                self._snapshot_read,
+                latest_ms=doubt.latest_ms(self._now_ms()),
             )
             self._reader.start()
 
@@ -155,6 +159,7 @@ class Follower(Known):
             with self.lock:
                 self.following = Following(reading.tombstones, reading.trailer.anchor)
                 self.following.snapshot_ms = reading.trailer.time_ms
+                self.following.doubted = reading.doubted
         self._subscription.begin()
 
     def _let_log_wait(self) -> None:
@@ -228,7 +233,9 @@ class Follower(Known):
         position = message.headers.get(OFFSET, 0)
         try:
             with self.lock:
-                read = self.following.read(position, message.body, time.monotonic())
+                read = self.following.read(
+                    position, message.body, time.monotonic(), doubt.latest_ms(self._now_ms())
+                )
         except RecordTooNew as error:
             self._give_up(error)
             return
@@ -239,14 +246,16 @@ class Follower(Known):
         elif read is Read.ASTRAY:
             self._begin_anew()
         elif read is Read.PASSED_OVER:
-            self._warn_of_garbage(position)
+            self._warn_of_garbage(position, "what is no record")
+        elif read is Read.DOUBTED:
+            self._warn_of_garbage(position, "a record dated over 7 days ahead of this clock")
 
-    def _warn_of_garbage(self, position: int) -> None:
+    def _warn_of_garbage(self, position: int, what: str) -> None:
         """Warn of the first, the second, the fourth …: somebody may write nothing else."""
         self._passed_over += 1
         if self._passed_over.bit_count() == 1:
-            text = "passed over what is no record, at %s of %s (%d so far)"
-            logger.warning(text, position, self._log.queue.name, self._passed_over)
+            text = "passed over %s, at %s of %s (%d so far)"
+            logger.warning(text, what, position, self._log.queue.name, self._passed_over)
 
     def _caught_up(self) -> None:
         self._fences.came_back()
@@ -302,10 +311,11 @@ class Follower(Known):
 
     def _write_all(self) -> None:
         """Write what is known into a new log: it was in the old one, and is true."""
-        known = self.following.tombstones
+        known, doubted = self.following.tombstones, self.following.doubted
         with self.lock:
             written = [records.encode(record) for record in known.records(for_another_log=True)]
             written += snapshots.pieces_of(known) if known.stones.count else ()
+            written += snapshots.doubted_again(doubted)
         for body in written:
             self.appender.append(self._log, body).add_done_callback(self._wrote)
 

@@ -181,7 +181,12 @@ class Known(ABC):
 
     def _kills(self, job: Job, message: Message) -> Death | None:
         put_ms = job.put_ms if envelope.tells_when_put(message) else None
-        return self.following.tombstones.kills(job.topic, job.id, job.token, put_ms)
+        asked = (job.topic, job.id, job.token, put_ms)
+        death = self.following.tombstones.kills(*asked)
+        if death is None and not self.following.doubted.is_empty:
+            now_ms = self._now_ms()
+            return self.following.doubted.kills(*asked, due_ms=job.due_ms, now_ms=now_ms)
+        return death
 
 
 def _known_ms(job: Job, message: Message) -> int:

@@ -26,7 +26,10 @@ Done = Callable[[Reading | None], None]
 class SnapshotReader:
     """Reads one snapshot, and tells; on the wire's thread."""
 
-    def __init__(self, consumer: Consumer, grace_ms: int, found: Found, done: Done) -> None:
+    def __init__(
+        self, consumer: Consumer, grace_ms: int, found: Found, done: Done, *, latest_ms: int
+    ) -> None:
+        self._latest_ms = latest_ms
         self._consumer = consumer
         self._found = found
         self._grace_ms = grace_ms
@@ -90,7 +93,7 @@ class SnapshotReader:
             return
         trailer = snapshots.read_trailer(body)
         self._trailer_at = position
-        self._reading = Reading(trailer, grace_ms=self._grace_ms)
+        self._reading = Reading(trailer, grace_ms=self._grace_ms, latest_ms=self._latest_ms)
         if self._reading.is_complete:
             self._finish_with(self._reading)
         else:

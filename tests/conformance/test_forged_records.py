@@ -1,0 +1,87 @@
+"""Records that claim what cannot be, written by plain AMQP: no job dies of them, none is stuck."""
+
+import logging
+import time
+from typing import Any
+
+import pytest
+
+from rabbitdelay import Client, Worker
+from tests.conftest import ClientFactory, WorkerFactory
+from tests.support import deleting
+from tests.support.deleting import noting, pops
+from tests.support.waiting import wait_until
+from tests.support.working import working
+
+FAR_MS = (1 << 48) - 1
+DAY_SECONDS = 86_400
+FORGED: dict[str, dict[str, Any]] = {
+    "a delete": {"delete": ["lives"], "time": FAR_MS},
+    "a delete with a due time": {"delete": ["lives"], "time": FAR_MS, "due": FAR_MS},
+    "a keep of another token": {"keep": ["lives", "f" * 16], "time": FAR_MS, "due": FAR_MS},
+    "a purge": {"purge": "t", "time": FAR_MS},
+    "a purge in a month": {"purge": "t", "time": int((time.time() + 30 * DAY_SECONDS) * 1000)},
+    "a pause since a position to come": {"pause": "t", "since": 1 << 62},
+    "a pause since before all": {"pause": "t", "since": -(1 << 62)},
+}
+
+
+def runs_what_lives(
+    client: Client, worker: Worker, broker_url: str, forged: dict[str, Any]
+) -> None:
+    """Run a job, read the record, and run another job."""
+    seen = noting(worker)
+    with working(worker):
+        wait_until(lambda: seen == ["lives"], seconds=40, what="the first job runs")
+        deleting.append(broker_url, client.topology, forged)
+        client.put("t", id="lives")
+        wait_until(lambda: seen == ["lives"] * 2, seconds=40, what="the second job runs")
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_forged_record_is_passed_over_with_a_warning(
+    client: Client,
+    make_worker: WorkerFactory,
+    broker_url: str,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    what: str,
+) -> None:
+    """By a worker that starts after it, and by one that reads it while it runs."""
+    caplog.set_level(logging.WARNING)
+    client.put("t", id="dead")
+    client.delete("dead")
+    deleting.append(broker_url, client.topology, FORGED[what])
+    client.put("t", id="lives")
+    for _ in range(2):
+        runs_what_lives(client, make_worker(), broker_url, FORGED[what])
+        client.put("t", id="lives")
+    assert any("passed over" in message for message in caplog.messages)
+    assert pops(client, wait=2) == ["lives"]
+    assert client.tombstones().paused == ()
+
+
+def test_a_topic_with_a_forged_pause_is_paused_and_resumed(
+    client: Client, make_client: ClientFactory, broker_url: str
+) -> None:
+    client.put("t", id="lives")
+    client.pause("t")
+    deleting.append(broker_url, client.topology, FORGED["a pause since a position to come"])
+    for one in (client, make_client()):
+        assert one.pop("t", wait=0.3) is None
+    client.resume("t")
+    assert pops(make_client(), wait=2) == ["lives"]
+
+
+def test_a_delete_of_a_job_holds_though_the_clock_of_the_deleter_is_far_ahead(
+    client: Client, make_client: ClientFactory, make_worker: WorkerFactory
+) -> None:
+    """Its record is dated too far ahead, and names a token: that is exact."""
+    ahead = make_client(clock=lambda: time.time() + 400 * DAY_SECONDS)
+    ahead.delete(client.put("t", id="dead", delay=0.5))
+    client.put("t", id="lives", delay=1)
+    worker = make_worker()
+    seen = noting(worker)
+    with working(worker):
+        wait_until(lambda: seen == ["lives"], seconds=40)
+        assert worker.stats().counts.deleted == 1
