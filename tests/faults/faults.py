@@ -35,6 +35,7 @@ CLOCK_STEPS = ("+2d", "-2d", "+1h", "-1h", "+5", "-5")
 FRAGILE_DELAYS = (0.1, 1.0, 2.0)
 HEAL_SECONDS = 60.0
 CUT_SECONDS = 2.0
+LOOK_SECONDS = 0.2
 MOST_CUTS = 3
 CLOCK_SECONDS = 1.25
 """After this time a worker has the clock that it was given: see FAKETIME_CACHE_DURATION."""
@@ -286,8 +287,13 @@ class Faults:
             self.history.write(Kind.EFFECT, detail=f"delete-prefetched {len(jobs)}")
 
     def _last(self, step: Step, *, silent: list[str]) -> None:
-        """Let a fault last, and note at how many of these URLs no broker answers meanwhile."""
+        """Let a fault last, and note when no broker answers at any of these URLs.
+
+        Looks more than once: on a busy machine even SIGSTOP takes effect only after a while.
+        """
         end = time.monotonic() + step.seconds
+        while any(answers(url) for url in silent) and time.monotonic() < end:
+            time.sleep(LOOK_SECONDS)
         self._saw(step, sum(not answers(url) for url in silent))
         time.sleep(max(0.0, end - time.monotonic()))
 

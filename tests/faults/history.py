@@ -28,7 +28,7 @@ class Kind(StrEnum):
     DELETED = "deleted"
     """That delete returned."""
     DELIVERED = "delivered"
-    """A handler began to run this attempt of the job."""
+    """A handler began to run this attempt of the job; `delay` is the time since its hand-out."""
     RETRIED = "retried"
     """That handler asked for another attempt, after `delay`."""
     HUNG = "hung"

@@ -26,7 +26,7 @@ class Run:
 
 
 def write(folder: Path, run: Run, verdict: Verdict) -> str:
-    """Write report.json and report.txt, and return the text."""
+    """Write report.json, report.txt and row.md, and return the text."""
     values = {
         "is_good": is_good(run, verdict),
         "closing": closing(run, verdict),
@@ -34,6 +34,7 @@ def write(folder: Path, run: Run, verdict: Verdict) -> str:
         "verdict": asdict(verdict),
     }
     (folder / "report.json").write_text(json.dumps(values, indent=2) + "\n")
+    (folder / "row.md").write_text(as_row(run, verdict) + "\n")
     text = as_text(run, verdict)
     (folder / "report.txt").write_text(text)
     return text
@@ -73,6 +74,22 @@ def as_text(run: Run, verdict: Verdict) -> str:
         closing(run, verdict),
     ]
     return "\n".join(lines) + "\n"
+
+
+def as_row(run: Run, verdict: Verdict) -> str:
+    """Return the row of this run for the table in docs/guarantees.md."""
+    cells = (
+        f"`MINUTES={run.minutes:g} SEED={run.seed} NODES={run.nodes}`",
+        run.rabbitmq,
+        f"{verdict.confirmed:,}",
+        f"{verdict.deletes:,} ({verdict.deletes_in_time:,})",
+        f"{sum(verdict.faults.values())}",
+        *(str(len(found)) for found in (verdict.lost, verdict.early, verdict.deleted_runs)),
+        str(len(verdict.parked)),
+        f"{verdict.doubled:,}",
+        f"{verdict.lateness.late:,}",
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def closing(run: Run, verdict: Verdict) -> str:

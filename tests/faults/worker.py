@@ -48,7 +48,8 @@ class Handlers:
         self._end(job)
 
     def _begin(self, job: ReservedJob) -> float:
-        self._history.write(Kind.DELIVERED, job.id, attempt=job.attempt)
+        since = _since_hand_out(job)
+        self._history.write(Kind.DELIVERED, job.id, attempt=job.attempt, delay=since)
         if not _is_first_and(job, "hangs"):
             return float(job.body.get("seconds", random.uniform(0, RUN_SECONDS)))
         self._history.write(Kind.HUNG, job.id, attempt=job.attempt)
@@ -68,6 +69,12 @@ class Handlers:
 
 def _is_first_and(job: ReservedJob, key: str) -> bool:
     return job.attempt == 1 and bool(job.body.get(key))
+
+
+def _since_hand_out(job: ReservedJob) -> float:
+    """Return how long ago the ttr began; 0 if the job was taken away meanwhile."""
+    left = job.time_left
+    return job.ttr.total_seconds() - left if left else 0.0
 
 
 def watch_clock(history: HistoryWriter) -> None:

@@ -44,6 +44,8 @@ def test_the_report_is_written_as_text_and_as_json(tmp_path: Path) -> None:
     verdict: Verdict = check(LOST)
     text = report.write(tmp_path, RUN, verdict)
     assert (tmp_path / "report.txt").read_text() == text
+    row = "| `MINUTES=5 SEED=1 NODES=3` | 4.3.0 | 1 | 0 (0) | 0 | 1 | 0 | 0 | 0 | 0 | 0 |\n"
+    assert (tmp_path / "row.md").read_text() == row
     values = json.loads((tmp_path / "report.json").read_text())
     assert (values["is_good"], values["closing"]) == (False, "FAIL: 1 lost")
     assert values["run"]["seed"] == 1
