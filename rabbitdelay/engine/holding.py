@@ -110,12 +110,12 @@ class Holding:
     def finish_returned(self, lease: Lease) -> None:
         """Its handler has returned: ack it.
 
-        When it was lost with its connection meanwhile, it is done all the same: should the broker
-        hand it out to this process again, it need not run again. Nobody who calls `finish` may
-        count on that: they are told that they lost it, and may undo what they did.
+        When it was lost with its connection meanwhile, and its ttr has not passed, it is done all
+        the same: should the broker hand it to this process again, it need not run again. Callers
+        of `finish` cannot count on that: they are told that they lost it, and may undo their work.
         """
         with self.lock:
-            if lease.ended_by is Event.LOSE:
+            if lease.ended_by is Event.LOSE and time.monotonic() < lease.deadline:
                 self.finished_before.add(lease.identity)
             self.finish(lease)
 

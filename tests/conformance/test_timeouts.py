@@ -7,6 +7,7 @@ from itertools import pairwise
 from rabbitdelay import Client, ReservedJob
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.popping import pop
+from tests.support.proxy import Proxy
 from tests.support.waiting import patience, wait_until
 from tests.support.working import working
 
@@ -54,6 +55,33 @@ def test_a_pop_gets_a_job_again_when_its_ttr_has_passed(make_client: ClientFacto
         again.finish()
     assert min(gaps) >= TTR_SECONDS - 0.2, gaps
     assert min(gaps) < TTR_SECONDS + 1, f"a busy machine may hold up some of {gaps}"
+
+
+def test_a_return_after_the_ttr_does_not_finish_a_job_that_was_lost_with_its_connection(
+    broker_url: str, client: Client, make_worker: WorkerFactory
+) -> None:
+    """The broker hands it to the same worker, which must not take it for done."""
+    runs, may_return, has_returned = list[float](), threading.Event(), threading.Event()
+
+    def hang(job: ReservedJob) -> None:
+        runs.append(time.monotonic() + job.time_left)
+        may_return.wait(patience(30))
+        has_returned.set()
+
+    client.put("t", ttr=TTR_SECONDS)
+    with Proxy(broker_url) as proxy:
+        worker = make_worker(proxy.url)
+        worker.handler("t")(hang)
+        with working(worker):
+            wait_until(lambda: runs, seconds=30)
+            proxy.silence()  # so that it cannot connect again before the handler has returned
+            proxy.cut()
+            wait_until(lambda: time.monotonic() > runs[0] + 0.5)
+            may_return.set()
+            assert has_returned.wait(patience(10))
+            wait_until(lambda: worker.stats().running == 0)
+            proxy.restore()
+            wait_until(lambda: len(runs) == 2, seconds=30, what="the job runs again")
 
 
 def _times(began: dict[tuple[str, int], float], topic: str) -> list[float]:
