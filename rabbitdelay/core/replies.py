@@ -56,11 +56,13 @@ _UNAVAILABLE = (
     "the queue is there, but no node that runs has a replica of it; it comes back when its node "
     "does: start that node, or wait until it has started"
 )
-_NO_REPLICA = "does not have a replica on the local node"
-"""What the broker says of a stream; it reads a stream only from the node of the connection."""
+_NOT_HERE = "replica on the local node"
+"""A stream is read only from the node of the connection. RabbitMQ 3.10 says "does not have a
+replica" where there is none and "does not have a running replica" where it is down, 4.3 the latter
+for both."""
 _ELSEWHERE = (
-    "the queue is there, but this node has no replica of it: connect to another node, or add a "
-    "replica here with `rabbitmq-streams add_replica`"
+    "the stream is there, but this node has no running replica of it: wait until that has started, "
+    "connect to another node, or add a replica here with `rabbitmq-streams add_replica`"
 )
 _NOT_TLS = (
     "WRONG_VERSION_NUMBER",
@@ -83,10 +85,10 @@ def connection_error(code: int, text: str, address: str) -> errors.ConnectionFai
 def channel_error(code: int, text: str) -> errors.TopologyError:
     """Return our error for a channel that the broker closed."""
     kind, advice = _CHANNEL.get(code, (errors.TopologyError, "see the broker's log"))
-    if is_passing(text):
-        kind, advice = errors.QueueUnavailable, _UNAVAILABLE
-    elif _NO_REPLICA in text:
+    if _NOT_HERE in text:
         kind, advice = errors.QueueUnavailable, _ELSEWHERE
+    elif is_passing(text):
+        kind, advice = errors.QueueUnavailable, _UNAVAILABLE
     return kind(f"the broker says {code} {text}: {advice}")
 
 

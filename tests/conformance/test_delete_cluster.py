@@ -10,6 +10,7 @@ from rabbitdelay import Client, Job, JobSpec, QueueUnavailable, ReservedJob
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.node import Node
 from rabbitdelay.broker.server_node import ServerNode
+from rabbitdelay.errors import CutOff
 from tests.conftest import PrivateBrokerFactory
 from tests.support.deleting_processes import Books
 from tests.support.fronts import Front
@@ -125,9 +126,10 @@ def test_a_log_without_a_replica_on_the_clients_node_is_told_as_that(
     replica = f'<<"/">>, <<"{namespace}.tombstones">>, \'{without.name}\''
     leading.control("eval", f"ok = rabbit_stream_queue:delete_replica({replica}).")
     with front.client(without.url, namespace=namespace) as client:
-        with pytest.raises(QueueUnavailable, match="connect to another node") as told:
-            client.pop("t", wait=patience(20))
-        assert "does not have a replica on the local node" in str(told.value)
+        # 4.3 does not tell it from a replica that is yet to start: the pop waits for that.
+        with pytest.raises((QueueUnavailable, CutOff), match="connect to another node") as told:
+            client.pop("t", wait=patience(3))
+        assert "replica on the local node" in str(told.value)
 
 
 def delete_half(client: Client, name: str, step: Callable[[], None]) -> dict[str, float]:

@@ -30,13 +30,15 @@ def test_a_queue_whose_replicas_are_down_is_told_as_that(code: int, text: str) -
     assert replies.is_passing(str(error))
 
 
-def test_a_stream_without_a_replica_on_the_node_is_told_as_that() -> None:
-    """It does not come back by itself."""
-    text = "PRECONDITION_FAILED - queue 'a' in vhost '/' does not have a replica on the local node"
+@pytest.mark.parametrize(("what", "may_start"), [("replica", False), ("running replica", True)])
+def test_a_stream_without_a_replica_on_the_node_is_told_as_that(
+    what: str, *, may_start: bool
+) -> None:
+    text = f"PRECONDITION_FAILED - queue 'a' in vhost '/' does not have a {what} on the local node"
     error = replies.channel_error(406, text)
     assert type(error) is QueueUnavailable
     assert "connect to another node" in str(error)
-    assert not replies.is_passing(str(error))
+    assert replies.is_passing(str(error)) == may_start
 
 
 def test_what_is_missing_or_different_is_told_as_before() -> None:
