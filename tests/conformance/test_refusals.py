@@ -484,10 +484,10 @@ def test_a_worker_goes_on_after_an_alarm_while_others_delete(
         client.put_many(JobSpec("t", id=f"during {n}", delay=4 + n) for n in range(3))
         with deletes_flow(client):
             alarm(True)  # noqa: FBT003 - on
-            wait_until(lambda: "during 2" in seen, seconds=20)
+            wait_until(lambda: "during 2" in seen, seconds=60)
             alarm(False)  # noqa: FBT003 - off
             client.put("t", id="after", delay=2)
-            wait_until(lambda: "after" in seen, seconds=20)
+            wait_until(lambda: "after" in seen, seconds=60)
     assert set(seen) == {"before", "during 0", "during 1", "during 2", "after"}
 
 
