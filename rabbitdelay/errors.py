@@ -14,6 +14,8 @@
     │   └── ManagementUnreachable   its management API does not answer, or not to this user
     ├── TopologyError           the exchanges and queues are not as they must be
     │   ├── TopologyMissing         not there, and this client may not declare
+    │   │   └── NamespaceMissing        the whole namespace is not there, and only a put makes it
+    │   ├── NamespaceInUse          it has jobs or consumers, and is not removed
     │   ├── TopologyConflict        there, with other arguments
     │   ├── QueueUnavailable        there, and none of its replicas runs
     │   └── PermissionRefused       the user may not do this
@@ -91,6 +93,17 @@ class TopologyError(RabbitDelayError):
 
 class TopologyMissing(TopologyError):
     """An exchange or queue is missing and this client may not declare it."""
+
+
+class NamespaceMissing(TopologyMissing):
+    """The namespace does not exist, and this call does not make one.
+
+    A namespace is made by its first put, by a worker, or by `rabbitdelay topology apply`.
+    """
+
+
+class NamespaceInUse(TopologyError):
+    """A namespace has jobs or consumers, and is removed only if that is asked for."""
 
 
 class TopologyConflict(TopologyError):

@@ -8,12 +8,15 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
+import pika
 import pytest
 from xdist.remote import Producer
 
 from rabbitdelay import Client, Worker
 from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.core.setup import setup
 from rabbitdelay.core.topology import Topology
+from rabbitdelay.sync.administration import Administrator
 from tests.support import brokers, workers
 from tests.support.brokers import SharedBroker
 from tests.support.fronts import Front, front_named
@@ -27,6 +30,7 @@ ClientFactory = Callable[..., Client]
 WorkerFactory = Callable[..., Worker]
 LookerFactory = Callable[..., Looker]
 ReceiverFactory = Callable[..., Receiver]
+TopicsFactory = Callable[..., None]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -139,6 +143,26 @@ def make_client(front: Front, broker_url: str, namespace: str) -> Iterator[Clien
 @pytest.fixture
 def client(make_client: ClientFactory) -> Client:
     return make_client()
+
+
+@pytest.fixture
+def make_topics(broker_url: str, namespace: str) -> TopicsFactory:
+    """Make the namespace, and topics in it, as `topology apply` does."""
+
+    def make(*topics: str) -> None:
+        topology = Topology(namespace)
+        parts = [part for topic in topics for part in topology.topic(topic)]
+        with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+            conversation = setup(topology, parts, with_base=True, may_declare=True)
+            Administrator(connection).set_up(conversation)
+
+    return make
+
+
+@pytest.fixture
+def existing_namespace(make_topics: TopicsFactory) -> None:
+    """For tests that delete, pause or pop before anything was put: that makes no namespace."""
+    make_topics()
 
 
 @pytest.fixture

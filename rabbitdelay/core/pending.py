@@ -24,6 +24,8 @@ class Target:
     """The queue that must be there for it; None when that is somebody else's."""
     settles: bool = True
     """Whether a confirm from a queue that was made just now does not count yet."""
+    may_found: bool = True
+    """Whether the namespace is made for it, if there is none."""
 
     @property
     def is_stream(self) -> bool:
@@ -57,6 +59,8 @@ class Pending:
     """When it was last sent."""
     closures: int = 0
     """How often the broker closed the channel while it was in flight, without naming a culprit."""
+    is_expendable: bool = False
+    """Whether it is given up when its client is closed: it is of no use to another."""
     what: str | None = None
     """What it is, for errors, such as `delete of a`; None for a put."""
     sent: bool = False

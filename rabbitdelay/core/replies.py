@@ -4,6 +4,7 @@ The texts are the broker's own; they name the queue, exchange or vhost, and neve
 """
 
 import re
+from collections.abc import Sequence
 
 from rabbitdelay import errors
 
@@ -92,10 +93,14 @@ def channel_error(code: int, text: str) -> errors.TopologyError:
     return kind(f"the broker says {code} {text}: {advice}")
 
 
-def may_not_declare(error: errors.PermissionRefused) -> errors.PermissionRefused:
-    """Return the error for a client that would make what is missing, and may not."""
-    advice = "or grant it configure too; where an operator makes the queues, use declare=False"
-    return errors.PermissionRefused(f"{error}; {advice}")
+def may_not_declare(
+    error: errors.PermissionRefused, missing: Sequence[str], command: str
+) -> errors.PermissionRefused:
+    """Return the error for a user who would make what is missing, and may not."""
+    return errors.PermissionRefused(
+        f"{error}; missing is {', '.join(missing)}: make it as a user who may, with `{command}`, "
+        "or grant this user configure too"
+    )
 
 
 def tls_advice(error: object) -> str:

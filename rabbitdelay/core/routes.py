@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from rabbitdelay.core import ladder
 from rabbitdelay.core.setup import SETTLE_SECONDS, Conversation, setup
 from rabbitdelay.core.topology import Part, Topology
+from rabbitdelay.errors import PermissionRefused
 
 MOST_ROUTES = 10_000
 """How many delays are remembered; with more different ones, all are worked out anew."""
@@ -37,6 +38,8 @@ class Routes:
         self._topics: set[str] = set()
         self._queues: set[str] = set()
         self._safe_at: dict[str, float] = {}
+        self._refusal: PermissionRefused | None = None
+        """The broker's refusal to let this user declare, on this connection."""
 
     def route(self, delay_ms: int) -> Route:
         """Return where jobs with this delay go."""
@@ -72,20 +75,25 @@ class Routes:
         """Whether what every namespace has is known to be there."""
         return bool(self._queues)
 
-    def set_up(self, parts: Iterable[Part], *, with_streams: bool = True) -> Conversation:
+    def set_up(
+        self, parts: Iterable[Part], *, with_streams: bool = True, may_found: bool = True
+    ) -> Conversation:
         """Make sure of what is not known yet: a conversation for the front to drive.
 
         It returns whether one of the queues may not have settled, for `learn`. Without the streams
-        of the base it does not wait for the leader of the log of deletes.
+        of the base it does not wait for the leader of the log of deletes. Unless it may found a
+        namespace, one that does not exist is an error.
         """
         missing = [part for part in parts if part.queue.name not in self._queues]
-        with_base = not self._queues
         return setup(
             self.topology,
             missing,
-            with_base=with_base,
+            with_base=not self._queues,
             may_declare=self.may_declare,
+            may_found=may_found,
+            refusal=self._refusal,
             with_streams=with_streams,
+            on_refused=self._refused,
         )
 
     def learn(self, parts: Iterable[Part], *, unsettled: bool, now: float) -> None:
@@ -123,6 +131,10 @@ class Routes:
         self._topics.clear()
         self._queues.clear()
         self._safe_at.clear()
+        self._refusal = None
+
+    def _refused(self, refusal: PermissionRefused) -> None:
+        self._refusal = refusal
 
     def _latest(self, names: Iterable[str]) -> float:
         return max(self._safe_at.get(name, 0.0) for name in names)

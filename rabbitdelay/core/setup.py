@@ -8,6 +8,7 @@ Declarations are made in the given order. A front answers
     Inspect    with the number of messages, or None when there is no such queue or exchange
     Declare    with None; a refusal is thrown into the generator as one of our errors
     Announce   with None, once the broker has confirmed it
+    Remove     with None; no setup asks for it
 
 Why Announce: a queue is not safe in its first seconds. Messages confirmed into a quorum queue that
 is younger than 2 s (3.10) or 1 s (4.3) are gone after kill -9 and restart: the queue is there, its
@@ -18,7 +19,7 @@ the `settling` queue, tells all others. It is confirmed before the queue is made
 the queue finds it.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 from rabbitdelay import duration
@@ -32,7 +33,12 @@ from rabbitdelay.core.topology import (
     Queue,
     Topology,
 )
-from rabbitdelay.errors import PermissionRefused, TopologyConflict, TopologyMissing
+from rabbitdelay.errors import (
+    NamespaceMissing,
+    PermissionRefused,
+    TopologyConflict,
+    TopologyMissing,
+)
 
 SETTLE_SECONDS = 3.0
 """How old a queue must be before a confirm from it counts."""
@@ -63,7 +69,14 @@ class Announce:
     """The number of queues, for display."""
 
 
-Command = Inspect | Declare | Announce
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Delete it, with what is in it; nothing happens when it is not there."""
+
+    declaration: Queue | Exchange
+
+
+Command = Inspect | Declare | Announce | Remove
 Round = tuple[Command, ...]
 Answers = tuple[int | None, ...]
 Conversation = Generator[Round, Answers, bool]
@@ -75,20 +88,78 @@ def setup(
     *,
     with_base: bool,
     may_declare: bool,
+    may_found: bool = True,
+    refusal: PermissionRefused | None = None,
     with_streams: bool = True,
+    on_refused: Callable[[PermissionRefused], None] = lambda _: None,
 ) -> Conversation:
     """Make sure that these parts are there; return whether one of them may not have settled.
 
-    Without its streams a base can be made while the leader of one of them does not answer.
+    A user whom the broker does not let declare goes on if everything is there. `on_refused` is told
+    of that refusal; given as `refusal` to later setups, it keeps them from trying again. Without
+    `may_found` a namespace that does not exist is an error. Without its streams a base can be made
+    while the leader of one of them does not answer.
     """
     base = topology.base(with_streams=with_streams) if with_base else ()
-    if may_declare:
+    wanted = (*base, *(part.queue for part in parts))
+    if with_base and not may_found:
+        yield from require_namespace(topology)
+    if not may_declare:
+        return (yield from _find(topology, wanted))
+    if refusal is None:
         try:
             return (yield from _make(topology, base, parts))
         except PermissionRefused as error:
-            raise replies.may_not_declare(error) from None
-    yield from _look(topology, (*base, *(part.queue for part in parts)))
+            refusal = error
+        on_refused(refusal)
+    if missing := (yield from _missing(wanted)):
+        command = f"{_command(topology)} apply{_options(topology, missing)}"
+        raise replies.may_not_declare(refusal, missing, command)
+    return (yield from _find(topology, wanted))
+
+
+def require_namespace(topology: Topology) -> Generator[Round, Answers, None]:
+    """Look for the exchange that is made first in a namespace.
+
+    Raises:
+        NamespaceMissing: There is none.
+    """
+    (found,) = yield (Inspect(Exchange(topology.unrouted, "fanout")),)
+    if found is None:
+        raise NamespaceMissing(
+            f"there is no namespace {topology.namespace} on this broker: check its spelling "
+            "(`rabbitdelay namespaces` lists those that exist); a namespace is made by its first "
+            "put, by a worker, or by `rabbitdelay topology apply`"
+        )
+
+
+def find(parts: Sequence[Part]) -> Generator[Round, Answers, tuple[Part, ...]]:
+    """Return those of these parts whose queues are there."""
+    answers = yield tuple(Inspect(part.queue) for part in parts)
+    return tuple(part for part, count in zip(parts, answers, strict=True) if count is not None)
+
+
+def _find(topology: Topology, wanted: Sequence[Declaration]) -> Conversation:
+    """Return whether something may not have settled; raise when something is missing."""
+    if missing := (yield from _missing(wanted)):
+        options = _options(topology, missing)
+        raise TopologyMissing(
+            f"missing on the broker, and this client may not declare: {', '.join(missing)}. "
+            f"Import what `{_command(topology)} export{options}` prints, "
+            "or use a client with declare=True"
+        )
     return bool((yield (Inspect(Queue(topology.settling)),))[0])
+
+
+def _missing(declarations: Iterable[Declaration]) -> Generator[Round, Answers, list[str]]:
+    """Return what is not there, in words; bindings cannot be looked for."""
+    wanted = [item for item in declarations if not isinstance(item, Binding)]
+    answers = yield tuple(map(Inspect, wanted))
+    return [
+        f"{type(item).__name__.lower()} {item.name}"
+        for item, count in zip(wanted, answers, strict=True)
+        if count is None
+    ]
 
 
 def _make(
@@ -127,26 +198,12 @@ def _checked(commands: Round) -> Generator[Round, Answers, Answers]:
         ) from None
 
 
-def _look(
-    topology: Topology, declarations: Iterable[Declaration]
-) -> Generator[Round, Answers, None]:
-    wanted = [item for item in declarations if not isinstance(item, Binding)]
-    answers = yield tuple(map(Inspect, wanted))
-    missing = [
-        f"{type(item).__name__.lower()} {item.name}"
-        for item, count in zip(wanted, answers, strict=True)
-        if count is None
-    ]
-    if missing:
-        raise TopologyMissing(
-            f"missing on the broker, and this client may not declare: {', '.join(missing)}. "
-            f"Import what `{_export_command(topology, missing)}` prints, "
-            "or use a client with declare=True"
-        )
+def _command(topology: Topology) -> str:
+    return f"rabbitdelay --namespace {topology.namespace} topology"
 
 
-def _export_command(topology: Topology, missing: Iterable[str]) -> str:
-    """The command that prints the definitions of what is missing."""
+def _options(topology: Topology, missing: Iterable[str]) -> str:
+    """Return the options that select what is missing."""
     options = {
         f"queue {topology.prefix}hold.": "--delay",
         f"queue {topology.prefix}ready.": "--topic",
@@ -157,4 +214,4 @@ def _export_command(topology: Topology, missing: Iterable[str]) -> str:
         for prefix, option in options.items()
         if name.startswith(prefix)
     ]
-    return f"rabbitdelay --namespace {topology.namespace} topology export{''.join(chosen)}"
+    return "".join(chosen)

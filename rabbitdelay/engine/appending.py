@@ -16,36 +16,60 @@ TIMEOUT_SECONDS = 10.0
 
 
 def pending_record(
-    part: Part, body: bytes, deadline: float, resolve: Resolve, position: int = 0
+    part: Part,
+    body: bytes,
+    deadline: float,
+    resolve: Resolve,
+    *,
+    may_found: bool,
+    is_expendable: bool = False,
 ) -> Pending:
-    """Return what is sent to append a record to a stream, or to a queue of one exchange."""
+    """Return what is sent to append a record to a stream, or to a queue of one exchange.
+
+    Unless it may found a namespace, one that does not exist is an error.
+    """
     name = part.queue.name
-    target = Target(name, "", part, settles=not part.is_stream)
+    target = Target(name, "", part, settles=not part.is_stream, may_found=may_found)
     token = secrets.token_hex(8)
     job = Job(name, token, token, 0, 0, None, b"")
     message = Message(body, {"rd-token": token}, token, JSON)
     now = time.monotonic()
-    return Pending(job, message, 0, now, deadline, resolve, position, target=target)
+    return Pending(
+        job, message, 0, now, deadline, resolve, target=target, is_expendable=is_expendable
+    )
 
 
 class Appender:
     """Appends without waiting for room; from any thread."""
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: Outlet, *, may_found: bool = True) -> None:
         self._outlet = outlet
+        self._may_found = may_found
 
     @property
     def is_blocked(self) -> bool:
         """Whether the broker takes nothing, because of an alarm."""
         return self._outlet.blocked is not None
 
-    def append(self, part: Part, body: bytes) -> Future[None]:
-        """Append a record; it is safe when the future is done."""
+    def append(self, part: Part, body: bytes, *, is_expendable: bool = False) -> Future[None]:
+        """Append a record; it is safe when the future is done.
+
+        One that is expendable does not keep the client from closing.
+        """
         future: Future[None] = Future()
 
         def resolve(_pending: Pending, error: Exception | None) -> None:
             future.set_exception(error) if error is not None else future.set_result(None)
 
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        self._outlet.submit_copy(pending_record(part, body, deadline, resolve))
+        self._outlet.submit_copy(
+            pending_record(
+                part,
+                body,
+                deadline,
+                resolve,
+                may_found=self._may_found,
+                is_expendable=is_expendable,
+            )
+        )
         return future

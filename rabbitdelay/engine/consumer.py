@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from rabbitdelay.address import Address
-from rabbitdelay.core import envelope
+from rabbitdelay.core import envelope, setup
 from rabbitdelay.core.acks import HOLD_SECONDS
 from rabbitdelay.core.deliveries import Delivery, GetEmpty
 from rabbitdelay.core.error_policies import Policies
@@ -38,6 +38,7 @@ COPY_TIMEOUT_SECONDS = 30.0
 PROOF_SECONDS = 2.0
 """Time that the broker has to prove, before the connection is closed, that it has all acks."""
 OnReady = Callable[[Exception | None], None]
+OnFound = Callable[[Sequence[Part] | Exception], None]
 
 
 class Consumer:
@@ -53,9 +54,12 @@ class Consumer:
         outlet: Outlet,
         policy: Callable[[str], Policies],
         reply_queues: ReplyQueues,
+        may_found: bool,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.topology = topology
+        self.may_found = may_found
+        """Whether the namespace is made, if there is none: for workers, and not for pops."""
         self.outlet = outlet
         self.holding = Holding(
             topology,
@@ -205,8 +209,11 @@ class Consumer:
 
         link.open_channel(ready)
 
-    def make(self, parts: Iterable[Part], ready: OnReady) -> None:
-        """Make sure that these queues are there; a new one holds nothing that could be lost."""
+    def make(self, parts: Iterable[Part], ready: OnReady, *, may_found: bool = False) -> None:
+        """Make sure that these queues are there; a new one holds nothing that could be lost.
+
+        A namespace that does not exist is an error, unless this consumer or this call may found it.
+        """
         link, wanted = self._connector.link, tuple(parts)
         if link is None or not link.is_open:
             return
@@ -220,7 +227,27 @@ class Consumer:
                 self._rescue_jobs_for(wanted)
             ready(result if isinstance(result, Exception) else None)
 
-        SetupDriver(link, self._routes.set_up(wanted), made).start()
+        may_found = may_found or self.may_found
+        SetupDriver(link, self._routes.set_up(wanted, may_found=may_found), made).start()
+
+    def find(self, parts: Sequence[Part], found: OnFound) -> None:
+        """Find out which of these queues are there, and make none."""
+        link, unknown = self._connector.link, [p for p in parts if not self._routes.are_made((p,))]
+        if link is None or not link.is_open:
+            return
+        if not unknown:
+            found(parts)
+            return
+
+        def looked(result: tuple[Part, ...] | Exception) -> None:
+            if isinstance(result, Exception):
+                found(result)
+                return
+            if self._routes.has_base:
+                self._routes.learn(result, unsettled=False, now=time.monotonic())
+            found([part for part in parts if part not in unknown or part in result])
+
+        SetupDriver(link, setup.find(unknown), looked).start()
 
     def _rescue_jobs_for(self, parts: Iterable[Part]) -> None:
         """Have jobs sent on that were parked while one of these queues was missing."""

@@ -161,7 +161,9 @@ class Deleter:
         if not (yield from publisher.window.wait(deadline if publisher.may_wait else now)):
             text = "was never sent: too many puts are waiting for the broker"
             raise OutcomeUnknown(f"{records.describe(record)} {text}", sent=False)
-        pending = pending_record(self._log, records.encode(record), deadline, resolve)
+        body = records.encode(record)
+        # The log is made with the namespace, by the first put: without it nothing can be deleted.
+        pending = pending_record(self._log, body, deadline, resolve, may_found=False)
         pending.what = records.describe(record)
         publisher.submit(pending)
         return future

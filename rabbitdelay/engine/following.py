@@ -7,6 +7,7 @@ whenever the log is cut off from it, nothing is handed out.
 import concurrent.futures
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from rabbitdelay.core import doubt, frames, records, replies, snapshots
 from rabbitdelay.core.deliveries import Delivery
@@ -25,7 +26,7 @@ from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.known import Known
 from rabbitdelay.engine.snapshot_reader import SnapshotReader
 from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription
-from rabbitdelay.errors import ConnectionFailed, CutOff, PermissionRefused
+from rabbitdelay.errors import ConnectionFailed, CutOff, NamespaceMissing, PermissionRefused
 from rabbitdelay.models import Job
 
 PREFETCH = 2_000
@@ -34,6 +35,9 @@ ANCHOR_SECONDS = 30.0
 """How often a fence is written for a log that is read and not fenced: reading goes on from the last
 fence after a reconnect."""
 SWEEP_SECONDS = 1.0
+ALARM = "the broker has raised a memory or disk alarm, which makes this slow"
+NAMESPACE_SECONDS = 0.5
+"""How often a namespace is looked for that does not exist yet."""
 QUIET_SECONDS = 2.0
 TELL_SECONDS = 5.0
 """How long it says nothing while it reads, and how often it says something then."""
@@ -61,6 +65,10 @@ class Follower(Known):
         self.caught_up: Future[None] = Future()
         """Done when it was current once, or can never be: `problem` tells."""
         self.caught_up.set_running_or_notify_cancel()
+        self._awaited: list[Future[None]] = []
+        """Done when the log was read to its end, or it is known that it cannot be."""
+        self._is_asked_again = False
+        """Whether to look again for a missing namespace, as soon as the last look is answered."""
         self._log = consumer.topology.log()
         self._watchers: list[Callable[[], None]] = []
         self._subscription = Subscription(
@@ -91,15 +99,36 @@ class Follower(Known):
         """Whether it ever was current, or can never be."""
         return self.caught_up.done()
 
-    def begin(self) -> None:
-        """Read the log from now on: not everybody who consumes hands out jobs."""
-        self.consumer.call(self._begin)
+    def begin(self) -> Future[None]:
+        """Read the log from now on: not every client that consumes hands out jobs.
 
-    def _begin(self) -> None:
+        The future is done when the log was read to its end, or cannot be: `failure` tells why. A
+        namespace that was missing is looked for again.
+        """
+        read: Future[None] = Future()
+        read.set_running_or_notify_cancel()
+        if not self.consumer.call(partial(self._begin, read)):
+            read.set_result(None)
+        return read
+
+    def _begin(self, read: Future[None]) -> None:
+        is_missing = isinstance(self.failure, NamespaceMissing)
+        if self._has_closed or (self.has_caught_up and not is_missing):
+            read.set_result(None)
+            return
+        self._awaited.append(read)
         if not self._is_wanted:
             self._is_wanted = True
             if self.consumer.first.made and self.consumer.first.error is None:
                 self.connected()
+        elif is_missing:
+            self._is_asked_again = True  # an answer to what was asked before this call is too old
+            self._look_again()
+
+    def _look_again(self) -> None:
+        if self._subscription.is_idle:
+            self._is_asked_again = False
+            self._subscription.begin()
 
     def recall(self) -> None:
         """Read the whole log again: a job waited for longer than tombstones are kept here."""
@@ -124,7 +153,8 @@ class Follower(Known):
             return "current"
         if self.problem is not None:
             return f"cut off from the log of deletes: {self.problem}"
-        return f"reading the log of deletes, {self.following.read_count:,} records so far"
+        text = f"reading the log of deletes, {self.following.read_count:,} records so far"
+        return f"{text}; {ALARM}" if self.appender.is_blocked else text
 
     # The connection comes and goes
 
@@ -222,9 +252,14 @@ class Follower(Known):
         """It never worked so far: try on. What somebody must mend is told to who waits."""
         self.failure = None if replies.is_passing(str(error)) else error
         self._cut_off(error)
+        if self._is_asked_again:
+            self._look_again()
+            return
         if self.failure is not None:
             self._set_caught_up()
-        self.consumer.call_later(RETRY_SECONDS, self._subscription.begin)
+        is_missing = isinstance(error, NamespaceMissing)
+        pause = NAMESPACE_SECONDS if is_missing else RETRY_SECONDS
+        self.consumer.call_later(pause, self._subscription.begin)
 
     def delivered(self, delivery: Delivery) -> None:
         """Read a record."""
@@ -273,6 +308,9 @@ class Follower(Known):
     def _set_caught_up(self) -> None:
         if not self.has_caught_up:
             self.caught_up.set_result(None)
+        awaited, self._awaited = self._awaited, []
+        for read in awaited:
+            read.set_result(None)
 
     def _cut_off(self, problem: Exception | None = None) -> None:
         """Nothing can be read until it begins again."""

@@ -11,7 +11,7 @@ from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.popping import Popper
 from rabbitdelay.engine.replies import Replies
 from rabbitdelay.engine.users import Users
-from rabbitdelay.errors import CutOff
+from rabbitdelay.errors import CutOff, NamespaceMissing
 
 
 class Front:
@@ -29,10 +29,12 @@ class Front:
 
     def until_read(self, timeout: float) -> Flow[Follower]:
         """Wait until the log of deletes was read to its end for the first time."""
-        if not self.follower.has_caught_up:
-            self.follower.begin()
-            try:
-                yield Wait(self.follower.caught_up, timeout)
-            except TimeoutError:
-                raise CutOff(self.follower.state) from None
-        return self.follower
+        follower = self.follower
+        if follower.has_caught_up and not isinstance(follower.failure, NamespaceMissing):
+            return follower
+        read = follower.begin()
+        try:
+            yield Wait(read, timeout)
+        except TimeoutError:
+            raise CutOff(follower.state) from None
+        return follower

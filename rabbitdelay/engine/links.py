@@ -96,11 +96,11 @@ class Links:
     def new_consumer(self, policy: Callable[[str], Policies]) -> Flow[Consumer]:
         """Return a consumer that gives back through the publisher."""
         publisher = yield from self.publisher()
-        return self._consumer(publisher, policy)
+        return self._consumer(publisher, policy, may_found=True)
 
     def new_follower(self, consumer: Consumer, *, is_wanted: bool = True) -> Follower:
         """Return who tells a consumer which jobs were deleted."""
-        appender = Appender(consumer.outlet)
+        appender = Appender(consumer.outlet, may_found=consumer.may_found)
         follower = Follower(consumer, appender, clock=self._clock, is_wanted=is_wanted)
         consumer.holding.death = follower.death
         consumer.holding.keep_known = follower.keep_known
@@ -114,10 +114,11 @@ class Links:
             publisher, self._publisher = self._publisher or self._connecting, None
         if self._process_id != os.getpid():
             return
+        deadline = time.monotonic() + flush_seconds
         if front is not None:
             yield from front.consumer.close(flush_seconds)
         if publisher is not None:
-            yield from publisher.close(flush_seconds)
+            yield from publisher.close(max(0.0, deadline - time.monotonic()))
 
     def _start_publisher(self) -> Flow[Publisher]:
         """Connect, or wait for somebody else who does."""
@@ -146,7 +147,7 @@ class Links:
             front = self._front or self._connecting_front
             if front is None:
                 policies = Policies(self._retry)
-                consumer = self._consumer(publisher, lambda _: policies)
+                consumer = self._consumer(publisher, lambda _: policies, may_found=False)
                 front = Front(consumer, self.new_follower(consumer, is_wanted=False))
                 self._connecting_front = front
                 self._start(front.start, consumer)
@@ -196,7 +197,9 @@ class Links:
                 self._connecting_front = None
             return True
 
-    def _consumer(self, publisher: Publisher, policy: Callable[[str], Policies]) -> Consumer:
+    def _consumer(
+        self, publisher: Publisher, policy: Callable[[str], Policies], *, may_found: bool
+    ) -> Consumer:
         wire = self._new_wire("rabbitdelay-consumer")
         return Consumer(
             wire,
@@ -207,6 +210,7 @@ class Links:
             policy=policy,
             reply_queues=self._reply_queues,
             clock=self._clock,
+            may_found=may_found,
         )
 
     def _refuse_when_closed(self) -> None:

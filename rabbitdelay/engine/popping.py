@@ -15,14 +15,17 @@ from functools import partial
 
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.retry import Fate
+from rabbitdelay.core.topology import Part
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Flow, Wait
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.known import Verdict
 from rabbitdelay.engine.slot import Pop, Slot
-from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff
+from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff, NamespaceMissing
 
 LOOK_SECONDS = 1.0
+TOPIC_SECONDS = 0.5
+"""How often a pop looks for a topic that does not exist yet: only a put or a worker makes one."""
 LINGER_SECONDS = 0.03
 """How long several at once wait for the next one after the last: they come in a burst, or not."""
 LINGER_MOST_SECONDS = 0.2
@@ -86,21 +89,44 @@ class Popper:
         self._go(request)
 
     def _go(self, request: Pop) -> None:
-        """Make sure that the topics are there, and take a slot."""
+        """Find the topics that are there, and take a slot."""
         request.is_suspended = False
         if self.consumer.first.error is not None:
             self._when_disconnected(request, self.consumer.first.error)
             return
-        if self._follower.failure is not None:
-            self._fail(request, self._follower.failure)
+        failure = self._follower.failure
+        if failure is not None and not isinstance(failure, NamespaceMissing):
+            self._fail(request, failure)
             return
         if not self._follower.is_current or not self._topics(request):
             self._wait_for_change(request)
             return
         self._follower.prepare()
-        topology = self.consumer.topology
-        parts = [part for topic in request.topics for part in topology.topic(topic)]
-        self.consumer.make(parts, partial(self._take_slot, request))
+        self.consumer.find(self._parts(request.topics), partial(self._found, request))
+
+    def _parts(self, topics: Sequence[str]) -> list[Part]:
+        return [part for topic in topics for part in self.consumer.topology.topic(topic)]
+
+    def _found(self, request: Pop, found: Sequence[Part] | Exception) -> None:
+        """Make topics whole that lost one of their queues; make none that has neither."""
+        if isinstance(found, Exception):
+            self._fail(request, found)
+            return
+        there = set(map(_name, found))
+        queues = {topic: set(map(_name, self._parts([topic]))) for topic in request.topics}
+        damaged = [topic for topic, names in queues.items() if names & there and names - there]
+        if damaged:
+            self.consumer.make(self._parts(damaged), partial(self._made_whole, request))
+            return
+        request.missing_topics = [topic for topic, names in queues.items() if not names & there]
+        self._look_later(request)
+        self._take_slot(request)
+
+    def _made_whole(self, request: Pop, error: Exception | None) -> None:
+        if error is not None:
+            self._fail(request, error)
+        elif not request.is_over:
+            self._go(request)
 
     def _topics(self, request: Pop) -> list[str]:
         """Its topics that are not paused."""
@@ -126,13 +152,12 @@ class Popper:
     def _is_paused(self, request: Pop) -> bool:
         return any(map(self._follower.is_paused, request.topics))
 
-    def _take_slot(self, request: Pop, error: Exception | None) -> None:
+    def _take_slot(self, request: Pop) -> None:
         if request.is_over:
             return
-        topics = self._rotated(self._topics(request))
-        if error is not None:
-            self._fail(request, error)
-        elif not topics:
+        missing = request.missing_topics
+        topics = self._rotated([one for one in self._topics(request) if one not in missing])
+        if not topics:
             self._wait_for_change(request)
         elif self._idle:
             self._idle.pop().begin(request, topics)
@@ -142,6 +167,25 @@ class Popper:
             self._slots += 1
             slot = Slot(self)
             slot.open(partial(slot.begin, request, topics))
+
+    # Topics that do not exist yet
+
+    def _look_later(self, request: Pop) -> None:
+        if request.missing_topics and request.look_timer is None and self.has_time(request):
+            look = partial(self._look, request)
+            request.look_timer = self.consumer.call_later(TOPIC_SECONDS, look)
+
+    def _look(self, request: Pop) -> None:
+        request.look_timer = None
+        if not request.is_over:
+            missing = self._parts(request.missing_topics)
+            self.consumer.find(missing, partial(self._looked, request))
+            self._look_later(request)
+
+    def _looked(self, request: Pop, found: Sequence[Part] | Exception) -> None:
+        """Begin again when a topic is there by now."""
+        if not request.is_over and not isinstance(found, Exception) and found:
+            self.suspend(request)
 
     def _rotated(self, topics: Sequence[str]) -> Sequence[str]:
         """Another topic is asked first each time, so that none is always last."""
@@ -192,7 +236,7 @@ class Popper:
         """This one can be used again."""
         self._idle.append(slot)
         if self._without_slot:
-            self._take_slot(self._without_slot.popleft(), None)
+            self._take_slot(self._without_slot.popleft())
 
     # Ending
 
@@ -218,10 +262,10 @@ class Popper:
         self._stop(request)
         request.future.set_result(request.leases)
 
-    def _cut_off(self, request: Pop) -> CutOff | None:
+    def _cut_off(self, request: Pop) -> Exception | None:
         """Return why nothing can be handed out, if the log of deletes is why."""
         if not self._follower.is_current:
-            return CutOff(self._follower.state)
+            return self._follower.failure or CutOff(self._follower.state)
         if request.slot is not None and request.slot.is_unproven:
             return CutOff(
                 "a job is ready, but the log of deletes does not answer: whether it was deleted "
@@ -239,6 +283,8 @@ class Popper:
         self._pops.discard(request)
         if request.timer is not None:
             self.consumer.cancel(request.timer)
+        if request.look_timer is not None:
+            self.consumer.cancel(request.look_timer)
         self._stop_lingering(request)
         if request.slot is not None:
             request.slot.stop()
@@ -306,3 +352,7 @@ class Popper:
 
     def read(self) -> None:
         """Nothing more to do."""
+
+
+def _name(part: Part) -> str:
+    return part.queue.name

@@ -32,7 +32,10 @@ class Replies:
         self.queue = part.queue.name
         """What jobs whose responses are wanted carry as reply_to."""
         self._consumer = consumer
-        self._subscription = Subscription(consumer, self.queue, (part,), PREFETCH, self)
+        # It is made before the job that wants the response is put: perhaps the first of all.
+        self._subscription = Subscription(
+            consumer, self.queue, (part,), PREFETCH, self, may_found=True
+        )
         self._is_wanted = False
         self._ready: Future[None] = Future()
         self._lock = Lock()

@@ -1,27 +1,33 @@
 """Driving a setup conversation: the commands of a round go out together."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
+from typing import Generic, TypeVar
 
 from rabbitdelay.core import frames, replies
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.setup import Announce, Answers, Conversation, Declare, Inspect, Round
+from rabbitdelay.core.setup import Announce, Answers, Declare, Inspect, Round
 from rabbitdelay.core.topology import Declaration, Queue
 from rabbitdelay.engine.wire import Channel, Closed, Link, Then, nothing
 
 _EMPTY = Message(b"", {})
-Done = Callable[[bool | Exception], None]
+Result = TypeVar("Result")
 
 
-class SetupDriver:
+class SetupDriver(Generic[Result]):
     """Asks the broker what the conversation yields, on the wire's thread, and calls `done` once.
 
     Declarations share a channel, which keeps them in order. Each question has a channel of its
     own, because the broker closes the channel on which it is asked for something that is missing.
     """
 
-    def __init__(self, link: Link, conversation: Conversation, done: Done) -> None:
+    def __init__(
+        self,
+        link: Link,
+        conversation: Generator[Round, Answers, Result],
+        done: Callable[[Result | Exception], None],
+    ) -> None:
         self._link = link
         self._conversation = conversation
         self._done = done
@@ -147,7 +153,7 @@ class SetupDriver:
 
         self._link.open_channel(opened)
 
-    def _finish(self, result: bool | Exception) -> None:  # noqa: FBT001 - what was returned
+    def _finish(self, result: Result | Exception) -> None:
         self._close()
         self._done(result)
 

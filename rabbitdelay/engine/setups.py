@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from rabbitdelay.core import replies
 from rabbitdelay.core.outbox import Outbox
@@ -19,11 +20,18 @@ AT_ONCE = 4
 PAUSE_SECONDS = 0.25
 """How long to wait after the broker said that a queue is not up yet."""
 Fail = Callable[[Pending, Exception], None]
-Key = tuple[str, ...]
-"""The names of the queues that a message needs.
 
-A tuple is never the name of a lane: what waits for its queue must not look as if it could be sent.
-"""
+
+class Key(NamedTuple):
+    """What a message needs.
+
+    A tuple is never the name of a lane: what waits for its queue must not look as if it could be
+    sent.
+    """
+
+    queues: tuple[str, ...]
+    may_found: bool
+    """Whether the namespace is made for it, if there is none."""
 
 
 class Setups:
@@ -48,13 +56,14 @@ class Setups:
         self._flush = flush
         self._made = made
         self._wanted: dict[Key, Sequence[Part]] = {}
-        self._running: dict[Key, SetupDriver] = {}
+        self._running: dict[Key, SetupDriver[bool]] = {}
         self._stalls: Counter[Key] = Counter()
         """How often in a row a setup was not answered."""
 
     def request(self, pending: Pending, parts: Sequence[Part]) -> None:
         """Park a message until these parts are there."""
-        key = _key(parts)
+        may_found = pending.target is None or pending.target.may_found
+        key = Key(tuple(part.queue.name for part in parts), may_found)
         self._outbox.park(key, pending)
         if key not in self._wanted:
             self._wanted[key] = parts
@@ -107,7 +116,9 @@ class Setups:
 
         # A log whose leader stands still must not stop those who do not delete.
         with_streams = not any(self._stalls.values())
-        conversation = self._routes.set_up(parts, with_streams=with_streams)
+        conversation = self._routes.set_up(
+            parts, with_streams=with_streams, may_found=key.may_found
+        )
         driver = self._running[key] = SetupDriver(link, conversation, done)
         driver.start()
 
@@ -130,7 +141,3 @@ class Setups:
             self._made()
         self._start()
         self._connector.call_later(0, self._flush)
-
-
-def _key(parts: Sequence[Part]) -> Key:
-    return tuple(part.queue.name for part in parts)

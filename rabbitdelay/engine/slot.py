@@ -57,6 +57,9 @@ class Pop:
         self.slot: Slot | None = None
         self.timer: object = None
         self.linger_timer: object = None
+        self.look_timer: object = None
+        self.missing_topics: Sequence[str] = ()
+        """Its topics that did not exist when it was last looked for them."""
         self.is_over = False
         self.began_again = False
         self.is_suspended = False

@@ -48,6 +48,7 @@ class Subscription:
         subscriber: Subscriber,
         *,
         arguments: Callable[[], dict[str, Any]] = dict,
+        may_found: bool = False,
     ) -> None:
         self.queue = queue
         self.is_open = False
@@ -57,6 +58,8 @@ class Subscription:
         self._prefetch = prefetch
         self._subscriber = subscriber
         self._arguments = arguments
+        self._may_found = may_found
+        """Whether the namespace is made for it, also by a consumer that makes none."""
         self._channel: Channel | None = None
         self._tag: str | None = None
         self._is_opening = False
@@ -76,7 +79,13 @@ class Subscription:
             return
         if self._is_wanted and not self._is_opening and self._channel is None:
             self._is_opening = True
-            self._consumer.make(self._parts, partial(self._made, self._round))
+            made = partial(self._made, self._round)
+            self._consumer.make(self._parts, made, may_found=self._may_found)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it neither consumes nor is about to."""
+        return self._channel is None and not self._is_opening
 
     def begin_again(self) -> None:
         """Consume from anew, on another channel."""

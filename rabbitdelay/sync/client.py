@@ -33,7 +33,8 @@ class Client:
             cluster with commas between them. Default: RABBITDELAY_URL, else the private node
             that `rabbitdelay broker start` started, else amqp://localhost.
         namespace: What all names on the broker begin with.
-        declare: Whether missing exchanges and queues are made. False for locked-down brokers.
+        declare: Whether missing exchanges and queues are made, as far as the broker lets this user:
+            one who may not declare goes on if everything is there. False: never try.
         queue_type: "quorum", replicated and safe, or "classic", for one node and most speed.
         timeout: How long a put may take, in seconds, reconnects included.
         connect_timeout: How long to wait for the first connection, in seconds.
@@ -212,6 +213,7 @@ class Client:
 
         Raises:
             OutcomeUnknown: Not confirmed within the timeout: it may be deleted or not.
+            NamespaceMissing: The namespace does not exist: there is nothing to delete.
         """
         return drive(self.verbs.delete(job, timeout))
 
@@ -284,10 +286,12 @@ class Client:
 
         It waits on the broker for at most `wait` seconds, without a limit when that is None, and
         returns None when no job came. With `max` it returns a list of what is there, at most so
-        many, and waits for the first of them only.
+        many, and waits for the first of them only. It makes no topic: one that does not exist yet
+        is waited for.
 
         Raises:
             InvalidJob: A topic is none.
+            NamespaceMissing: The namespace does not exist, and did not until the end.
             ConnectionFailed: There is no connection to the broker, and was none until the end.
         """
         consumer, leases = drive(self.verbs.pop(topics, max, wait))

@@ -94,6 +94,7 @@ def test_a_pop_of_deleted_jobs_only_comes_back_with_none(client: Client) -> None
     assert 0.5 <= time.monotonic() - began < patience(5)
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_records_of_many_are_packed_and_told_of(client: Client) -> None:
     so_far = list[int]()
     assert client.delete_many((f"x{n}" for n in range(2_500)), on_deleted=so_far.append) == 2_500
@@ -359,6 +360,7 @@ def test_what_is_finished_unknown_or_deleted_is_no_error(client: Client) -> None
     assert pops(client) == ["never put"]
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_its_id_may_be_used_again_at_once(client: Client) -> None:
     for n in range(200):
         client.delete("same")
@@ -371,6 +373,7 @@ def test_its_id_may_be_used_again_at_once(client: Client) -> None:
     assert pops(client, "u") == ["in a purged topic"]
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_each_of_200_lives_when_it_was_put_after_the_delete(client: Client) -> None:
     """By the very clock tick: a delete returns when its moment has passed."""
     jobs = []

@@ -31,6 +31,7 @@ def test_a_purge_returns_how_many_were_removed_at_once(client: Client) -> None:
     assert client.purge("t") == 2
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_delete_that_is_not_confirmed_names_its_id(
     make_client: ClientFactory, proxy: Proxy
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay import Client, Job, JobSpec, OutcomeUnknown, TopologyMissing
+from rabbitdelay import Client, Job, JobSpec, NamespaceMissing, OutcomeUnknown
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.records import RecordTooNew
 from rabbitdelay.errors import DeleteManyFailed
@@ -77,6 +77,7 @@ def test_what_was_deleted_while_it_was_cut_off_is_known_before_it_goes_on(
     assert seen == ["lives"]
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_log_that_is_missing_is_made_again(
     client: Client, make_client: ClientFactory, broker_url: str
 ) -> None:
@@ -92,7 +93,7 @@ def test_a_log_that_is_missing_is_made_again(
 
 def test_a_client_that_may_not_declare(client: Client, make_client: ClientFactory) -> None:
     locked_down = make_client(declare=False)
-    with pytest.raises(TopologyMissing, match="tombstones"):
+    with pytest.raises(NamespaceMissing, match="there is no namespace"):
         locked_down.delete("x")
     client.put_many(JobSpec("t", id=f"dead {n}") for n in range(3))
     client.put("t", id="lives")

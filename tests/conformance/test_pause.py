@@ -9,7 +9,7 @@ import pytest
 
 from rabbitdelay import Client, InvalidJob, Job, JobSpec, ReservedJob
 from rabbitdelay.core.topology import DELIVERY_LIMIT
-from tests.conftest import ClientFactory, WorkerFactory
+from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
 from tests.support import deleting
 from tests.support.deleting import left_over, noting, pops, take
 from tests.support.waiting import patience, wait_until
@@ -47,6 +47,7 @@ def test_nothing_is_handed_out_while_it_is_paused(
     assert seen == [str(n) for n in range(7)]
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_worker_that_starts_waits(client: Client, make_worker: WorkerFactory) -> None:
     """Its other topics are served."""
     client.pause("t")
@@ -97,6 +98,7 @@ def test_a_pop_that_waits_goes_on_when_it_is_resumed(
         ),
     ],
 )
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_pop_of_several_topics_serves_those_that_are_not(
     client: Client, make_client: ClientFactory, *, has_job: bool
 ) -> None:
@@ -117,8 +119,9 @@ def test_a_pop_of_several_topics_serves_those_that_are_not(
 
 
 def test_a_pop_that_waits_goes_on_with_the_topics_that_are_not_paused(
-    client: Client, make_client: ClientFactory
+    client: Client, make_client: ClientFactory, make_topics: TopicsFactory
 ) -> None:
+    make_topics("paused", "open")
     other = make_client()
     assert client.pop(["paused", "open"]) is None
     with ThreadPoolExecutor(1) as pool:
@@ -177,6 +180,7 @@ def test_pausing_buries_nothing(
     assert left_over(broker_url, client.topology) == {}
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_pausing_and_resuming_twice_is_no_error(client: Client) -> None:
     client.resume("never.paused")
     for _ in range(2):
@@ -241,6 +245,7 @@ def test_what_is_held_is_purged_too(client: Client, broker_url: str) -> None:
     assert left_over(broker_url, client.topology) == {}
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_topic_that_nobody_knows_is_no_error(client: Client) -> None:
     assert client.purge("nobody.put.here") == 0
     client.put("nobody.put.here", id="lives")

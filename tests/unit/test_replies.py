@@ -47,11 +47,13 @@ def test_what_is_missing_or_different_is_told_as_before() -> None:
     assert type(replies.channel_error(406, inequivalent)) is TopologyConflict
 
 
-def test_declare_false_is_advised_to_a_client_that_declares_alone() -> None:
+def test_configure_is_advised_to_a_client_that_declares_alone() -> None:
     refused = replies.channel_error(403, "ACCESS_REFUSED - access to queue 'a' refused")
     assert isinstance(refused, PermissionRefused)
-    assert "declare=False" not in str(refused)
-    assert "declare=False" in str(replies.may_not_declare(refused))
+    assert "configure" not in str(refused)
+    told = str(replies.may_not_declare(refused, ["queue a"], "rabbitdelay topology apply"))
+    assert "configure" in told
+    assert "missing is queue a" in told
 
 
 def test_advice_on_tls_is_for_ports_that_do_not_speak_it() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from rabbitdelay.core import ladder
 from rabbitdelay.core.routes import Routes
-from rabbitdelay.core.setup import Announce, Command, Conversation, Declare, Inspect
-from rabbitdelay.core.topology import Binding, Queue, Topology
-from rabbitdelay.errors import TopologyMissing
+from rabbitdelay.core.setup import Announce, Command, Conversation, Declare, Inspect, find
+from rabbitdelay.core.topology import Binding, Part, Queue, Topology
+from rabbitdelay.errors import NamespaceMissing, PermissionRefused, TopologyMissing
 
 TOPOLOGY = Topology("ns")
 HALF_HOUR_MS = 30 * ladder.MINUTE_MS
@@ -22,6 +22,8 @@ class Broker:
     announced: int = 0
     asked: list[Command] = field(default_factory=list)
     rounds: int = 0
+    refuses: bool = False
+    """Whether this user may not declare."""
 
     def talk(self, conversation: Conversation) -> bool:
         answers: tuple[int | None, ...] | None = None
@@ -32,7 +34,11 @@ class Broker:
                 return bool(stop.value)
             self.rounds += 1
             self.asked += commands
-            answers = tuple(map(self.answer, commands))
+            if self.refuses and any(isinstance(one, Declare | Announce) for one in commands):
+                refused = PermissionRefused("the broker says 403")
+                answers = tuple(map(self.answer, conversation.throw(refused)))
+            else:
+                answers = tuple(map(self.answer, commands))
 
     def answer(self, command: Command) -> int | None:
         match command:
@@ -224,3 +230,92 @@ def test_many_different_delays_do_not_pile_up() -> None:
     for delay_ms in range(0, 250_000, 10):
         routes.route(delay_ms)
     assert len(routes._routes) <= 10_000
+
+
+# A user who may not declare
+
+
+def made_by_another() -> Broker:
+    broker = Broker()
+    put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=0)
+    broker.announced, broker.refuses = 0, True
+    broker.asked.clear()
+    return broker
+
+
+def declares(broker: Broker) -> int:
+    return sum(isinstance(command, Declare) for command in broker.asked)
+
+
+def test_a_refused_user_goes_on_when_everything_is_there() -> None:
+    broker, routes = made_by_another(), new_routes()
+    assert put_through(routes, broker, HALF_HOUR_MS, "a", now=0) == 0.0
+    assert routes.is_known(routes.route(HALF_HOUR_MS), "a")
+
+
+def test_a_refused_user_waits_for_a_queue_that_was_made_just_now() -> None:
+    broker = made_by_another()
+    broker.announced = 1
+    assert put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=100.0) == 103.0
+
+
+def test_a_refused_user_is_told_what_is_missing() -> None:
+    broker = made_by_another()
+    with pytest.raises(PermissionRefused, match="the broker says 403") as caught:
+        put_through(new_routes(), broker, HALF_HOUR_MS, "b", now=0)
+    text = str(caught.value)
+    assert "queue ns.v1.ready.b" in text
+    assert "`rabbitdelay --namespace ns topology apply --topic b`" in text
+    assert "configure" in text
+    assert "declare=True" not in text
+
+
+def test_a_refused_user_only_looks_until_the_next_connection() -> None:
+    """Each refusal closes a channel and is in the broker's log; an announcement delays others."""
+    broker, routes = made_by_another(), new_routes()
+    put_through(routes, broker, HALF_HOUR_MS, "a", now=0)
+    broker.asked.clear()
+    broker.there |= {TOPOLOGY.ready_queue("b"), TOPOLOGY.buried_queue("b")}
+    put_through(routes, broker, HALF_HOUR_MS, "b", now=0)
+    assert declares(broker) == 0
+    with pytest.raises(PermissionRefused):
+        put_through(routes, broker, HALF_HOUR_MS, "c", now=0)
+    assert {type(command) for command in broker.asked} == {Inspect}
+    routes.forget()
+    put_through(routes, broker, HALF_HOUR_MS, "b", now=0)
+    assert declares(broker) > 0
+
+
+# A namespace that does not exist
+
+
+@pytest.mark.parametrize("may_declare", [True, False])
+def test_a_missing_namespace_is_an_error_unless_it_may_be_founded(
+    may_declare: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    broker, routes = Broker(), new_routes(may_declare=may_declare)
+    with pytest.raises(NamespaceMissing, match="there is no namespace ns"):
+        broker.talk(routes.set_up([TOPOLOGY.log()], may_found=False))
+    assert broker.there == set()
+
+
+def test_the_log_of_an_existing_namespace_is_made_again() -> None:
+    broker = Broker()
+    put_through(new_routes(), broker, 0, "a", now=0)
+    broker.there.remove(TOPOLOGY.tombstones)
+    broker.talk(new_routes().set_up([TOPOLOGY.log()], may_found=False))
+    assert TOPOLOGY.tombstones in broker.there
+
+
+def test_finding_makes_nothing() -> None:
+    broker = Broker({TOPOLOGY.ready_queue("a")})
+    buried, ready = TOPOLOGY.topic("a")
+    found: list[Part] = []
+
+    def conversation() -> Conversation:
+        found.extend((yield from find([buried, ready])))
+        return False
+
+    broker.talk(conversation())
+    assert found == [ready]
+    assert all(isinstance(command, Inspect) for command in broker.asked)
