@@ -76,6 +76,10 @@ class LoopLink(ABC):
         self._close()
 
     @abstractmethod
+    def cut(self) -> None:
+        """End it without waiting for the broker, if it is ours."""
+
+    @abstractmethod
     def send_frames(self, data: bytes) -> None:
         """Send whole frames, on any of its channels."""
 
@@ -115,6 +119,11 @@ class OwnLink(LoopLink):
         super().__init__(owner, connection, close)
         self._transport = transport
 
+    def cut(self) -> None:
+        """Close the socket without waiting for the broker."""
+        if self._transport.writer is not None:
+            self._transport.writer.transport.abort()
+
     def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
         """Hand over messages."""
         reader = self._transport.reader
@@ -143,6 +152,9 @@ class LentLink(LoopLink):
         self._deliveries = Deliveries()
         self._unsent: list[bytes] = []
         self._is_sending = False
+
+    def cut(self) -> None:
+        """Do nothing: the connection is the application's."""
 
     def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
         """Hand over messages."""

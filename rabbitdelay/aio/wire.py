@@ -101,6 +101,11 @@ class LoopWire(ABC):
         else:
             self._end()
 
+    def cut(self) -> None:
+        """End a connection whose end the broker does not confirm."""
+        if self._link is not None:
+            self._link.cut()
+
     def abandon(self) -> None:  # noqa: B027 - not abstract: there is nothing to do
         """Nothing to do: an event loop does not go on in a forked child."""
 

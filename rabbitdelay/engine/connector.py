@@ -66,10 +66,19 @@ class Connector:
         """Run a function after a while; return what cancels it."""
         return self.wire.call_later(seconds, function)
 
-    def close(self) -> None:
-        """Close the connection, also one that is being made, and end."""
+    def close(self, patience_seconds: float = lifetime.CLOSE_SECONDS) -> None:
+        """Close the connection, also one that is being made, and end.
+
+        A connection whose end the broker does not confirm in time is cut.
+        """
         self._closing = True
+        self.wire.call_later(patience_seconds, self.wire.cut)
         self.wire.stop()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is being closed on purpose."""
+        return self._closing
 
     def _connect(self) -> None:
         if self._closing:

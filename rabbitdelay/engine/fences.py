@@ -74,7 +74,8 @@ class Fences:
         if self._is_probe:
             self._subscription.look(self._log.queue.name, partial(self._answered, nonce))
         else:
-            written = self._appender.append(self._log, records.encode(Fence(nonce)))
+            fence = records.encode(Fence(nonce))
+            written = self._appender.append(self._log, fence, is_expendable=True)
             written.add_done_callback(partial(self._appended, nonce))
         self._look_later()
 

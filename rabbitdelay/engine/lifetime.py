@@ -13,6 +13,8 @@ from typing import Protocol
 EXIT_FLUSH_SECONDS = 5.0
 CLOSE_SECONDS = 5.0
 """How long closing may take beyond the flush."""
+UNANSWERED_SECONDS = 0.2
+"""How long closing may take where the broker answers nothing, as it does during an alarm."""
 
 
 class Open(Protocol):

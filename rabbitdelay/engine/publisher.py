@@ -98,6 +98,8 @@ class Publisher:
         self._blocked: str | None = None
         self._ticking = False
         self._closing_at: float | None = None
+        self._is_unanswered = False
+        """Whether the broker left a message without an answer, and has answered none since."""
         self._closed_channel_at = 0.0
         """When the broker last closed a channel."""
 
@@ -306,6 +308,8 @@ class Publisher:
         logger.warning("the broker is %s", f"blocked: {reason}" if reason else "unblocked")
         self._blocked = reason
         self._detector.resume(time.monotonic())
+        if reason and self._connector.is_closing:
+            self._connector.wire.cut()  # the broker reads nothing any more, nor that it is closed
         self._flush()
 
     # Sending
@@ -414,6 +418,7 @@ class Publisher:
     def confirmed(self, outgoing: Outgoing, confirm: Confirm) -> None:
         """Resolve what the broker has; send what it refused again, after a while."""
         now, flight, multiple = time.monotonic(), outgoing.flight, confirm.multiple
+        self._is_unanswered = False
         if not confirm.is_taken:
             self._refused(outgoing, flight.take(confirm.tag, multiple=multiple), now)
             return
@@ -506,6 +511,7 @@ class Publisher:
         now = time.monotonic()
         self._resolve(self._outbox.settled(now))
         for pending in self._outbox.expire(now):
+            self._is_unanswered = pending.sent
             self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
         self._routes.forget_settled(now)
         if self._blocked is None:
@@ -566,15 +572,21 @@ class Publisher:
     def _close_when_done(self) -> None:
         if self._closing_at is None:
             return
-        if len(self._outbox) and time.monotonic() < self._closing_at:
+        awaited = (pending for pending in self._outbox if not pending.is_expendable)
+        if next(awaited, None) is not None and time.monotonic() < self._closing_at:
             return
         self._closing_at = None
-        if unconfirmed := list(self._outbox):
-            ids = ", ".join(pending.job.id for pending in unconfirmed[:10])
-            logger.warning("closed with %d puts not confirmed: %s", len(unconfirmed), ids)
+        self._give_up_the_rest()
+        is_silent = self._blocked is not None or self._is_unanswered
+        self._connector.close(lifetime.UNANSWERED_SECONDS if is_silent else lifetime.CLOSE_SECONDS)
+
+    def _give_up_the_rest(self) -> None:
+        unconfirmed = list(self._outbox)
+        if puts := [pending.job.id for pending in unconfirmed if not pending.is_expendable]:
+            self._is_unanswered = True
+            logger.warning("closed with %d puts not confirmed: %s", len(puts), ", ".join(puts[:10]))
         for pending in unconfirmed:
             self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
-        self._connector.close()
 
 
 def _is_stream(pending: Pending) -> bool:

@@ -188,5 +188,8 @@ class Wire(Protocol):
     def stop(self) -> None:
         """End."""
 
+    def cut(self) -> None:
+        """End a connection that is being closed, and whose end the broker does not confirm."""
+
     def abandon(self) -> None:
         """In a forked child: let go of the parent's connection without a word on it."""

@@ -26,6 +26,11 @@ class ThreadLink(pika.SelectConnection):
         """Send whole frames. pika's channels keep no count of what is sent on them."""
         self._adapter_emit_data(data)
 
+    def cut(self) -> None:
+        """Close the socket without waiting for the broker."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
         """Hand over messages; `on_read` is called after all that came at once."""
         self._deliveries = Deliveries()

@@ -115,6 +115,11 @@ class ThreadWire:
         else:
             link.close()
 
+    def cut(self) -> None:
+        """End a connection whose end the broker does not confirm."""
+        if self._link is not None and not self._link.is_closed:
+            self._link.cut()
+
     def abandon(self) -> None:
         """Let go of the parent's socket without a word on it."""
         transport = getattr(self._link, "_transport", None)
