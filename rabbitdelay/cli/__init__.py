@@ -19,6 +19,7 @@ from rabbitdelay.cli.delete import delete
 from rabbitdelay.cli.demo import demo
 from rabbitdelay.cli.doctor import doctor
 from rabbitdelay.cli.explain import explain
+from rabbitdelay.cli.namespaces import namespaces
 from rabbitdelay.cli.parameters import read_duration
 from rabbitdelay.cli.pausing import pause, resume
 from rabbitdelay.cli.pop import pop
@@ -109,6 +110,22 @@ def _version() -> str:
     help="How long put, consume, pop and deletes wait for a broker that is starting.  "
     "[env: RABBITDELAY_CONNECT_TIMEOUT; default: 0]",
 )
+@click.option(
+    "--timeout",
+    envvar="RABBITDELAY_TIMEOUT",
+    type=read_duration,
+    metavar="DURATION",
+    default="30s",
+    help="How long a command waits for the broker's answers; put --file for each job.  "
+    "[env: RABBITDELAY_TIMEOUT; default: 30s]",
+)
+@click.option(
+    "--declare/--no-declare",
+    envvar="RABBITDELAY_DECLARE",
+    default=True,
+    help="Whether put, consume, reschedule, kick and retry make queues that are missing, as far as "
+    "the user may.  [env: RABBITDELAY_DECLARE; default: --declare]",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what the connection does.")
 @click.version_option(_version(), prog_name="rabbitdelay", message="%(prog)s %(version)s")
 @click.pass_context
@@ -122,6 +139,8 @@ def root(
     settle_seconds: float,
     max_delay: timedelta | None,
     connect_timeout: timedelta,
+    timeout: timedelta,
+    declare: bool,
     verbose: bool,
 ) -> None:
     """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
@@ -137,13 +156,15 @@ def root(
         verbose,
         max_delay,
         connect_timeout,
+        timeout,
+        declare,
     )
 
 
 root.add_section("Jobs", (put, consume, pop, delete, reschedule))
 root.add_section("Topics", (topics, stats, pause, resume, purge))
 root.add_section("What needs a look", (buried, unrouted, tombstones))
-root.add_section("The broker and its queues", (demo, broker, doctor, topology, explain))
+root.add_section("The broker and its queues", (demo, broker, doctor, namespaces, topology, explain))
 
 
 def _warn_of_password(url: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from rabbitdelay.cli.deletes import known_deletes
+from rabbitdelay.cli.deletes import Deletes, known_deletes
 from rabbitdelay.cli.display import (
     SETTLING,
     agree_to_drop,
@@ -34,6 +34,7 @@ from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.buried import Buried, Choice
 from rabbitdelay.core.copies import TRACEBACK
 from rabbitdelay.errors import ConnectionFailed, RabbitDelayError
+from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.buried import BuriedQueue
 from rabbitdelay.sync.parked import SentOn
 
@@ -140,6 +141,7 @@ def drop(
     """Remove them for good. Exits with 3 when nothing was removed."""
     _check_choice(id, every=every)
     choice = Choice(id)
+    _require_topic(settings, topic)
     with _queue(settings, topic) as queue:
         chosen = queue.count() if every else queue.count_chosen(choice)
     dropped = 0
@@ -155,12 +157,22 @@ def drop(
 @contextmanager
 def _queue(settings: Settings, topic: str) -> Iterator[BuriedQueue]:
     with settings.connection() as connection:
-        queue = BuriedQueue(connection, settings.topology, topic, settings.settle_seconds)
-        if not queue.is_there():
-            name = settings.topology.buried_queue(topic)
+        yield BuriedQueue(
+            connection,
+            settings.topology,
+            topic,
+            settings.settle_seconds,
+            may_declare=settings.declare,
+        )
+
+
+def _require_topic(settings: Settings, topic: str) -> None:
+    settings.require_namespace()
+    name = settings.topology.buried_queue(topic)
+    with settings.connection() as connection:
+        if Administrator(connection).count(name) is None:
             click.echo(f"no such topic: {topic} (there is no queue {name})", err=True)
             answer_no()
-        yield queue
 
 
 @contextmanager
@@ -169,15 +181,17 @@ def _living(settings: Settings, topic: str, *, must_know: bool = False) -> Itera
 
     When the log of deletes cannot be read, looking goes on without it, and says so.
     """
+    _require_topic(settings, topic)
     with ExitStack() as stack:
-        queue = stack.enter_context(_queue(settings, topic))
+        deletes: Deletes | None = None
         try:
             deletes = stack.enter_context(known_deletes(settings))
-            queue.death_of = None if deletes is None else deletes.death_of
         except RabbitDelayError as error:
             if must_know or isinstance(error, ConnectionFailed):
                 raise
             click.echo(f"note: deleted jobs may be among them: {error}", err=True)
+        queue = stack.enter_context(_queue(settings, topic))
+        queue.death_of = None if deletes is None else deletes.death_of
         yield queue
         if dropped := queue.dropped_dead:
             click.echo(f"{counted(dropped, 'deleted job')} dropped", err=True)

@@ -33,20 +33,27 @@ class Deletes:
     """What is known of deletes, and read again where that is not enough."""
 
     client: Client
+    most_seconds: float
+    """How long to wait for the log to be read."""
 
     def follower(self) -> Follower:
         """Who knows it, when the log is read."""
         with suppress(CutOff):
             return self.client.follower()
         with _telling() as tell:
-            return read_log(self.client, tell)
+            return read_log(self.client, tell, self.most_seconds)
 
     def death_of(self, job: Job, message: Message) -> Death | None:
         """Why a job is dead; None when it lives. Tombstones of old jobs are looked for in the log.
 
         A buried job may be older than what consumers keep in mind, and is as new when it is kicked.
         """
+        deadline = time.monotonic() + self.most_seconds
         while not (follower := self.follower()).is_sure_of(job, message):
+            if time.monotonic() > deadline:
+                raise CutOff(
+                    "the log of deletes does not answer: which jobs are deleted is unknown"
+                )
             time.sleep(PROOF_SECONDS)  # it is being read, or a fence is on its way
         return follower.death_of(job, message)
 
@@ -64,7 +71,7 @@ def known_deletes(settings: Settings) -> Iterator[Deletes | None]:
         yield None
         return
     with settings.onlooker() as client:
-        deletes = Deletes(client)
+        deletes = Deletes(client, settings.rest_seconds)
         deletes.follower()
         yield deletes
 

@@ -34,6 +34,7 @@ _CODES: dict[type[Exception], ExitCode] = {
     errors.InvalidConfiguration: ExitCode.WRONG_INPUT,
     errors.ConnectionFailed: ExitCode.UNREACHABLE,
     errors.OutcomeUnknown: ExitCode.UNKNOWN,
+    errors.NamespaceInUse: ExitCode.NO,
 }
 
 _OF_MANY = (errors.PutManyFailed, errors.DeleteManyFailed)

@@ -82,6 +82,10 @@ class PauseWatch:
         except RabbitDelayError as error:
             return Pauses(unknown=str(error))
 
+    @property
+    def _most_seconds(self) -> float:
+        return min(MOST_SECONDS, self._settings.timeout.total_seconds())
+
     def _begin(self) -> Pauses:
         self._client = self._stack.enter_context(self._settings.onlooker())
-        return Pauses(read_log(self._client, lambda _: None, MOST_SECONDS).is_paused)
+        return Pauses(read_log(self._client, lambda _: None, self._most_seconds).is_paused)

@@ -14,6 +14,7 @@ from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core import verdict
 from rabbitdelay.core.verdict import GiveUpNow
 from rabbitdelay.handling.reserved import ReservedJob
+from rabbitdelay.sync.administration import Administrator
 
 
 @click.command(short_help="Take the next job, print it, and finish it.")
@@ -53,12 +54,11 @@ def pop(
     """
     if command is not None and as_json:
         raise click.UsageError("--exec prints what COMMAND prints: leave --json out")
-    with patience("waiting for a job"), settings.client(allow_reply_to) as client:
+    with patience("waiting for a job"), settings.client(allow_reply_to=allow_reply_to) as client:
         jobs = client.pop(topics, max=most, wait=wait)
         if not jobs:
             paused = client.follower().paused().intersection(topics)
-            why = f": paused is {', '.join(sorted(paused))}" if paused else ""
-            click.echo(f"no job came{why}", err=True)
+            click.echo(f"no job received{_why(settings, topics, paused)}", err=True)
             answer_no()
         if command is not None:
             _run(jobs, command)
@@ -66,6 +66,16 @@ def pop(
         for job in jobs:
             with job:
                 _print(job, as_json=as_json)
+
+
+def _why(settings: Settings, topics: tuple[str, ...], paused: set[str]) -> str:
+    """Return what keeps jobs from coming, if that is known."""
+    with settings.connection() as connection:
+        count, ready_queue = Administrator(connection).count, settings.topology.ready_queue
+        missing = [topic for topic in topics if count(ready_queue(topic)) is None]
+    reasons = [f"no such topic: {topic}" for topic in missing]
+    reasons += [f"paused: {topic}" for topic in sorted(paused)]
+    return f" ({', '.join(reasons)})" if reasons else ""
 
 
 def _print(job: ReservedJob, *, as_json: bool) -> None:

@@ -22,6 +22,7 @@ def purge(settings: Settings, topic: str, *, yes: bool, as_json: bool) -> None:
     What is ready or buried is gone at once. What is delayed is dropped when it is due, and what
     is reserved is not tried again. Exits with 3 when nobody agreed, or there is no such topic.
     """
+    settings.require_namespace()
     counts = _count(settings, topic)
     if counts is None:
         click.echo(f"no such topic: {topic}", err=True)
@@ -29,7 +30,8 @@ def purge(settings: Settings, topic: str, *, yes: bool, as_json: bool) -> None:
     if not (yes or agree(_question(counts), "purge")):
         click.echo("nothing was purged", err=True)
         answer_no()
-    with patience("waiting for the broker's confirm"), settings.client() as client:
+    waiting = "waiting for the broker's confirm"
+    with patience(waiting), settings.beginning_now().client() as client:
         try:
             gone = client.purge(topic)
         except KeyboardInterrupt:

@@ -42,7 +42,8 @@ def reschedule(
     if (delay is None) == (at is None):
         raise click.UsageError("say when: --delay, or --at")
     done = 0
-    with patience(f"waiting for the broker's confirm: {SETTLING}"), settings.client() as client:
+    waiting = f"waiting for the broker's confirm: {SETTLING}"
+    with patience(waiting), settings.client(makes=True) as client:
         for number, read in read_jobs(file):
             try:
                 job = _reschedule(client, _job(read), delay or timedelta(), at)

@@ -1,20 +1,25 @@
 """Settings: which broker and which namespace, as the options before the command say."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Self
 
 import click
 from pika import BlockingConnection
 
 from rabbitdelay import aio, locate
 from rabbitdelay.address import Address
-from rabbitdelay.core import intake
+from rabbitdelay.core import intake, namespaces
+from rabbitdelay.core.setup import require_namespace
 from rabbitdelay.core.topology import QueueType, Topology
 from rabbitdelay.engine import management
 from rabbitdelay.engine.management import Management
+from rabbitdelay.errors import ManagementUnreachable, NamespaceMissing
 from rabbitdelay.handling.threads import PoolKind
+from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.worker import Worker
@@ -37,6 +42,10 @@ class Settings:
     verbose: bool = False
     max_delay: timedelta | None = None
     connect_timeout: timedelta = timedelta(0)
+    timeout: timedelta = timedelta(seconds=30)
+    declare: bool = True
+    began_at: float = field(default_factory=time.monotonic)
+    """When the command began to talk to the broker, on the monotonic clock."""
 
     @property
     def topology(self) -> Topology:
@@ -49,17 +58,63 @@ class Settings:
         """Where the broker is."""
         return locate.locate(self.url)
 
-    def client(self, allow_reply_to: Sequence[str] = ()) -> Client:
-        """A client that says at once when nobody answers, unless it was told to wait."""
-        return Client(
+    @property
+    def rest_seconds(self) -> float:
+        """The time that is left of the command's timeout."""
+        return max(0.0, self.began_at + self.timeout.total_seconds() - time.monotonic())
+
+    def beginning_now(self) -> Self:
+        """Return the same with the whole timeout ahead: after a person has answered a question."""
+        return replace(self, began_at=time.monotonic())
+
+    def require_namespace(self) -> None:
+        """Make sure that the namespace exists, for commands that do not make one.
+
+        Raises:
+            NamespaceMissing: It does not; a name that is similar is suggested.
+        """
+        with self.connection() as connection:
+            try:
+                Administrator(connection).set_up(require_namespace(self.topology))
+            except NamespaceMissing:
+                raise self.namespace_missing() from None
+
+    def namespace_missing(self) -> NamespaceMissing:
+        """Return the error for a namespace that does not exist."""
+        try:
+            rows = self.management().versioned_queues()
+        except ManagementUnreachable:
+            return NamespaceMissing(namespaces.missing_text(self.topology, None))
+        others = [found.namespace for found in namespaces.listed(rows)]
+        return NamespaceMissing(namespaces.missing_text(self.topology, others))
+
+    @contextmanager
+    def client(
+        self, *, makes: bool = False, founds: bool = False, allow_reply_to: Sequence[str] = ()
+    ) -> Iterator[Client]:
+        """A client that says at once when the broker does not answer, unless it was told to wait.
+
+        Only a client that `makes` declares what is missing. Unless it `founds` a namespace, one
+        that does not exist is an error.
+        """
+        client = Client(
             self.url,
             namespace=self.namespace,
+            declare=makes and self.declare,
             queue_type=self.queue_type,
+            timeout=self.rest_seconds,
             connect_timeout=self.connect_timeout.total_seconds(),
             allow_reply_to=allow_reply_to,
             settle_seconds=self.settle_seconds,
             max_delay=self.max_delay,
         )
+        try:
+            client.connect()
+            if not founds:
+                self.require_namespace()
+            yield client
+        finally:
+            client.close(self.rest_seconds)
 
     def onlooker(self) -> Client:
         """A client for looking: it makes nothing, and waits for a moment only."""
@@ -93,16 +148,19 @@ class Settings:
             connect_timeout=self.connect_timeout.total_seconds(),
             settle_seconds=self.settle_seconds,
             max_delay=self.max_delay,
+            declare=self.declare,
         )
 
     def connection(self) -> AbstractContextManager[BlockingConnection]:
         """A connection for looking at things and making them."""
-        return connected(self.addresses)
+        return connected(self.addresses, blocked_seconds=self.rest_seconds)
 
     def management(self) -> Management:
         """The broker's management API, whether it answers or not."""
         addresses = self.addresses
-        return Management(management.locate(self.management_url, addresses), addresses[0].vhost)
+        seconds = min(management.TIMEOUT_SECONDS, self.timeout.total_seconds())
+        address = management.locate(self.management_url, addresses)
+        return Management(address, addresses[0].vhost, seconds)
 
 
 pass_settings = click.make_pass_decorator(Settings)

@@ -76,9 +76,11 @@ def stats(
     """
     if interval is not None and not watch:
         raise click.UsageError("--interval is for --watch")
+    interval_seconds = _seconds(interval)
+    settings.require_namespace()
     lookout = _Lookout.of(settings, names)
     if watch:
-        _watch(lookout, _seconds(interval), as_json=as_json)
+        _watch(lookout, interval_seconds, as_json=as_json)
         return
     with patience("counting, queue by queue"):
         now = lookout.look()
@@ -133,7 +135,11 @@ class _Lookout:
 
     def look_on(self, interval_seconds: float) -> Generator[Look, None, None]:
         """Look again and again over one connection, for as long as it lasts."""
-        with connected(self.addresses) as connection, PauseWatch(self.settings) as watch:
+        patience_seconds = self.settings.timeout.total_seconds()
+        with (
+            connected(self.addresses, blocked_seconds=patience_seconds) as connection,
+            PauseWatch(self.settings) as watch,
+        ):
             administrator = Administrator(connection)
             observer = Observer(administrator, self.management, self.topology, self.names)
             while True:

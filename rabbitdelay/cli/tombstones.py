@@ -23,6 +23,7 @@ def tombstones(settings: Settings, *, as_json: bool) -> None:
 
     A tombstone stands for a deleted id until no job that it is for can come any more.
     """
+    settings.require_namespace()
     began = time.monotonic()
     with known_deletes(settings) as deletes:
         took_seconds = time.monotonic() - began

@@ -25,6 +25,7 @@ def topics(settings: Settings, names: tuple[str, ...], *, as_json: bool) -> None
     Without the management API only TOPICs that are named are counted, and how many of their jobs
     are reserved is not known. Exits with 3 when a named TOPIC is not there.
     """
+    settings.require_namespace()
     listing = _listing(settings, names)
     counts = _count(settings, names or listing.topics, listing)
     pauses = read_pauses(settings)

@@ -9,23 +9,32 @@ import click
 from rich.text import Text
 
 from rabbitdelay import duration
-from rabbitdelay.cli.display import SETTLING, print_json, print_table, steps, table
+from rabbitdelay.cli.display import (
+    SETTLING,
+    agree,
+    counted,
+    print_json,
+    print_table,
+    steps,
+    table,
+)
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option
 from rabbitdelay.cli.selection import Selection, selecting
 from rabbitdelay.cli.settings import Settings, pass_settings
-from rabbitdelay.core import ladder, verification
+from rabbitdelay.core import ladder, namespaces, verification
 from rabbitdelay.core.definitions import definitions
-from rabbitdelay.core.setup import Announce, Command, Declare, setup
+from rabbitdelay.core.namespaces import JobCounts, Removal
+from rabbitdelay.core.setup import Announce, Command, Declare, Remove, setup
 from rabbitdelay.core.topology import Exchange, Queue, Topology
 from rabbitdelay.core.verification import Finding
 from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.sync.administration import Administrator
 
 
-@click.group(short_help="Show, make, export and verify exchanges and queues.")
+@click.group(short_help="Show, make, export, verify and remove exchanges and queues.")
 def topology() -> None:
-    """Show, make, export and verify the exchanges and queues of the namespace.
+    """Show, make, export, verify and remove the exchanges and queues of the namespace.
 
     Every namespace has its levels, `unrouted`, `settling` and the log of deletes. Hold queues and
     topics are made by the first put that needs them, or ahead of it with --all, --delay and
@@ -101,6 +110,10 @@ def _show_json(plan: Topology) -> dict[str, Any]:
 @pass_settings
 def apply(settings: Settings, *, selection: Selection, as_json: bool) -> None:
     """Make what is missing, and wait until it is safe to put through."""
+    if not settings.declare:
+        raise click.UsageError(
+            "topology apply declares queues: leave out --no-declare (RABBITDELAY_DECLARE)"
+        )
     plan = settings.topology
     parts = selection.parts(plan)
     made = _apply(settings, selection)
@@ -204,3 +217,92 @@ def _print_findings(findings: Sequence[Finding]) -> None:
         click.echo()
     counts = Counter(finding.state for finding in findings)
     click.echo(", ".join(f"{count} {state}" for state, count in counts.items()))
+
+
+# remove
+
+
+@topology.command()
+@click.option("--force", is_flag=True, help="Remove it with its jobs, and while it is consumed.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Print what would be removed, and remove nothing.")
+@json_option
+@pass_settings
+def remove(settings: Settings, *, force: bool, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Remove the namespace: its queues, its exchanges and its log of deletes.
+
+    It refuses while jobs are in it (delayed, ready, reserved, buried or unrouted) or consumers are
+    connected to it, unless --force is given. The management API lists what there is; its counts of
+    reserved jobs and consumers are some seconds old. Stop the programs that put first: a put makes
+    the namespace anew. Exits with 3 when it is in use, or when the question is answered with no.
+    """
+    plan = _removal(settings)
+    jobs = _count_jobs(settings, plan)
+    if not force:
+        plan.check(jobs)
+    if not dry_run and not (yes or agree(_question(plan, jobs), "remove")):
+        click.echo("nothing was removed", err=True)
+        answer_no()
+    if not dry_run:
+        _remove(settings.beginning_now(), plan, force=force)
+    if as_json:
+        print_json(_removal_json(plan, jobs, removed=not dry_run))
+    else:
+        _print_removal(plan, jobs, dry_run=dry_run)
+
+
+def _removal(settings: Settings) -> Removal:
+    plan = settings.topology
+    found = settings.management().definitions(f"{plan.namespace}.")
+    removal = namespaces.removal(plan, found["queues"], found["exchanges"])
+    if not removal.queues and not removal.exchanges:
+        raise settings.namespace_missing()
+    return removal
+
+
+def _count_jobs(settings: Settings, plan: Removal) -> JobCounts:
+    with settings.connection() as connection:
+        return Administrator(connection).run(namespaces.count_jobs(settings.topology, plan))
+
+
+def _remove(settings: Settings, plan: Removal, *, force: bool) -> None:
+    total = len(plan.queues) + len(plan.exchanges)
+    with settings.connection() as connection, steps("removing", total) as advance:
+
+        def done(command: Command) -> None:
+            if isinstance(command, Remove):
+                advance(None)
+
+        conversation = namespaces.remove(settings.topology, plan, with_jobs=force)
+        Administrator(connection, done).run(conversation)
+
+
+def _question(plan: Removal, jobs: JobCounts) -> str:
+    return f"Remove namespace {_described(plan, jobs)}, for good?"
+
+
+def _described(plan: Removal, jobs: JobCounts) -> str:
+    queues, exchanges = counted(len(plan.queues), "queue"), counted(len(plan.exchanges), "exchange")
+    return f"{plan.namespace} ({queues}, {exchanges}; {jobs})"
+
+
+def _print_removal(plan: Removal, jobs: JobCounts, *, dry_run: bool) -> None:
+    if not dry_run:
+        click.echo(f"removed namespace {_described(plan, jobs)}")
+        return
+    for queue in plan.queues:
+        click.echo(f"queue {queue.name}")
+    for exchange in plan.exchanges:
+        click.echo(f"exchange {exchange.name}")
+    click.echo(f"would remove namespace {_described(plan, jobs)}")
+
+
+def _removal_json(plan: Removal, jobs: JobCounts, *, removed: bool) -> dict[str, Any]:
+    return {
+        "namespace": plan.namespace,
+        "removed": removed,
+        "queues": [queue.name for queue in plan.queues],
+        "exchanges": [exchange.name for exchange in plan.exchanges],
+        "jobs": asdict(jobs),
+        "consumers": plan.consumers,
+    }

@@ -1,6 +1,8 @@
 """`rabbitdelay unrouted`: the jobs that could not be routed, listed, sent on or dropped."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -47,8 +49,8 @@ def list_(
     settings: Settings, limit: int, topic: str | None, id: str | None, *, as_json: bool
 ) -> None:
     """List them, and leave them where they are."""
-    with settings.connection() as connection:
-        queue = UnroutedQueue(connection, settings.topology, settings.settle_seconds)
+    settings.require_namespace()
+    with _queue(settings) as queue:
         total = queue.count()
         found = queue.look(Choice(topic, id), limit=limit)
     if as_json:
@@ -71,18 +73,15 @@ def retry(
     What cannot be understood stays. A job may be there twice after this was killed half-way, and
     is never lost. Exits with 3 when there was nothing to send on.
     """
-    with settings.connection() as connection:
-        queue = UnroutedQueue(connection, settings.topology, settings.settle_seconds)
-        with steps(f"sending on; {SETTLING}", queue.count()) as advance:
+    settings.require_namespace()
+    with _queue(settings) as queue, steps(f"sending on; {SETTLING}", queue.count()) as advance:
 
-            def tried(one: Unrouted, sent: bool) -> None:  # noqa: FBT001 - as it is called
-                advance(None)
-                if not sent:
-                    click.echo(
-                        f"stays: {printable(one.id or 'without an id')}: {one.why}", err=True
-                    )
+        def tried(one: Unrouted, sent: bool) -> None:  # noqa: FBT001 - as it is called
+            advance(None)
+            if not sent:
+                click.echo(f"stays: {printable(one.id or 'without an id')}: {one.why}", err=True)
 
-            result = queue.retry(Choice(topic, id), limit=limit, on_tried=tried)
+        result = queue.retry(Choice(topic, id), limit=limit, on_tried=tried)
     if as_json:
         print_json({"sent": result.sent, "stayed": result.stayed})
     else:
@@ -112,6 +111,7 @@ def drop(
     if every == bool(topic or id):
         raise click.UsageError("say which: --topic, --id, or --all")
     choice = Choice(topic, id)
+    settings.require_namespace()
     chosen = _count(settings, choice)
     confirmed = chosen and (yes or agree_to_drop(chosen))
     dropped = _drop(settings, choice, chosen) if confirmed else 0
@@ -121,18 +121,26 @@ def drop(
         answer_no()
 
 
-def _count(settings: Settings, choice: Choice) -> int:
+@contextmanager
+def _queue(settings: Settings) -> Iterator[UnroutedQueue]:
     with settings.connection() as connection:
-        queue = UnroutedQueue(connection, settings.topology, settings.settle_seconds)
+        yield UnroutedQueue(
+            connection,
+            settings.topology,
+            settings.settle_seconds,
+            may_declare=settings.declare,
+        )
+
+
+def _count(settings: Settings, choice: Choice) -> int:
+    with _queue(settings) as queue:
         return queue.count() if choice == Choice() else queue.count_chosen(choice)
 
 
 def _drop(settings: Settings, choice: Choice, limit: int) -> int:
     """Drop no more than were counted: nobody has agreed to more."""
-    with settings.connection() as connection:
-        return UnroutedQueue(connection, settings.topology, settings.settle_seconds).drop(
-            choice, limit=limit
-        )
+    with _queue(settings) as queue:
+        return queue.drop(choice, limit=limit)
 
 
 def _print(found: list[Unrouted], total: int) -> None:

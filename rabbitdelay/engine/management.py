@@ -18,6 +18,7 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 from rabbitdelay.address import Address
 from rabbitdelay.broker import find_running
 from rabbitdelay.core.definitions import Definitions
+from rabbitdelay.core.topology import VERSION
 from rabbitdelay.errors import InvalidConfiguration, ManagementUnreachable
 
 TIMEOUT_SECONDS = 5.0
@@ -25,7 +26,8 @@ PAGE_SIZE = 500
 _QUEUE_COLUMNS = (
     *("name", "vhost", "type", "durable", "auto_delete", "arguments"),
     *("policy", "operator_policy", "effective_policy_definition"),
-    *("members", "online", "node", "messages_unacknowledged", "messages_dlx"),
+    *("members", "online", "node", "consumers"),
+    *("messages_ready", "messages_unacknowledged", "messages_dlx"),
 )
 _DEFAULT_PORTS = {"amqp": ("http", 15672), "amqps": ("https", 15671)}
 
@@ -52,8 +54,11 @@ def locate(given: str | None, addresses: Sequence[Address]) -> ManagementAddress
 class Management:
     """Reads from the management API of one vhost."""
 
-    def __init__(self, address: ManagementAddress, vhost: str) -> None:
+    def __init__(
+        self, address: ManagementAddress, vhost: str, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> None:
         self._address = address
+        self._timeout_seconds = timeout_seconds
         self._vhost_name = vhost
         self._vhost = quote(vhost, safe="")
         # A broker is not behind the web proxy that the environment names.
@@ -65,6 +70,11 @@ class Management:
         The counts are some seconds old.
         """
         return self._pages("queues", prefix, ",".join(_QUEUE_COLUMNS))
+
+    def versioned_queues(self) -> list[dict[str, Any]]:
+        """Return every queue of the vhost whose name looks like one of a namespace."""
+        columns = "name,consumers,messages_ready,messages_unacknowledged,messages_dlx"
+        return self._pages("queues", "", columns, f".v{VERSION}.")
 
     def definitions(self, prefix: str) -> Definitions:
         """Return every exchange, queue and binding whose name or source begins so.
@@ -104,12 +114,15 @@ class Management:
             raise ManagementUnreachable(f"{self._address.url} sends no date")
         return now - (parsedate_to_datetime(date).timestamp() + 0.5)
 
-    def _pages(self, what: str, prefix: str, columns: str) -> list[dict[str, Any]]:
+    def _pages(
+        self, what: str, prefix: str, columns: str, containing: str | None = None
+    ) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
         page, last_page = 0, 1
         while page < last_page:
             page += 1
-            question = {"page": page, "page_size": PAGE_SIZE, "name": prefix, "columns": columns}
+            question: dict[str, Any] = {"page": page, "page_size": PAGE_SIZE, "columns": columns}
+            question["name"] = containing or prefix
             answer = self._get(f"{what}/{self._vhost}?{urlencode(question)}")
             last_page = answer["page_count"]
             items += (item for item in answer["items"] if item["name"].startswith(prefix))
@@ -122,7 +135,7 @@ class Management:
     @contextmanager
     def _open(self, path: str) -> Iterator[HTTPResponse]:
         try:
-            with self._opener.open(self._request(path), timeout=TIMEOUT_SECONDS) as response:
+            with self._opener.open(self._request(path), timeout=self._timeout_seconds) as response:
                 yield response
         except HTTPError as error:
             raise self._refusal(error) from None

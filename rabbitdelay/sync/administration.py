@@ -14,10 +14,11 @@ from rabbitdelay.core.counts import QueueCount
 from rabbitdelay.core.setup import (
     SETTLE_SECONDS,
     Announce,
+    Answers,
     Command,
-    Conversation,
     Declare,
     Inspect,
+    Remove,
     Round,
 )
 from rabbitdelay.core.topology import Binding, Exchange, Queue
@@ -48,14 +49,15 @@ class Administrator:
             step = self._answer(conversation, command)
             self._on_command(command)
 
-    def set_up(self, conversation: Conversation) -> bool:
-        """Make what a setup asks for; return whether some queue may not have settled."""
+    def set_up(self, conversation: Generator[Round, Answers, Result]) -> Result:
+        """Hold a conversation in rounds to its end, and return what it returns."""
         step: Callable[[], Round] = partial(next, conversation)
         while True:
             try:
                 commands = step()
             except StopIteration as stop:
-                return bool(stop.value)
+                result: Result = stop.value
+                return result
             step = self._answer_round(conversation, commands)
 
     def count(self, queue: str) -> QueueCount | None:
@@ -84,7 +86,9 @@ class Administrator:
         except RabbitDelayError as error:
             return partial(conversation.throw, error)
 
-    def _answer_round(self, conversation: Conversation, commands: Round) -> Callable[[], Round]:
+    def _answer_round(
+        self, conversation: Generator[Round, Answers, Result], commands: Round
+    ) -> Callable[[], Round]:
         answers: list[int | None] = []
         for command in commands:
             try:
@@ -105,6 +109,8 @@ class Administrator:
                 self._declare(declaration)
             case Announce(exchange, _):
                 self._announce(exchange)
+            case Remove(declaration):
+                self._remove(declaration)
         return None
 
     def _look(self, exchange: str) -> int | None:
@@ -128,6 +134,16 @@ class Administrator:
                     channel.queue_bind(destination, source, key)
                 case Binding(source, destination, _, key):
                     channel.exchange_bind(destination, source, key)
+        except pika_errors.ChannelClosedByBroker as error:
+            raise driver_errors.channel_error(error) from None
+
+    def _remove(self, declaration: Exchange | Queue) -> None:
+        channel = self._channel
+        try:
+            if isinstance(declaration, Queue):
+                channel.queue_delete(declaration.name)
+            else:
+                channel.exchange_delete(declaration.name)
         except pika_errors.ChannelClosedByBroker as error:
             raise driver_errors.channel_error(error) from None
 

@@ -13,6 +13,8 @@ from rabbitdelay.sync.wire import connection_parameters
 
 BLOCKED_SECONDS = 30.0
 """How long to wait for a broker that has raised an alarm: without it pika waits for ever."""
+SHORTEST_SECONDS = 0.1
+"""The shortest such wait: pika takes 0 for no limit."""
 
 
 @contextmanager
@@ -55,7 +57,7 @@ def _open_first(
 
 def _open(address: Address, blocked_seconds: float) -> BlockingConnection:
     parameters = connection_parameters(address)
-    parameters.blocked_connection_timeout = blocked_seconds
+    parameters.blocked_connection_timeout = max(blocked_seconds, SHORTEST_SECONDS)
     try:
         return BlockingConnection(parameters)
     except (pika_errors.AMQPError, OSError) as error:

@@ -26,8 +26,11 @@ class BuriedQueue(ParkedQueue[Buried]):
         topology: Topology,
         topic: str,
         settle_seconds: float = SETTLE_SECONDS,
+        *,
+        may_declare: bool = True,
     ) -> None:
-        super().__init__(connection, topology, topology.buried_queue(topic), settle_seconds)
+        name = topology.buried_queue(topic)
+        super().__init__(connection, topology, name, settle_seconds, may_declare=may_declare)
         self._topic = topic
         self.death_of: DeathOf | None = None
         """Who knows which jobs are deleted: what is dead is dropped where it is come across."""

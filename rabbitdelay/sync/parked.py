@@ -25,7 +25,7 @@ from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.setup import SETTLE_SECONDS, setup
 from rabbitdelay.core.topology import Part, Topology
 from rabbitdelay.core.unrouted import Way
-from rabbitdelay.errors import PermissionRefused, TopologyMissing
+from rabbitdelay.errors import TopologyMissing
 from rabbitdelay.sync.administration import Administrator
 
 PERSISTENT = 2
@@ -86,8 +86,11 @@ class ParkedQueue(ABC, Generic[Found]):
         topology: Topology,
         name: str,
         settle_seconds: float = SETTLE_SECONDS,
+        *,
+        may_declare: bool = True,
     ) -> None:
         self._settle_seconds = settle_seconds
+        self._may_declare = may_declare
         self._connection = connection
         self._topology = topology
         self._name = name
@@ -246,17 +249,13 @@ class ParkedQueue(ABC, Generic[Found]):
         parts = [part for part in way.parts if part.queue.name not in self._known]
         if not parts:
             return
-        try:
-            unsettled = self._set_up(parts, may_declare=True)
-        except PermissionRefused:  # then an operator makes them, and they must be there
-            unsettled = self._set_up(parts, may_declare=False)
-        if unsettled:
+        if self._set_up(parts):
             self._safe_at = time.monotonic() + self._settle_seconds
         self._known.update(part.queue.name for part in parts)
 
-    def _set_up(self, parts: list[Part], *, may_declare: bool) -> bool:
+    def _set_up(self, parts: list[Part]) -> bool:
         return self._administrator.set_up(
-            setup(self._topology, parts, with_base=not self._known, may_declare=may_declare)
+            setup(self._topology, parts, with_base=not self._known, may_declare=self._may_declare)
         )
 
     def _ack_settled(self) -> None:

@@ -18,8 +18,11 @@ class UnroutedQueue(ParkedQueue[Unrouted]):
         connection: BlockingConnection,
         topology: Topology,
         settle_seconds: float = SETTLE_SECONDS,
+        *,
+        may_declare: bool = True,
     ) -> None:
-        super().__init__(connection, topology, topology.unrouted, settle_seconds)
+        name = topology.unrouted
+        super().__init__(connection, topology, name, settle_seconds, may_declare=may_declare)
 
     def retry(
         self,

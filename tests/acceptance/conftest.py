@@ -44,7 +44,7 @@ def program() -> list[str]:
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the developer has set or started does not reach the command line."""
     names = ("URL", "NAMESPACE", "QUEUE_TYPE", "MANAGEMENT_URL", "SETTLE_SECONDS", "MAX_DELAY")
-    for name in (*names, "CONNECT_TIMEOUT"):
+    for name in (*names, "CONNECT_TIMEOUT", "TIMEOUT", "DECLARE"):
         monkeypatch.delenv(f"RABBITDELAY_{name}", raising=False)
     monkeypatch.delenv("RABBITDELAY_BROKER_DIR", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", "/nonexistent")

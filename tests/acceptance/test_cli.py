@@ -250,7 +250,7 @@ def test_a_reader_that_leaves_is_no_error(program: list[str]) -> None:
 
 def test_the_management_password_is_not_shown(shared_broker: SharedBroker) -> None:
     management = shared_broker.management.url.replace("http://", "http://guest:s3cret@")
-    code, _, err = run("--url", shared_broker.url, "--management-url", management, "topics")
+    code, _, err = run("--url", shared_broker.url, "--management-url", management, "namespaces")
     assert code == 4
     assert "s3cret" not in err
     assert "the user or the password is wrong" in err
@@ -261,13 +261,13 @@ def test_a_vhost_that_the_management_api_does_not_know_is_named(
     shared_broker: SharedBroker,
 ) -> None:
     options = ["--url", f"{shared_broker.url.rstrip('/')}/nowhere"]
-    code, _, err = run(*options, "--management-url", shared_broker.management.url, "topics")
+    code, _, err = run(*options, "--management-url", shared_broker.management.url, "namespaces")
     assert code == 4
     assert "there is no vhost nowhere" in err
 
 
 def test_a_management_api_that_does_not_answer_says_what_may_be_wrong(broker_url: str) -> None:
-    code, _, err = run("--url", broker_url, "--management-url", "http://127.0.0.1:1", "topics")
+    code, _, err = run("--url", broker_url, "--management-url", "http://127.0.0.1:1", "namespaces")
     assert code == 4
     assert "at http://127.0.0.1:1/" in err
     assert "may not be running" in err

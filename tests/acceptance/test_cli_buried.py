@@ -210,6 +210,7 @@ def test_no_such_job_is_3(rabbitdelay: CommandLine, bury: Bury, arguments: tuple
     assert _total(rabbitdelay) == 1
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_no_such_topic_is_3(rabbitdelay: CommandLine) -> None:
     for arguments in (["list", "x"], ["show", "x", "a"], ["kick", "x", "--all"]):
         result = rabbitdelay("buried", *arguments)

@@ -504,10 +504,10 @@ def test_pop_prints_the_body_and_finishes(client: Client, rabbitdelay: CommandLi
     result = rabbitdelay("pop", "t")
     assert (result.exit_code, result.stdout) == (0, '{"order":1}\n')
     result = rabbitdelay("pop", "t")
-    assert (result.exit_code, result.stderr) == (3, "no job came\n")
+    assert (result.exit_code, result.stderr) == (3, "no job received\n")
     client.pause("t")
     result = rabbitdelay("pop", "t")
-    assert (result.exit_code, result.stderr) == (3, "no job came: paused is t\n")
+    assert (result.exit_code, result.stderr) == (3, "no job received (paused: t)\n")
 
 
 def test_pop_waits_and_prints_json(client: Client, rabbitdelay: CommandLine) -> None:

@@ -75,6 +75,7 @@ def test_a_job_without_a_token_is_deleted_by_its_id(rabbitdelay: CommandLine) ->
         (b"\xff", "not UTF-8"),
     ],
 )
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_wrong_line_is_named(rabbitdelay: CommandLine, line: str | bytes, message: str) -> None:
     wrong = line.encode() if isinstance(line, str) else line
     result = rabbitdelay("delete", "--from", "-", input=b"first\n\n" + wrong)
@@ -97,6 +98,7 @@ def test_many_deletes_end_like_what_stopped_them() -> None:
     assert exit_code(many) == 5
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_ctrl_c_tells_how_many_are_deleted(options: list[str], program: list[str]) -> None:
     """Two thousand of them are sent at once; the rest is still to be read."""
     with subprocess.Popen(
@@ -117,6 +119,7 @@ def test_ctrl_c_tells_how_many_are_deleted(options: list[str], program: list[str
     assert "Traceback" not in told
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_terminal_shows_how_many(
     options: list[str], program: list[str], tmp_path: Path, rabbitdelay: CommandLine
 ) -> None:
@@ -226,6 +229,7 @@ def test_at_a_time(rabbitdelay: CommandLine) -> None:
         ('{"id": "a", "body_text": "\\ud800"}', "body_text: "),
     ],
 )
+@pytest.mark.usefixtures("existing_namespace")
 def test_what_cannot_be_rescheduled_is_2(rabbitdelay: CommandLine, line: str, message: str) -> None:
     result = rabbitdelay("reschedule", "-", "--delay", "1h", input=line)
     assert (result.exit_code, result.stdout) == (2, "")

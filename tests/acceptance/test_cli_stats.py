@@ -100,6 +100,7 @@ def test_a_topic_that_is_not_there_is_3(rabbitdelay: CommandLine) -> None:
     assert json.loads(told.stdout)["missing_topics"] == ["nothing"]
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_an_empty_namespace(rabbitdelay: CommandLine) -> None:
     assert rabbitdelay("stats").stdout == "no topics\n\n0 delayed jobs of all topics\n"
 
@@ -218,6 +219,7 @@ def test_jobs_that_the_broker_cannot_hand_on_are_counted(
     holds=st.sets(st.sampled_from(ladder.EVERY_HOP)),
     unlisted=st.sampled_from([None, "it does not answer " * 20]),
 )
+@pytest.mark.usefixtures("existing_namespace")
 def test_the_picture_fits_a_small_terminal(
     topics: int, holds: set[ladder.Hop], unlisted: str | None
 ) -> None:

@@ -39,6 +39,7 @@ def test_purge_drops_what_is_delayed_when_it_is_due(rabbitdelay: CommandLine) ->
     assert sorted(popped) == ["its", "new"]
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_purge_of_no_topic_is_3(rabbitdelay: CommandLine) -> None:
     result = rabbitdelay("purge", "nothing", "--yes")
     assert (result.exit_code, result.stderr) == (3, "no such topic: nothing\n")
@@ -98,6 +99,11 @@ def test_a_log_that_cannot_be_read_is_told(
 
 
 def test_looking_makes_nothing(rabbitdelay: CommandLine, broker_url: str, namespace: str) -> None:
+    """Not in a namespace that does not exist, nor a log that does not."""
+    for command in ("topics", "stats", "tombstones"):
+        assert rabbitdelay(command).exit_code == 1
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        connection.channel().exchange_declare(f"{namespace}.v1.unrouted", "fanout", durable=True)
     for command in ("topics", "stats", "tombstones"):
         assert rabbitdelay(command).exit_code == 0
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
@@ -109,6 +115,7 @@ def test_looking_makes_nothing(rabbitdelay: CommandLine, broker_url: str, namesp
 # tombstones
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_tombstones(rabbitdelay: CommandLine, broker_url: str, namespace: str) -> None:
     with Client(broker_url, namespace=namespace, settle_seconds=0) as client:
         client.delete_many(f"id-{number}" for number in range(1_500))
@@ -125,11 +132,13 @@ def test_tombstones(rabbitdelay: CommandLine, broker_url: str, namespace: str) -
     assert lines["paused topics"] == "mail"
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_no_tombstones(rabbitdelay: CommandLine) -> None:
     told = json.loads(rabbitdelay("tombstones", "--json").stdout)
     assert (told["count"], told["oldest"], told["paused"]) == (0, None, [])
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_long_log_is_told_of(rabbitdelay: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     rabbitdelay("delete", "a")
     monkeypatch.setattr("rabbitdelay.cli.settings.LOOK_SECONDS", 0.0)

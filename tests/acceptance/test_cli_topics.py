@@ -47,6 +47,7 @@ def test_named_topics_need_no_management_api(rabbitdelay: CommandLine) -> None:
     assert result.stdout.splitlines()[1].split() == ["mail", "1", "?", "0", "0"]
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_without_names_and_management_api_it_says_what_to_do(rabbitdelay: CommandLine) -> None:
     result = rabbitdelay(*NO_MANAGEMENT, "topics")
     assert result.exit_code == 4
@@ -72,5 +73,6 @@ def test_a_ready_queue_that_is_gone_is_told(
     assert line.split() == ["mail", "missing", "?", "0", "0"]
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_an_empty_namespace(rabbitdelay: CommandLine, namespace: str) -> None:
     assert rabbitdelay("topics").stdout == f"no topics in namespace {namespace}\n"

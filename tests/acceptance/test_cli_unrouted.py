@@ -130,7 +130,7 @@ def test_nothing_there_is_3(rabbitdelay: CommandLine) -> None:
 def test_a_namespace_that_is_not_there_is_1(rabbitdelay: CommandLine) -> None:
     result = rabbitdelay("unrouted", "list")
     assert result.exit_code == 1
-    assert "nothing was ever put in namespace" in result.stderr
+    assert "there is no namespace" in result.stderr
 
 
 def _total(rabbitdelay: CommandLine) -> int:

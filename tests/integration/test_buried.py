@@ -387,7 +387,7 @@ def test_a_delete_that_consumers_have_forgotten_is_found_in_the_log(
     record = {"delete": ["a"], "time": old_ms + 1, "due": old_ms}
     channel.basic_publish(client.topology.tombstones, "", json.dumps(record).encode())
     bury("a", "b", headers={"rd-put": old_ms, "rd-due": old_ms})
-    queue.death_of = Deletes(client).death_of
+    queue.death_of = Deletes(client, patience(30)).death_of
     assert ids(queue) == {"b"}
     assert queue.dropped_dead == 1
 

@@ -1,0 +1,39 @@
+"""`rabbitdelay namespaces`: the namespaces of the broker, and how many jobs are in each."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+
+from rabbitdelay.cli.display import print_json, print_table, table
+from rabbitdelay.cli.parameters import json_option
+from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.core.namespaces import NamespaceCounts, listed
+
+_NUMBERS = ("topics", "delayed", "ready", "reserved", "buried", "unrouted", "consumers")
+
+
+@click.command(short_help="List the namespaces and count their jobs.")
+@json_option
+@pass_settings
+def namespaces(settings: Settings, *, as_json: bool) -> None:
+    """List the namespaces of the broker's vhost, with the number of their topics and jobs.
+
+    The management API lists and counts them. Its counts are some seconds old.
+    """
+    found = listed(settings.management().versioned_queues())
+    if as_json:
+        print_json([asdict(one) for one in found])
+    elif found:
+        _print(found)
+    else:
+        click.echo(f"no namespaces in vhost {settings.addresses[0].vhost}")
+
+
+def _print(found: Sequence[NamespaceCounts]) -> None:
+    rows = table("namespace", *_NUMBERS, numbers=_NUMBERS)
+    for one in found:
+        jobs = one.jobs
+        counts = (jobs.delayed, jobs.ready, jobs.reserved, jobs.buried, jobs.unrouted)
+        rows.add_row(one.namespace, *(f"{n:,}" for n in (one.topics, *counts, one.consumers)))
+    print_table(rows)

@@ -1,0 +1,205 @@
+"""Namespaces: which of them are on a broker, how many jobs are in each, and how to remove one."""
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rabbitdelay.core.setup import Command, Inspect, Remove
+from rabbitdelay.core.topology import VERSION, Exchange, Queue, Topology
+from rabbitdelay.errors import NamespaceInUse
+
+_OF_NAMESPACE = re.compile(rf"(?P<namespace>[A-Za-z0-9_-]{{1,40}})\.v{VERSION}\.(?P<rest>.+)")
+Row = Mapping[str, Any]
+"""A queue or an exchange, as the management API lists it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """How many jobs of a namespace are where."""
+
+    delayed: int = 0
+    ready: int = 0
+    reserved: int = 0
+    buried: int = 0
+    unrouted: int = 0
+    dead_lettering: int = 0
+    """Jobs that the broker is moving from one queue to the next."""
+
+    @property
+    def total(self) -> int:
+        """The number of jobs."""
+        return sum(count for _, count in self)
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        for name in self.__slots__:
+            yield name, getattr(self, name)
+
+    def __str__(self) -> str:
+        words = (f"{count:,} {name.replace('_', '-')}" for name, count in self if count)
+        return ", ".join(words) or "no jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceCounts:
+    """A namespace and what is in it."""
+
+    namespace: str
+    topics: int
+    jobs: JobCounts
+    consumers: int
+    """Consumers of its ready queues."""
+
+
+def listed(queues: Iterable[Row]) -> list[NamespaceCounts]:
+    """Return the namespaces that these queues belong to, by name.
+
+    A namespace is one that has the queue `unrouted`, which is made before all others.
+    """
+    found: dict[str, list[tuple[str, Row]]] = {}
+    for row in queues:
+        if match := _OF_NAMESPACE.fullmatch(row["name"]):
+            found.setdefault(match["namespace"], []).append((match["rest"], row))
+    there = {name: rows for name, rows in found.items() if "unrouted" in dict(rows)}
+    return [_counted(name, rows) for name, rows in sorted(there.items())]
+
+
+def near(namespace: str, others: Iterable[str]) -> list[str]:
+    """Return the names that this one may be a misspelling of, the nearest first."""
+    by_fold = {other.casefold(): other for other in others}
+    close = difflib.get_close_matches(namespace.casefold(), by_fold, n=3)
+    return [by_fold[name] for name in close]
+
+
+def missing_text(topology: Topology, others: Sequence[str] | None) -> str:
+    """Say that a namespace does not exist, and which one may be meant.
+
+    `others` are the namespaces of the broker; None when they cannot be listed.
+    """
+    text = f"there is no namespace {topology.namespace} on this broker"
+    if others is None:
+        return f"{text}: check --namespace"
+    if close := near(topology.namespace, others):
+        return f"{text}: did you mean {' or '.join(close)}?"
+    if others:
+        return f"{text}: `rabbitdelay namespaces` lists those that exist"
+    return f"{text}, nor any other: a namespace is made by its first put"
+
+
+# Removing
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What is removed with a namespace, in this order: all queues, then the exchanges.
+
+    What is put meanwhile finds its queue gone and is parked in `unrouted`, which is the last.
+    """
+
+    namespace: str
+    queues: tuple[Queue, ...]
+    exchanges: tuple[Exchange, ...]
+    unsettled: JobCounts = JobCounts()
+    """Jobs that only the management API counts: reserved, and between two queues."""
+    consumers: int = 0
+    """Consumers of ready queues."""
+
+    def check(self, jobs: JobCounts) -> None:
+        """Refuse to remove a namespace that is in use.
+
+        Raises:
+            NamespaceInUse: Jobs are in it, or consumers are connected to it.
+        """
+        if not jobs.total and not self.consumers:
+            return
+        consumers = f", {self.consumers:,} consumers" if self.consumers else ""
+        raise NamespaceInUse(
+            f"namespace {self.namespace} is in use: {jobs}{consumers}; nothing was removed. Let "
+            "its jobs run or purge its topics, stop its consumers, and try again, or give --force "
+            "to remove it with its jobs"
+        )
+
+
+def removal(topology: Topology, queues: Iterable[Row], exchanges: Iterable[Row]) -> Removal:
+    """Return what there is to remove of a namespace, of what the management API lists."""
+    own = [row for row in queues if _is_own(topology, row["name"])]
+    counted = _counted(topology.namespace, [(_rest(topology, row), row) for row in own])
+    names = sorted((row["name"] for row in own), key=lambda name: (name == topology.unrouted, name))
+    return Removal(
+        topology.namespace,
+        tuple(map(Queue, names)),
+        tuple(
+            Exchange(row["name"], row["type"])
+            for row in sorted(exchanges, key=lambda row: row["name"] == topology.unrouted)
+            if _is_own(topology, row["name"])
+        ),
+        JobCounts(reserved=counted.jobs.reserved, dead_lettering=counted.jobs.dead_lettering),
+        counted.consumers,
+    )
+
+
+def count_jobs(topology: Topology, plan: Removal) -> Generator[Command, int | None, JobCounts]:
+    """Count the jobs in the queues of a namespace, at this moment."""
+    counts: Counter[str] = Counter(dict(plan.unsettled))
+    for queue in plan.queues:
+        kind = _kind(queue.name.removeprefix(topology.prefix))
+        if kind is not None:
+            counts[kind] += (yield Inspect(queue)) or 0
+    return JobCounts(**counts)
+
+
+def remove(
+    topology: Topology, plan: Removal, *, with_jobs: bool
+) -> Generator[Command, int | None, None]:
+    """Remove a namespace. Unless with its jobs, each queue is counted right before it goes.
+
+    Raises:
+        NamespaceInUse: Jobs were put meanwhile; what is left is told.
+    """
+    for number, queue in enumerate(plan.queues):
+        is_counted = _kind(queue.name.removeprefix(topology.prefix)) is not None
+        if not with_jobs and is_counted and (jobs := (yield Inspect(queue))):
+            raise NamespaceInUse(
+                f"{jobs:,} jobs came into {queue.name} while namespace {plan.namespace} was being "
+                f"removed; {number} of {len(plan.queues)} queues are gone. To keep it, run "
+                "`rabbitdelay topology apply` and `rabbitdelay unrouted retry`; to remove it, stop "
+                "the programs that put and try again"
+            )
+        yield Remove(queue)
+    for exchange in plan.exchanges:
+        yield Remove(exchange)
+
+
+def _is_own(topology: Topology, name: str) -> bool:
+    """Whether a queue or an exchange is of the namespace, and not one of another application."""
+    return name.startswith(topology.prefix) or name in (topology.tombstones, topology.snapshots)
+
+
+def _rest(topology: Topology, row: Row) -> str:
+    name: str = row["name"]
+    return name.removeprefix(topology.prefix)
+
+
+def _kind(rest: str) -> str | None:
+    """Return what the jobs in a queue are, by its name in the namespace; None when it has none."""
+    kinds = {"hold": "delayed", "ready": "ready", "buried": "buried", "unrouted": "unrouted"}
+    return kinds.get(rest.partition(".")[0])
+
+
+def _counted(namespace: str, queues: Iterable[tuple[str, Row]]) -> NamespaceCounts:
+    counts: Counter[str] = Counter()
+    topics: set[str] = set()
+    consumers = 0
+    for rest, row in queues:
+        kind = _kind(rest)
+        if kind is None:
+            continue
+        counts[kind] += row.get("messages_ready") or 0
+        counts["reserved"] += row.get("messages_unacknowledged") or 0
+        counts["dead_lettering"] += row.get("messages_dlx") or 0
+        if kind in ("ready", "buried"):
+            topics.add(rest.partition(".")[2])
+            consumers += row.get("consumers") or 0
+    return NamespaceCounts(namespace, len(topics), JobCounts(**counts), consumers)

@@ -1,0 +1,170 @@
+"""Under a memory alarm every command ends within its own timeout, its exit included."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rabbitdelay import BrokerBlocked, Client
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.broker.server_node import ServerNode
+from tests.support import fronts
+from tests.support.fronts import front_named
+from tests.support.waiting import patience, wait_until
+
+TIMEOUT_SECONDS = 4.0
+SLACK_SECONDS = patience(3)
+"""Seconds beyond the timeout and the start of Python; less than one on a quiet machine."""
+TRIES = 2
+"""A machine that others keep busy may be late once; a command that waits too long is every time."""
+WAIT_SECONDS = 1.0
+TOPIC = "mail"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[PrivateBroker]:
+    """A broker with jobs in every state that takes nothing more."""
+    with PrivateBroker.temporary() as broker:
+        with Client(broker.url, settle_seconds=0) as client:
+            client.put(TOPIC, id="bury")
+            buried = client.pop(TOPIC, wait=patience(10))
+            assert buried is not None
+            buried.bury("as the test wants it")
+            for delay in (0, 0, 0, 0, 3_600):
+                client.put(TOPIC, delay=delay)
+        node = broker.nodes[0]
+        assert isinstance(node, ServerNode)
+        node.control("set_vm_memory_high_watermark", "0.00001")
+        wait_until(lambda: is_blocked(broker.url), seconds=20)
+        yield broker
+
+
+def is_blocked(url: str) -> bool:
+    client = Client(url, settle_seconds=0)
+    try:
+        client.delete("nothing", timeout=0.3)
+    except BrokerBlocked:
+        return True
+    finally:
+        client.close(0)
+    return False
+
+
+def run(broker: PrivateBroker, *arguments: str) -> tuple[subprocess.CompletedProcess[str], float]:
+    """Run the command line; return it, and how many seconds it took beyond the start of Python."""
+    _, start_seconds = timed(broker, "explain", "1s")
+    done, seconds = timed(broker, *arguments)
+    return done, seconds - start_seconds
+
+
+def timed(broker: PrivateBroker, *arguments: str) -> tuple[subprocess.CompletedProcess[str], float]:
+    """Run the command line; return it, and how many seconds it took in all."""
+    management = broker.management_url
+    environment = os.environ | {
+        "RABBITDELAY_URL": broker.url,
+        "RABBITDELAY_MANAGEMENT_URL": management,
+        "RABBITDELAY_SETTLE_SECONDS": "0",
+        "RABBITDELAY_TIMEOUT": f"{TIMEOUT_SECONDS:g}",
+    }
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "rabbitdelay", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=patience(120),
+        check=False,
+    )
+    return done, time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    ("arguments", "codes"),
+    [
+        (("put", TOPIC, "x"), {5}),
+        (("put", TOPIC, "x", "--delay", "1h"), {5}),
+        (("put", "new-topic", "x"), {5}),
+        (("put", TOPIC, "x", "--id", "x", "--replace"), {5}),
+        (("delete", "x"), {5}),
+        (("pause", TOPIC), {5}),
+        (("resume", TOPIC), {5}),
+        (("purge", TOPIC, "--yes"), {5}),
+        (("pop", TOPIC), {0, 1}),
+        (("pop", TOPIC, "--exec", "false"), {1}),
+        (("stats",), {0}),
+        (("topics",), {0}),
+        (("tombstones",), {0, 1}),
+        (("buried", "list", TOPIC), {0}),
+        (("buried", "show", TOPIC, "bury"), {0}),
+        (("buried", "kick", TOPIC, "--all"), {1, 5}),
+        (("unrouted", "list"), {0}),
+        (("unrouted", "retry"), {3}),
+        (("topology", "verify"), {0}),
+        (("topology", "apply", "--topic", "another-topic"), {5}),
+        (("topology", "remove", "--yes"), {3}),
+        (("namespaces",), {0}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_command_ends_within_its_timeout(
+    broker: PrivateBroker, arguments: tuple[str, ...], codes: set[int]
+) -> None:
+    for _ in range(TRIES):
+        done, seconds = run(broker, *arguments)
+        assert done.returncode in codes, done.stderr
+        assert "Traceback" not in done.stderr
+        if seconds < TIMEOUT_SECONDS + SLACK_SECONDS:
+            return
+    pytest.fail(f"{seconds:.1f} s: {done.stderr}")
+
+
+def test_a_pop_waits_beyond_the_time_that_the_log_takes(broker: PrivateBroker) -> None:
+    """Nothing can be written during an alarm, so that the log takes longer to be read."""
+    done, seconds = run(broker, "--timeout", "20s", "pop", TOPIC, "--wait", f"{WAIT_SECONDS:g}")
+    assert done.returncode == 0, done.stderr
+    assert seconds < 20 + WAIT_SECONDS + SLACK_SECONDS
+
+
+def test_a_consumer_ends_at_once(broker: PrivateBroker) -> None:
+    """It has handled a job, which needs no publish."""
+    arguments = ("consume", TOPIC, "--print", "--max-jobs", "1", "--grace", "1s")
+    done, _ = run(broker, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert TOPIC in done.stdout
+
+
+def test_a_consumer_without_jobs_ends_at_a_signal(broker: PrivateBroker) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rabbitdelay", "consume", "empty", "--print", "--grace", "1s"],
+        env=os.environ | {"RABBITDELAY_URL": broker.url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(patience(1))  # wherever it is then, it ends
+    process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    process.communicate(timeout=patience(60))
+    assert time.monotonic() - began < 1 + SLACK_SECONDS
+
+
+@pytest.mark.parametrize("name", fronts.NAMES)
+@pytest.mark.parametrize("pops", [False, True], ids=["put", "pop"])
+def test_a_client_closes_at_once(broker: PrivateBroker, name: str, *, pops: bool) -> None:
+    """What the broker does not read, it does not answer either."""
+    with front_named(name) as front:
+        client = front.client(broker.url, settle_seconds=0, timeout=patience(30))
+        with pytest.raises(BrokerBlocked):
+            client.put(TOPIC, timeout=1)
+        if pops:
+            with pytest.raises(BrokerBlocked):
+                client.delete("x", timeout=0.5)
+            job = client.pop(TOPIC, wait=patience(20))
+            assert job is not None
+            job.finish()
+        began = time.monotonic()
+        client.close()
+        assert time.monotonic() - began < SLACK_SECONDS
