@@ -27,7 +27,7 @@ from rabbitdelay.core.table import ScaledInteger, Timestamp
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import OutcomeUnknown, PermissionRefused
 from rabbitdelay.sync.worker import Worker
-from tests.conftest import LookerFactory, WorkerFactory
+from tests.conftest import LookerFactory, TopicsFactory, WorkerFactory
 from tests.support.brokers import SharedBroker
 from tests.support.deleting import deletes_flow, noting
 from tests.support.fronts import Front
@@ -308,14 +308,16 @@ def ordering(worker: Worker) -> list[int]:
 
 
 def test_a_thousand_bad_messages(
+    *,
     client: Client,
     broker_url: str,
     namespace: str,
     make_worker: WorkerFactory,
     buried: LookerFactory,
+    make_topics: TopicsFactory,
 ) -> None:
     """Each is buried with its reason. The worker neither dies nor reconnects for any of them."""
-    client.pop("t")
+    make_topics("t")
     draw = random.Random(20260101)
     bad = [fuzzed(draw, number) for number in range(1_000)]
     queue = Topology(namespace).ready_queue("t")
@@ -403,14 +405,16 @@ SMALL_TYPES = b"".join(
 
 
 def test_headers_of_every_size_and_type(
+    *,
     client: Client,
     broker_url: str,
     namespace: str,
     make_worker: WorkerFactory,
     buried: LookerFactory,
+    make_topics: TopicsFactory,
 ) -> None:
     """Small types of AMQP, headers that fill a frame, and nesting that nobody can read."""
-    client.pop("t")
+    make_topics("t")
     nested: Any = {}
     for _ in range(200):
         nested = {"a": nested}

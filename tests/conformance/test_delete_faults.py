@@ -368,6 +368,7 @@ def test_a_job_that_is_overdue_is_looked_up_in_the_whole_log(
     assert "due before what is known of deletes" in caplog.text
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_one_reading_of_the_log_serves_jobs_that_are_due_further_and_further_back(
     client: Client,
     broker_url: str,

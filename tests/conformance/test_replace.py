@@ -126,6 +126,7 @@ def test_a_crash_in_between_leaves_both(
 
 
 @pytest.mark.parametrize("wrong", [None, "", 17, "x" * 201, "\ud800"])
+@pytest.mark.usefixtures("existing_namespace")
 def test_it_needs_an_id(client: Client, wrong: Any) -> None:  # noqa: ANN401 - anything
     with pytest.raises(InvalidJob, match="id"):
         client.replace("t", id=wrong)
@@ -326,6 +327,7 @@ def test_of_two_replaced_in_the_same_millisecond_the_last_lives(make_client: Cli
     assert [job.body for job in take(client, 15)] == ["new"] * 15
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_what_is_put_after_a_delete_lives_whatever_the_ticks(make_client: ClientFactory) -> None:
     client = make_client(clock=ticking)
     for n in range(15):

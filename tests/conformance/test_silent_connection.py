@@ -11,7 +11,7 @@ import pytest
 
 from rabbitdelay import Client, JobSpec, ReservedJob, Worker
 from rabbitdelay.errors import CutOff
-from tests.conftest import ClientFactory, WorkerFactory
+from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
 from tests.support.proxy import Proxy
 from tests.support.waiting import patience, wait_until
 from tests.support.working import follower_of, working
@@ -137,9 +137,10 @@ def test_a_pop_hands_out_nothing_while_its_proof_is_too_old(
 
 
 def test_a_pop_that_waited_for_long_has_its_job_at_once(
-    client: Client, make_client: ClientFactory
+    client: Client, make_client: ClientFactory, make_topics: TopicsFactory
 ) -> None:
     """Its proof has expired when the job comes: one round trip later it has another."""
+    make_topics("t")
     popper = make_client()
     assert popper.pop("t") is None
     client.put("t", id="late", delay=3)

@@ -29,7 +29,7 @@ from rabbitdelay import (
 )
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine.run import Run
-from tests.conftest import ClientFactory, LookerFactory, WorkerFactory
+from tests.conftest import ClientFactory, LookerFactory, TopicsFactory, WorkerFactory
 from tests.support import process_handlers
 from tests.support.fronts import Front
 from tests.support.waiting import patience, wait_until
@@ -332,7 +332,7 @@ def test_async_handlers(client: Client, make_worker: WorkerFactory) -> None:
 
 
 def test_a_plain_message_is_a_job(
-    client: Client, make_worker: WorkerFactory, broker_url: str, namespace: str
+    *, make_worker: WorkerFactory, broker_url: str, namespace: str, make_topics: TopicsFactory
 ) -> None:
     worker, seen = make_worker(), []
 
@@ -342,7 +342,7 @@ def test_a_plain_message_is_a_job(
         if job.attempt == 1:
             raise ValueError
 
-    client.pop("t")
+    make_topics("t")
     publish(broker_url, Topology(namespace).ready_queue("t"), (b"plain", None))
     with working(worker):
         wait_until(lambda: len(seen) == 2)
@@ -545,7 +545,7 @@ def test_a_ready_queue_that_vanishes(
 
 
 def test_a_suspect_that_was_lost_leaves_nothing_behind(
-    client: Client, make_worker: WorkerFactory, broker_url: str, namespace: str
+    *, make_worker: WorkerFactory, broker_url: str, namespace: str, make_topics: TopicsFactory
 ) -> None:
     """It waits until it can run alone; the connection is lost meanwhile; the worker goes on."""
     worker, seen, release = make_worker(concurrency=2), [], threading.Event()
@@ -556,7 +556,7 @@ def test_a_suspect_that_was_lost_leaves_nothing_behind(
         if body == b"blocks":
             release.wait(patience(20))
 
-    client.pop("t")
+    make_topics("t")
     queue = Topology(namespace).ready_queue("t")
     suspect = pika.BasicProperties(headers={"x-delivery-count": 5}, message_id="suspect")
     publish(broker_url, queue, (b"blocks", None))

@@ -29,7 +29,7 @@ from rabbitdelay import (
 )
 from rabbitdelay.aio import Client, ReservedJob, Worker
 from rabbitdelay.engine.connector import Connector
-from tests.conftest import ReceiverFactory
+from tests.conftest import ReceiverFactory, TopicsFactory
 from tests.support.waiting import patience
 from tests.support.working import Process, cut
 
@@ -249,7 +249,11 @@ def test_a_client_that_is_closed_while_it_connects(new: New) -> None:
     run(main)
 
 
-def test_a_pop_that_is_cancelled_takes_nothing(new: New, other: SyncClient) -> None:
+def test_a_pop_that_is_cancelled_takes_nothing(
+    new: New, other: SyncClient, make_topics: TopicsFactory
+) -> None:
+    make_topics("t")
+
     async def main() -> None:
         async with new() as client:
             waiting = asyncio.create_task(client.pop("t", wait=None))

@@ -30,6 +30,7 @@ from tests.support.working import Process
 
 NOT_TRUSTED = "no snapshot of the tombstones to be trusted"
 IN_THE_LOG = 300
+pytestmark = pytest.mark.usefixtures("existing_namespace")
 
 
 @pytest.fixture
