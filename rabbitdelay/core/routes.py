@@ -32,7 +32,7 @@ class Routes:
         self, topology: Topology, *, may_declare: bool, settle_seconds: float = SETTLE_SECONDS
     ) -> None:
         self.topology = topology
-        self.may_declare = may_declare
+        self._may_declare = may_declare
         self._settle_seconds = settle_seconds
         self._routes: dict[int, Route] = {}
         self._topics: set[str] = set()
@@ -40,6 +40,11 @@ class Routes:
         self._safe_at: dict[str, float] = {}
         self._refusal: PermissionRefused | None = None
         """The broker's refusal to let this user declare, on this connection."""
+
+    @property
+    def may_declare(self) -> bool:
+        """Whether missing queues can be made, as far as is known."""
+        return self._may_declare and self._refusal is None
 
     def route(self, delay_ms: int) -> Route:
         """Return where jobs with this delay go."""
@@ -89,7 +94,7 @@ class Routes:
             self.topology,
             missing,
             with_base=not self._queues,
-            may_declare=self.may_declare,
+            may_declare=self._may_declare,
             may_found=may_found,
             refusal=self._refusal,
             with_streams=with_streams,
