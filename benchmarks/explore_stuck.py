@@ -168,7 +168,7 @@ def apply(broker: PrivateBroker, topology: Topology, hops: Iterable[ladder.Hop])
     with connected(parse_all(broker.url)) as connection:
         administrator = Administrator(connection)
         if administrator.set_up(setup(topology, parts, with_base=True, may_declare=True)):
-            administrator.settle(3.0)
+            administrator.settle()
 
 
 def put_jobs(stage: Stage) -> float:

@@ -118,6 +118,11 @@ class LoopChannel:
         elif self.is_open:
             self._send(_method(declaration, nowait=True))
 
+    def delete(self, queue: str) -> None:
+        """Delete a queue."""
+        if self.is_open:
+            self._send(spec.Queue.Delete(queue=queue, nowait=True))
+
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
         """Empty a queue."""
 

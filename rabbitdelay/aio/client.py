@@ -17,7 +17,6 @@ from rabbitdelay.core import intake
 from rabbitdelay.core.counts import TopicCounts
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import RetryPolicy
-from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType, Topology
 from rabbitdelay.engine.batch import OnConfirmed
 from rabbitdelay.engine.deleting import OnDeleted
@@ -45,8 +44,9 @@ class Client:
         connect_timeout: How long to wait for the first connection, in seconds.
         window: How many puts may be on their way at once; further ones wait.
         max_body_bytes: The largest body that is taken.
-        settle_seconds: How old a new queue must be before a put through it returns. Less
-            than 3 risks the jobs in it when the broker is killed right then.
+        settle_seconds: Age in seconds at which a new queue counts as safe from a crash. Default:
+            the client makes sure that the queue is registered on the broker's disk, which takes
+            some milliseconds, and waits 3 s only for brokers that it does not know (after 4.3).
         retry: How often a job that was popped is tried, and how long is waited in between, when
             the job does not say so itself.
         allow_reply_to: Queues of other programs that responses may be written to, by name or by a
@@ -69,7 +69,7 @@ class Client:
         connect_timeout: float = 10.0,
         window: int = 2_000,
         max_body_bytes: int = intake.DEFAULT_MAX_BODY_BYTES,
-        settle_seconds: float = SETTLE_SECONDS,
+        settle_seconds: float | None = None,
         retry: RetryPolicy | None = None,
         allow_reply_to: Sequence[str] = (),
         max_delay: float | timedelta | None = None,

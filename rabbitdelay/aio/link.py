@@ -49,6 +49,12 @@ class LoopLink(ABC):
         """The largest frame, as agreed with the broker."""
         return self.connection.connection_tune.frame_max or 131_072
 
+    @property
+    def broker_version(self) -> str:
+        """The version of RabbitMQ."""
+        version = (getattr(self.connection, "server_properties", None) or {}).get("version", "")
+        return version.decode() if isinstance(version, bytes) else str(version)
+
     def on_blocked(self, blocked: Callable[[str | None], None]) -> None:
         """Call this when the broker blocks who publishes, and when it does no more."""
         self._blocked = blocked

@@ -13,7 +13,6 @@ from aio_pika import Connection
 from rabbitdelay.aio.client import Client
 from rabbitdelay.aio.driving import drive
 from rabbitdelay.aio.tasks import TaskExecutor
-from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType
 from rabbitdelay.engine import signals
 from rabbitdelay.engine.background import in_background
@@ -57,7 +56,7 @@ class Worker(Working[Client]):
         declare: bool = True,
         queue_type: QueueType = "quorum",
         connect_timeout: float = 10.0,
-        settle_seconds: float = SETTLE_SECONDS,
+        settle_seconds: float | None = None,
         max_delay: float | timedelta | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:

@@ -33,7 +33,6 @@ from rabbitdelay.cli.tombstones import tombstones
 from rabbitdelay.cli.topics import topics
 from rabbitdelay.cli.topology import topology
 from rabbitdelay.cli.unrouted import unrouted
-from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType
 
 _EXIT_CODES = """\b
@@ -89,9 +88,8 @@ def _version() -> str:
     "--settle-seconds",
     envvar="RABBITDELAY_SETTLE_SECONDS",
     type=click.FloatRange(min=0),
-    default=SETTLE_SECONDS,
-    help="How old a new queue must be before its jobs count as safe from a crash.  "
-    "[env: RABBITDELAY_SETTLE_SECONDS; default: 3]",
+    help="Age in seconds at which a new queue counts as safe from a crash.  [env: "
+    "RABBITDELAY_SETTLE_SECONDS; default: none, the queue is flushed to the broker's disk]",
 )
 @click.option(
     "--max-delay",
@@ -136,7 +134,7 @@ def root(
     namespace: str,
     queue_type: str,
     management_url: str | None,
-    settle_seconds: float,
+    settle_seconds: float | None,
     max_delay: timedelta | None,
     connect_timeout: timedelta,
     timeout: timedelta,

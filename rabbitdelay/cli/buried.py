@@ -12,7 +12,6 @@ from rich.text import Text
 
 from rabbitdelay.cli.deletes import Deletes, known_deletes
 from rabbitdelay.cli.display import (
-    SETTLING,
     agree_to_drop,
     body_lines,
     body_text,
@@ -207,7 +206,7 @@ def _kick(settings: Settings, topic: str, choice: Choice, limit: int | None) -> 
     with _living(settings, topic, must_know=True) as queue:
         count = queue.count()
         total = count if limit is None else min(limit, count)
-        with steps(f"kicking; {SETTLING}", total) as advance:
+        with steps("kicking", total) as advance:
 
             def tried(one: Buried, sent: bool) -> None:  # noqa: FBT001 - as it is called
                 nonlocal kicked

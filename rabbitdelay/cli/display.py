@@ -27,7 +27,6 @@ _SHOWN_EVERY = 100
 WIDTH_WITHOUT_TERMINAL = 1_000
 """In a pipe nothing is cut off: what reads it has no edge."""
 
-SETTLING = "new queues settle for 3 s, once"
 
 _PREVIEW_BYTES = 40
 _HEX_ROW = 16

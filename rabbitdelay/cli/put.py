@@ -10,7 +10,6 @@ import click
 
 from rabbitdelay import duration
 from rabbitdelay.cli.display import (
-    SETTLING,
     ReadingProgress,
     counted,
     moment,
@@ -34,7 +33,7 @@ from rabbitdelay.core.intake import DEFAULT_MAX_BODY_BYTES
 from rabbitdelay.errors import PutManyFailed
 from rabbitdelay.models import BYTES, JSON, TEXT, JobSpec
 
-_WAITING = f"waiting for the broker's confirm: {SETTLING}"
+_WAITING = "waiting for the broker's confirm"
 
 
 @click.command(short_help="Put a job, or many from a file.")

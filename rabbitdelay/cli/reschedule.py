@@ -6,7 +6,7 @@ from typing import BinaryIO
 import click
 
 from rabbitdelay import duration
-from rabbitdelay.cli.display import SETTLING, counted, moment, patience, print_json, printable
+from rabbitdelay.cli.display import counted, moment, patience, print_json, printable
 from rabbitdelay.cli.parameters import at_option, delay_option, json_option
 from rabbitdelay.cli.printed_jobs import PrintedJob, job_as_json, read_jobs
 from rabbitdelay.cli.settings import Settings, pass_settings
@@ -42,7 +42,7 @@ def reschedule(
     if (delay is None) == (at is None):
         raise click.UsageError("say when: --delay, or --at")
     done = 0
-    waiting = f"waiting for the broker's confirm: {SETTLING}"
+    waiting = "waiting for the broker's confirm"
     with patience(waiting), settings.client(makes=True) as client:
         for number, read in read_jobs(file):
             try:

@@ -38,7 +38,7 @@ class Settings:
     namespace: str
     queue_type: QueueType
     management_url: str | None
-    settle_seconds: float
+    settle_seconds: float | None
     verbose: bool = False
     max_delay: timedelta | None = None
     connect_timeout: timedelta = timedelta(0)

@@ -9,15 +9,7 @@ import click
 from rich.text import Text
 
 from rabbitdelay import duration
-from rabbitdelay.cli.display import (
-    SETTLING,
-    agree,
-    counted,
-    print_json,
-    print_table,
-    steps,
-    table,
-)
+from rabbitdelay.cli.display import agree, counted, print_json, print_table, steps, table
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option
 from rabbitdelay.cli.selection import Selection, selecting
@@ -140,11 +132,17 @@ def _apply(settings: Settings, selection: Selection) -> int:
             elif isinstance(command, Declare):
                 advance(None)
 
-        administrator = Administrator(connection, done)
-        conversation = setup(plan, selection.parts(plan), with_base=True, may_declare=True)
+        administrator = Administrator(connection, done, settle_seconds=settings.settle_seconds)
+        conversation = setup(
+            plan,
+            selection.parts(plan),
+            with_base=True,
+            may_declare=True,
+            flush=administrator.flush_name(),
+        )
         if administrator.set_up(conversation):
-            advance(SETTLING)
-            administrator.settle(settings.settle_seconds)
+            advance(f"new queues settle for {administrator.settle_seconds:g} s")
+            administrator.settle()
     return made
 
 

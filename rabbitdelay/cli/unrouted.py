@@ -9,7 +9,6 @@ import click
 from rich.text import Text
 
 from rabbitdelay.cli.display import (
-    SETTLING,
     agree_to_drop,
     counted,
     moment,
@@ -74,7 +73,7 @@ def retry(
     is never lost. Exits with 3 when there was nothing to send on.
     """
     settings.require_namespace()
-    with _queue(settings) as queue, steps(f"sending on; {SETTLING}", queue.count()) as advance:
+    with _queue(settings) as queue, steps("sending on", queue.count()) as advance:
 
         def tried(one: Unrouted, sent: bool) -> None:  # noqa: FBT001 - as it is called
             advance(None)

@@ -10,6 +10,8 @@ from rabbitdelay.errors import PermissionRefused
 
 MOST_ROUTES = 10_000
 """How many delays are remembered; with more different ones, all are worked out anew."""
+_BASE = ""
+"""Stands among the names of queues for what every namespace has."""
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ class Routes:
     """The routes of one namespace, as far as one connection knows them."""
 
     def __init__(
-        self, topology: Topology, *, may_declare: bool, settle_seconds: float = SETTLE_SECONDS
+        self, topology: Topology, *, may_declare: bool, settle_seconds: float | None = None
     ) -> None:
         self.topology = topology
         self._may_declare = may_declare
@@ -81,13 +83,19 @@ class Routes:
         return bool(self._queues)
 
     def set_up(
-        self, parts: Iterable[Part], *, with_streams: bool = True, may_found: bool = True
+        self,
+        parts: Iterable[Part],
+        *,
+        with_streams: bool = True,
+        may_found: bool = True,
+        flush: str | None = None,
     ) -> Conversation:
         """Make sure of what is not known yet: a conversation for the front to drive.
 
-        It returns whether one of the queues may not have settled, for `learn`. Without the streams
-        of the base it does not wait for the leader of the log of deletes. Unless it may found a
-        namespace, one that does not exist is an error.
+        It returns whether a crash may lose one of the queues, for `learn`. Without the streams of
+        the base it does not wait for the leader of the log of deletes. Unless it may found a
+        namespace, one that does not exist is an error. Where the user says how long new queues
+        settle, they are not flushed.
         """
         missing = [part for part in parts if part.queue.name not in self._queues]
         return setup(
@@ -99,14 +107,21 @@ class Routes:
             refusal=self._refusal,
             with_streams=with_streams,
             on_refused=self._refused,
+            flush=flush if self._settle_seconds is None else None,
         )
 
     def learn(self, parts: Iterable[Part], *, unsettled: bool, now: float) -> None:
-        """Note that these queues are there, some of them perhaps made just now."""
+        """Note that these queues are there, some of them perhaps made just now.
+
+        If so at first, the namespace itself may be new, and all its queues have to settle.
+        """
         new = {part.queue.name for part in parts} - self._queues
+        if not self._queues:
+            new.add(_BASE)
         self._queues |= new
         if unsettled:
-            self._safe_at.update(dict.fromkeys(new, now + self._settle_seconds))
+            seconds = SETTLE_SECONDS if self._settle_seconds is None else self._settle_seconds
+            self._safe_at.update(dict.fromkeys(new, now + seconds))
 
     def safe_at(self, route: Route, topic: str) -> float:
         """When the youngest queue on this way will have settled."""
@@ -116,7 +131,7 @@ class Routes:
 
     def safe_at_queue(self, name: str) -> float:
         """When this queue will have settled."""
-        return self._safe_at.get(name, 0.0)
+        return self._latest((name,)) if self._safe_at else 0.0
 
     def forget_settled(self, now: float) -> None:
         """Stop counting what has settled by now."""
@@ -142,7 +157,7 @@ class Routes:
         self._refusal = refusal
 
     def _latest(self, names: Iterable[str]) -> float:
-        return max(self._safe_at.get(name, 0.0) for name in names)
+        return max(self._safe_at.get(name, 0.0) for name in (*names, _BASE))
 
     def _make(self, delay_ms: int) -> Route:
         digits = ladder.to_digits(delay_ms)

@@ -3,24 +3,48 @@
 `setup` is a generator: it yields rounds of commands for the broker and is sent their answers, so
 that it is written once and every front drives it with its own I/O. The commands of a round do not
 depend on each other's answers and go out together, because a wire may take a second each way.
-Declarations are made in the given order. A front answers
+Declarations and flushes are made in the given order. A front answers
 
-    Inspect    with the number of messages, or None when there is no such queue or exchange
-    Declare    with None; a refusal is thrown into the generator as one of our errors
-    Announce   with None, once the broker has confirmed it
-    Remove     with None; no setup asks for it
+    Inspect      with the number of messages, or None when there is no such queue or exchange
+    Declare      with None; a refusal is thrown into the generator as one of our errors
+    Flush        with None, once the flush queue was declared
+    Announce     with None, once the broker has confirmed it
+    Enter        with None, once this client is counted among those that are making queues
+    Leave        with None, once it is not counted any more
+    CountMakers  with their number, or None when there has never been one
+    Pause        with None, after that time
+    Remove       with None; no setup asks for it
 
-Why Announce: a queue is not safe in its first seconds. Messages confirmed into a quorum queue that
-is younger than 2 s (3.10) or 1 s (4.3) are gone after kill -9 and restart: the queue is there, its
-log is not. On 3.10 a classic queue may be gone itself (1 of 10 killed right after the confirm): its
-record had not reached the disk. So a put through a new queue returns only when the queue has
-settled. A client knows what it made itself; the announcement, a message that lives SETTLING_MS in
-the `settling` queue, tells all others. It is confirmed before the queue is made, so whoever finds
-the queue finds it.
+Why Flush: a quorum queue is not safe against kill -9 when its declare has been answered. The broker
+registers the queue's log in a table, `names.dets`, and dets keeps what is written to it in memory
+until the table has not been used for 0.5 s, for up to 3 s. Until then a crash leaves the queue, but
+not its log: all that was confirmed is gone. dets writes everything to its file before it looks up
+a name that it does not have in memory, and ra, which keeps the table, looks up the name of each new
+queue before it registers it (ra_directory:register_name in ra 2.0 to 3.1, update_cache in
+dets.erl). So once another new quorum queue has been declared, all earlier ones are registered on
+disk. The flush queue is that other queue. It is deleted at once. On brokers with Mnesia the flush
+saves classic queues, too; a crash otherwise loses 1 in 10 of them.
+
+Why Enter and Leave: the broker shows a queue before its log is registered. A client that finds a
+queue, or declares one that another client has begun to make, would flush too early. So makers
+consume the queue `making`, which has no messages, until they have flushed, and others wait until it
+has no consumers. The broker forgets a consumer whose client dies.
+
+Why Announce: the client may have died before its flush, and older clients do not flush. So a
+message is published to `settling` before a queue is made, and stays there for SETTLING_MS. A client
+that finds it flushes, too.
+
+Streams cannot be flushed. The first stream of a broker starts the stream coordinator, whose log is
+registered in a table of its own; when that is lost, no stream can be declared any more. So the
+first puts of a namespace wait SETTLE_SECONDS, once. The queue `young`, which expires by itself,
+tells all clients that they have to.
 """
 
+import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 
 from rabbitdelay import duration
 from rabbitdelay.core import replies
@@ -41,7 +65,12 @@ from rabbitdelay.errors import (
 )
 
 SETTLE_SECONDS = 3.0
-"""How old a queue must be before a confirm from it counts."""
+"""How old a queue must be before a confirm from it counts, where it cannot be flushed."""
+FLUSHED_BY_DECLARING = ((3, 10), (4, 3))
+"""The first and the last version of RabbitMQ whose queues were seen to be safe after a flush."""
+POLL_SECONDS = 0.05
+POLLS = 16
+"""How often to look whether other clients are still making queues."""
 MADE_AT_ONCE = 8
 """Queues made after one announcement, which must outlive the settling of the last of them."""
 
@@ -70,16 +99,60 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
+class Flush:
+    """Declare a new queue, so that all before it are registered on disk, and delete it."""
+
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """Be counted among the clients that are making queues, until `Leave` or the client dies."""
+
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Be no longer counted among them."""
+
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class CountMakers:
+    """Count the clients that are making queues."""
+
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait before the next round."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     """Delete it, with what is in it; nothing happens when it is not there."""
 
     declaration: Queue | Exchange
 
 
-Command = Inspect | Declare | Announce | Remove
+Command = Inspect | Declare | Flush | Announce | Enter | Leave | CountMakers | Pause | Remove
 Round = tuple[Command, ...]
 Answers = tuple[int | None, ...]
 Conversation = Generator[Round, Answers, bool]
+
+
+def is_flushed_by_declaring(version: str) -> bool:
+    """Whether a declare flushes earlier queues on a broker of this version, such as `4.3.6`."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is None:
+        return False
+    first, last = FLUSHED_BY_DECLARING
+    return first <= (int(numbers[1]), int(numbers[2])) <= last
 
 
 def setup(
@@ -92,30 +165,41 @@ def setup(
     refusal: PermissionRefused | None = None,
     with_streams: bool = True,
     on_refused: Callable[[PermissionRefused], None] = lambda _: None,
+    flush: str | None = None,
 ) -> Conversation:
-    """Make sure that these parts are there; return whether one of them may not have settled.
+    """Make sure that these parts are there; return whether a crash may lose one of them.
 
-    A user whom the broker does not let declare goes on if everything is there. `on_refused` is told
-    of that refusal; given as `refusal` to later setups, it keeps them from trying again. Without
-    `may_found` a namespace that does not exist is an error. Without its streams a base can be made
-    while the leader of one of them does not answer.
+    A user whom the broker does not let declare goes on if everything is there.
+
+    Args:
+        topology: The names and arguments of the namespace.
+        parts: The queues, with the bindings and exchanges that lead to them.
+        with_base: Whether to make what every namespace has.
+        may_declare: Whether the client makes what is missing.
+        may_found: False to raise an error for a namespace that does not exist.
+        refusal: An earlier refusal to declare, which is not provoked again.
+        with_streams: False to make the base although the leader of a stream does not answer.
+        on_refused: Called with the first refusal to declare.
+        flush: A random name for flush queues; None when a queue is safe only after SETTLE_SECONDS.
     """
     base = topology.base(with_streams=with_streams) if with_base else ()
     wanted = (*base, *(part.queue for part in parts))
     if with_base and not may_found:
         yield from require_namespace(topology)
+    look = partial(_find, topology, wanted, with_base=with_base, is_flushed=flush is not None)
     if not may_declare:
-        return (yield from _find(topology, wanted))
+        return (yield from look())
     if refusal is None:
+        maker = _Maker(topology, parts, flush, with_base=with_base, with_streams=with_streams)
         try:
-            return (yield from _make(topology, base, parts))
+            return (yield from maker.make())
         except PermissionRefused as error:
             refusal = error
         on_refused(refusal)
     if missing := (yield from _missing(wanted)):
         command = f"{_command(topology)} apply{_options(topology, missing)}"
         raise replies.may_not_declare(refusal, missing, command)
-    return (yield from _find(topology, wanted))
+    return (yield from look())
 
 
 def require_namespace(topology: Topology) -> Generator[Round, Answers, None]:
@@ -139,8 +223,10 @@ def find(parts: Sequence[Part]) -> Generator[Round, Answers, tuple[Part, ...]]:
     return tuple(part for part, count in zip(parts, answers, strict=True) if count is not None)
 
 
-def _find(topology: Topology, wanted: Sequence[Declaration]) -> Conversation:
-    """Return whether something may not have settled; raise when something is missing."""
+def _find(
+    topology: Topology, wanted: Sequence[Declaration], *, with_base: bool, is_flushed: bool
+) -> Conversation:
+    """Return whether a crash may lose something that was found; raise if something is missing."""
     if missing := (yield from _missing(wanted)):
         options = _options(topology, missing)
         raise TopologyMissing(
@@ -148,7 +234,10 @@ def _find(topology: Topology, wanted: Sequence[Declaration]) -> Conversation:
             f"Import what `{_command(topology)} export{options}` prints, "
             "or use a client with declare=True"
         )
-    return bool((yield (Inspect(Queue(topology.settling)),))[0])
+    if not is_flushed:
+        return bool((yield (Inspect(Queue(topology.settling)),))[0])
+    others, young = yield from _wait_for_makers(topology)
+    return others is _Others.STAYED or (with_base and young)
 
 
 def _missing(declarations: Iterable[Declaration]) -> Generator[Round, Answers, list[str]]:
@@ -162,24 +251,109 @@ def _missing(declarations: Iterable[Declaration]) -> Generator[Round, Answers, l
     ]
 
 
-def _make(
-    topology: Topology, base: Sequence[Declaration], parts: Sequence[Part]
-) -> Generator[Round, Answers, bool]:
-    # Declaring does not tell making from finding: ask first.
-    asked = tuple(part.queue for part in parts if not part.is_stream)
-    answers = yield from _checked((*map(Declare, base), *map(Inspect, asked)))
-    counts = zip(asked, answers[len(base) :], strict=True)
-    new = {queue.name for queue, count in counts if count is None}
-    # This comes after the queues were found: their announcement was there before them.
-    announced = Inspect(Queue(topology.settling))
-    unsettled = bool(new)
-    for start in range(0, max(len(parts), 1), MADE_AT_ONCE):
-        some = parts[start : start + MADE_AT_ONCE]
-        if count := sum(part.queue.name in new for part in some):
-            yield (Announce(topology.settling, count),)
-        declares = (Declare(item) for part in some for item in part.declarations)
-        unsettled |= bool((yield from _checked((*declares, announced)))[-1])
-    return unsettled
+class _Others(Enum):
+    """The other clients that were making queues."""
+
+    NONE = "none"
+    LEFT = "left"
+    STAYED = "stayed"
+
+
+class _Maker:
+    """Makes what is missing. The queues are made in groups, each announced and flushed."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        parts: Sequence[Part],
+        flush: str | None,
+        *,
+        with_base: bool,
+        with_streams: bool,
+    ) -> None:
+        self._topology = topology
+        self._parts = parts
+        self._flush = flush
+        self._base = topology.base(with_streams=False) if with_base else ()
+        log, snapshots, _ = topology.deletion()
+        self._streams = (log, snapshots) if with_base and with_streams else ()
+        self._flushes = 0
+
+    def make(self) -> Generator[Round, Answers, bool]:
+        """Make everything; return whether a crash may lose something."""
+        # Declaring does not tell making from finding: ask first.
+        asked = tuple(part.queue for part in self._parts if not part.is_stream)
+        streams = tuple(part.queue for part in self._streams)
+        questions = (*map(Inspect, asked), *map(Inspect, streams))
+        answers = (yield from _checked((*map(Declare, self._base), *questions)))[len(self._base) :]
+        counts = zip((*asked, *streams), answers, strict=True)
+        new = {queue.name for queue, count in counts if count is None}
+        announced = yield from self._make_all(new)
+        if self._flush is None:
+            return bool(announced or new.intersection(queue.name for queue in asked))
+        return (yield from self._is_unsafe(announced, are_queues=bool(asked)))
+
+    def _make_all(self, new: set[str]) -> Generator[Round, Answers, int | None]:
+        """Make the streams and all parts; return how many announcements are left to be heeded.
+
+        They are counted after the queues were found, because they were there before them. After a
+        flush none is left.
+        """
+        announced: int | None = 0
+        items = [*self._streams, *self._parts]
+        are_streams_new = any(part.queue.name in new for part in self._streams)
+        first = (Declare(self._topology.young),) if are_streams_new else ()
+        for start in range(0, max(len(items), 1), MADE_AT_ONCE):
+            some = items[start : start + MADE_AT_ONCE]
+            count = sum(part.queue.name in new and not part.is_stream for part in some)
+            declares = tuple(Declare(item) for part in some for item in part.declarations)
+            announced = yield from self._make_some((*first, *declares), count)
+            first = ()
+        return announced
+
+    def _make_some(self, declares: Round, new: int) -> Generator[Round, Answers, int | None]:
+        making, settling = self._topology.making, self._topology.settling
+        if not new:
+            return (yield from _checked((*declares, Inspect(Queue(settling)))))[-1]
+        if self._flush is None:
+            yield (Announce(settling, new),)
+            return (yield from _checked((*declares, Inspect(Queue(settling)))))[-1]
+        yield (Announce(settling, new), Enter(making))
+        yield from _checked((*declares, self._next_flush()))
+        yield (Leave(making),)
+        return 0
+
+    def _is_unsafe(
+        self, announced: int | None, *, are_queues: bool
+    ) -> Generator[Round, Answers, bool]:
+        """Wait for others that are making queues, and flush what they have made."""
+        if not are_queues:
+            return bool(self._base) and (yield (Inspect(self._topology.young),))[0] is not None
+        others, young = yield from _wait_for_makers(self._topology)
+        if others is _Others.LEFT or announced:
+            yield (self._next_flush(),)
+        return others is _Others.STAYED or (bool(self._base) and young)
+
+    def _next_flush(self) -> Flush:
+        """A flush works only with a name that was never used."""
+        self._flushes += 1
+        return Flush(self._topology.flush_queue(f"{self._flush}.{self._flushes}"))
+
+
+def _wait_for_makers(topology: Topology) -> Generator[Round, Answers, tuple[_Others, bool]]:
+    """Wait until no other client is making queues, but not for long.
+
+    Return also whether the streams of the namespace may have been made just now.
+    """
+    makers, young = yield (CountMakers(topology.making), Inspect(topology.young))
+    others = _Others.STAYED if makers else _Others.NONE
+    for _ in range(POLLS if makers else 0):
+        yield (Pause(POLL_SECONDS),)
+        (makers,) = yield (CountMakers(topology.making),)
+        if not makers:
+            others = _Others.LEFT
+            break
+    return others, young is not None
 
 
 def _checked(commands: Round) -> Generator[Round, Answers, Answers]:

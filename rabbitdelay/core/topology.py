@@ -30,7 +30,13 @@ DELIVERY_LIMIT = 20
 UNLIMITED_DELIVERIES = 2_000_000_000
 """For queues that people only look into: RabbitMQ 4 drops a message after 20 looks by default."""
 SETTLING_MS = 6_000
-"""How long a new queue is announced as not yet safe: the 3 s it needs, and time to make it."""
+"""How long a new queue is announced as not yet safe, unless its maker retracts that."""
+YOUNG_EXPIRES_MS = 3_000
+"""How long the streams of a new namespace are not safe from a crash."""
+FLUSH_EXPIRES_MS = ladder.MINUTE_MS
+"""How long a flush queue lives whose maker died before it could delete it."""
+ALL_NODES = 1_000
+"""More replicas than a cluster has nodes: RabbitMQ places one on each."""
 
 RESPONSE_TTL_MS = 24 * ladder.HOUR_MS
 MAX_RESPONSES = 100_000
@@ -143,6 +149,31 @@ class Topology:
     def settling(self) -> str:
         """The exchange and the queue of announcements: one for each queue made just now."""
         return f"{self.prefix}settling"
+
+    @property
+    def making(self) -> Queue:
+        """The queue that clients consume while they make others. It never has a message."""
+        return Queue(f"{self.prefix}making", {"x-queue-type": "classic"})
+
+    @property
+    def young(self) -> Queue:
+        """The queue that exists for some seconds after the streams of a namespace were made."""
+        return Queue(
+            f"{self.prefix}young", {"x-queue-type": "classic", "x-expires": YOUNG_EXPIRES_MS}
+        )
+
+    def flush_queue(self, name: str) -> Queue:
+        """A queue that is declared to have earlier ones registered on disk, and then deleted.
+
+        It needs a name that was never used, and is a quorum queue in classic namespaces too. Each
+        node registers its own replicas, so that it needs one on every node.
+        """
+        arguments: dict[str, Argument] = {
+            "x-queue-type": "quorum",
+            "x-quorum-initial-group-size": ALL_NODES,
+            "x-expires": FLUSH_EXPIRES_MS,
+        }
+        return Queue(f"{self.prefix}flush.{name}", arguments)
 
     @property
     def tombstones(self) -> str:

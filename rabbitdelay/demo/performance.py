@@ -76,25 +76,27 @@ class Evening:
         """Jobs that are not to come, and when they would have: until that has passed."""
 
     def prepare(self) -> None:
-        """Make the queues and let them settle, so that the story does not have to wait for it."""
-        parts = [self._topology.hold(hop) for hop in self._hops()]
-        conversation = setup(
-            self._topology, [*parts, *self._topology.topic(TOPIC)], with_base=True, may_declare=True
-        )
+        """Make the queues, so that the story does not have to wait for them."""
+        holds = [self._topology.hold(hop) for hop in self._hops()]
+        parts = [*holds, *self._topology.topic(TOPIC)]
         with (
-            self._stage.preparing("making its queues; new queues settle for 3 s, once"),
+            self._stage.preparing("making its queues"),
             connected(self._addresses) as connection,
         ):
             administrator = Administrator(connection)
+            flush = administrator.flush_name()
+            conversation = setup(
+                self._topology, parts, with_base=True, may_declare=True, flush=flush
+            )
             if administrator.set_up(conversation):
                 administrator.settle()
-        self._stage.done(f"{len(parts)} hold queues and topic {TOPIC} are there, and have settled")
+        self._stage.done(f"{len(holds)} hold queues and topic {TOPIC} are there")
 
     def play(self) -> None:
         """Let the customers order and the worker work, until all has arrived."""
         namespace = self._topology.namespace
         shop = Shop(self._url, namespace, self._orders)
-        client = Client(self._url, namespace=namespace, settle_seconds=0)  # they have settled
+        client = Client(self._url, namespace=namespace, settle_seconds=0)  # the queues are there
         with client, shop.at_work(), self._stage.playing():
             customers = Customers(client, self._orders.values())
             with customers.shopping(self._stage.ordered, self._changed):

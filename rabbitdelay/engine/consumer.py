@@ -27,7 +27,7 @@ from rabbitdelay.engine.flows import Flow
 from rabbitdelay.engine.holding import Holding
 from rabbitdelay.engine.proofs import Proofs
 from rabbitdelay.engine.settlements import Settlements
-from rabbitdelay.engine.setup import SetupDriver
+from rabbitdelay.engine.setup import SetupDriver, flush_name
 from rabbitdelay.engine.users import User
 from rabbitdelay.engine.wire import Channel, Closed, Link, OnInbound, Then, Wire
 from rabbitdelay.errors import ConnectionFailed, NotAJob
@@ -228,7 +228,8 @@ class Consumer:
             ready(result if isinstance(result, Exception) else None)
 
         may_found = may_found or self.may_found
-        SetupDriver(link, self._routes.set_up(wanted, may_found=may_found), made).start()
+        conversation = self._routes.set_up(wanted, may_found=may_found, flush=flush_name(link))
+        SetupDriver(link, conversation, made, self.call_later).start()
 
     def find(self, parts: Sequence[Part], found: OnFound) -> None:
         """Find out which of these queues are there, and make none."""
@@ -247,7 +248,7 @@ class Consumer:
                 self._routes.learn(result, unsettled=False, now=time.monotonic())
             found([part for part in parts if part not in unknown or part in result])
 
-        SetupDriver(link, setup.find(unknown), looked).start()
+        SetupDriver(link, setup.find(unknown), looked, self.call_later).start()
 
     def _rescue_jobs_for(self, parts: Iterable[Part]) -> None:
         """Have jobs sent on that were parked while one of these queues was missing."""

@@ -36,7 +36,7 @@ class Links:
         topology: Topology,
         *,
         declare: bool,
-        settle_seconds: float,
+        settle_seconds: float | None,
         connect_timeout: float,
         window_puts: int,
         retry: RetryPolicy,

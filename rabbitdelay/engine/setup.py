@@ -1,5 +1,6 @@
 """Driving a setup conversation: the commands of a round go out together."""
 
+import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
@@ -7,12 +8,30 @@ from typing import Generic, TypeVar
 
 from rabbitdelay.core import frames, replies
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.setup import Announce, Answers, Declare, Inspect, Round
+from rabbitdelay.core.setup import (
+    Announce,
+    Answers,
+    CountMakers,
+    Declare,
+    Enter,
+    Flush,
+    Inspect,
+    Leave,
+    Pause,
+    Round,
+    is_flushed_by_declaring,
+)
 from rabbitdelay.core.topology import Declaration, Queue
 from rabbitdelay.engine.wire import Channel, Closed, Link, Then, nothing
 
 _EMPTY = Message(b"", {})
 Result = TypeVar("Result")
+CallLater = Callable[[float, Then], object]
+
+
+def flush_name(link: Link) -> str | None:
+    """Return a name for flush queues that was never used; None where a flush is of no use."""
+    return secrets.token_hex(8) if is_flushed_by_declaring(link.broker_version) else None
 
 
 class SetupDriver(Generic[Result]):
@@ -27,12 +46,16 @@ class SetupDriver(Generic[Result]):
         link: Link,
         conversation: Generator[Round, Answers, Result],
         done: Callable[[Result | Exception], None],
+        call_later: CallLater,
     ) -> None:
         self._link = link
         self._conversation = conversation
+        self._call_later = call_later
         self._done = done
         self._round = _Answers(0, nothing)
         self._channel: Channel | None = None
+        self._entered: tuple[Channel, str] | None = None
+        """The channel and the consumer tag that count this client as a maker of queues."""
         self._is_abandoned = False
         self.answered_at = time.monotonic()
         """When the broker last answered a round; before that, when it was asked first."""
@@ -62,15 +85,23 @@ class SetupDriver(Generic[Result]):
 
     def _ask(self, commands: Round) -> None:
         round_ = self._round = _Answers(len(commands), self._answered)
-        declares: list[tuple[int, Declaration]] = []
+        declares: list[tuple[int, Declare | Flush]] = []
         for position, command in enumerate(commands):
             match command:
-                case Declare(declaration):
-                    declares.append((position, declaration))
+                case Declare() | Flush():
+                    declares.append((position, command))
                 case Inspect():
                     self._inspect(round_, position, command)
                 case Announce(exchange, _):
                     self._announce(round_, position, exchange)
+                case Enter(queue):
+                    self._enter(round_, position, queue)
+                case Leave():
+                    self._leave(round_, position)
+                case CountMakers(queue):
+                    self._count_makers(round_, position, queue)
+                case Pause(seconds):
+                    self._call_later(seconds, partial(round_.answer, position, None))
         if declares:
             self._declare(round_, declares)
         round_.check()
@@ -91,21 +122,16 @@ class SetupDriver(Generic[Result]):
                 channel.close()
                 round_.answer(position, count)
 
-            channel.on_closed(closed)
+            channel.on_closed(self._none_when_missing(round_, position))
             name = command.declaration.name
             is_queue = isinstance(command.declaration, Queue)
             channel.count(name, found) if is_queue else channel.look(name, found)
 
-        def closed(_channel: Channel, closed: Closed) -> None:
-            if closed.code == replies.NOT_FOUND:
-                round_.answer(position, None)
-            else:
-                self._failed(round_, closed)
-
         self._link.open_channel(opened)
 
-    def _declare(self, round_: "_Answers", declares: Sequence[tuple[int, Declaration]]) -> None:
+    def _declare(self, round_: "_Answers", declares: Sequence[tuple[int, Declare | Flush]]) -> None:
         """Make all of it. The answer to the last one is the answer to all."""
+        *others, last = (command for _, command in declares)
 
         def declared() -> None:
             for position, _ in declares:
@@ -115,9 +141,11 @@ class SetupDriver(Generic[Result]):
             assert self._channel is not None
             if round_.is_over:
                 return
-            for _, declaration in declares[:-1]:
-                self._channel.declare(declaration)
-            self._channel.declare(declares[-1][1], declared)
+            for command in others:
+                self._channel.declare(_declaration(command))
+            self._channel.declare(_declaration(last), declared)
+            if isinstance(last, Flush):
+                self._channel.delete(last.queue.name)
 
         self._with_channel(send)
 
@@ -153,13 +181,65 @@ class SetupDriver(Generic[Result]):
 
         self._link.open_channel(opened)
 
+    def _enter(self, round_: "_Answers", position: int, queue: Queue) -> None:
+        """Consume the queue of the makers, on a channel that is closed with this setup."""
+
+        def opened(channel: Channel) -> None:
+            if self._is_abandoned:
+                channel.close()
+                return
+            channel.on_closed(lambda _, closed: self._failed(self._round, closed))
+            channel.declare(queue)
+            entered = partial(round_.answer, position, None)
+            self._entered = (channel, channel.consume(queue.name, {}, entered))
+
+        self._link.open_channel(opened)
+
+    def _leave(self, round_: "_Answers", position: int) -> None:
+        assert self._entered is not None
+        (channel, tag), self._entered = self._entered, None
+
+        def left() -> None:
+            channel.close()
+            round_.answer(position, None)
+
+        channel.cancel(tag, left)
+
+    def _count_makers(self, round_: "_Answers", position: int, queue: Queue) -> None:
+        def counted(channel: Channel, consumers: int) -> None:
+            channel.close()
+            round_.answer(position, consumers)
+
+        def opened(channel: Channel) -> None:
+            channel.on_closed(self._none_when_missing(round_, position))
+            channel.count(queue.name, lambda _messages, consumers: counted(channel, consumers))
+
+        self._link.open_channel(opened)
+
+    def _none_when_missing(
+        self, round_: "_Answers", position: int
+    ) -> Callable[[Channel, Closed], None]:
+        def closed(_channel: Channel, closed: Closed) -> None:
+            if closed.code == replies.NOT_FOUND:
+                round_.answer(position, None)
+            else:
+                self._failed(round_, closed)
+
+        return closed
+
     def _finish(self, result: Result | Exception) -> None:
         self._close()
         self._done(result)
 
     def _close(self) -> None:
-        if self._channel is not None and self._channel.is_open:
-            self._channel.close()
+        entered = self._entered[0] if self._entered is not None else None
+        for channel in (self._channel, entered):
+            if channel is not None and channel.is_open:
+                channel.close()
+
+
+def _declaration(command: Declare | Flush) -> Declaration:
+    return command.queue if isinstance(command, Flush) else command.declaration
 
 
 class _Answers:

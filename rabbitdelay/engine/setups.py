@@ -11,7 +11,7 @@ from rabbitdelay.core.pending import Pending
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.topology import Part
 from rabbitdelay.engine.connector import Connector, logger
-from rabbitdelay.engine.setup import SetupDriver
+from rabbitdelay.engine.setup import SetupDriver, flush_name
 from rabbitdelay.engine.stall_detector import StallDetector
 from rabbitdelay.engine.wire import Link, Then
 
@@ -117,9 +117,13 @@ class Setups:
         # A log whose leader stands still must not stop those who do not delete.
         with_streams = not any(self._stalls.values())
         conversation = self._routes.set_up(
-            parts, with_streams=with_streams, may_found=key.may_found
+            parts,
+            with_streams=with_streams,
+            may_found=key.may_found,
+            flush=flush_name(link),
         )
-        driver = self._running[key] = SetupDriver(link, conversation, done)
+        later = self._connector.call_later
+        driver = self._running[key] = SetupDriver(link, conversation, done, later)
         driver.start()
 
     def _done(self, key: Key, result: bool | Exception) -> None:  # noqa: FBT001 - the same

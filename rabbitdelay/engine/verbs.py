@@ -62,7 +62,7 @@ class Verbs:
         connect_timeout: float,
         window: int,
         max_body_bytes: int,
-        settle_seconds: float,
+        settle_seconds: float | None,
         retry: RetryPolicy | None,
         allow_reply_to: Sequence[str],
         max_delay: float | timedelta | None,
@@ -80,7 +80,9 @@ class Verbs:
             addresses,
             self.topology,
             declare=declare,
-            settle_seconds=intake.check_timeout(settle_seconds, "settle_seconds"),
+            settle_seconds=None
+            if settle_seconds is None
+            else intake.check_timeout(settle_seconds, "settle_seconds"),
             connect_timeout=intake.check_timeout(connect_timeout, "connect_timeout"),
             window_puts=intake.check_setting(window, "window"),
             retry=retry or RetryPolicy(),

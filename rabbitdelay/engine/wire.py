@@ -95,6 +95,9 @@ class Channel(Protocol):
         Without `declared` the broker does not answer. It closes the channel on an error, as always.
         """
 
+    def delete(self, queue: str) -> None:
+        """Delete a queue; the broker does not answer."""
+
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
         """Empty a queue; tell how many messages were in it."""
 
@@ -120,6 +123,10 @@ class Link(Protocol):
     @property
     def frame_max(self) -> int:
         """The largest frame, as agreed with the broker."""
+
+    @property
+    def broker_version(self) -> str:
+        """The version of RabbitMQ, such as `4.3.6`; empty when the broker does not tell."""
 
     def send_frames(self, data: bytes) -> None:
         """Send whole frames, on any of its channels."""

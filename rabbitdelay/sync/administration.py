@@ -1,5 +1,6 @@
 """Administration: making, looking at and counting exchanges and queues, one after the other."""
 
+import secrets
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, TypeVar
@@ -16,10 +17,16 @@ from rabbitdelay.core.setup import (
     Announce,
     Answers,
     Command,
+    CountMakers,
     Declare,
+    Enter,
+    Flush,
     Inspect,
+    Leave,
+    Pause,
     Remove,
     Round,
+    is_flushed_by_declaring,
 )
 from rabbitdelay.core.topology import Binding, Exchange, Queue
 from rabbitdelay.errors import RabbitDelayError
@@ -32,10 +39,21 @@ OnCommand = Callable[[Command], None]
 class Administrator:
     """Asks the broker what a conversation yields; a channel that it closes is replaced."""
 
-    def __init__(self, connection: BlockingConnection, on_command: OnCommand | None = None) -> None:
+    def __init__(
+        self,
+        connection: BlockingConnection,
+        on_command: OnCommand | None = None,
+        *,
+        settle_seconds: float | None = None,
+    ) -> None:
         self._connection = connection
         self._on_command = on_command or (lambda _: None)
         self._current: BlockingChannel | None = None
+        self._entered: BlockingChannel | None = None
+        """The channel that counts this client as a maker of queues."""
+        self._is_flushing = settle_seconds is None and _flushes(connection)
+        self.settle_seconds = SETTLE_SECONDS if settle_seconds is None else settle_seconds
+        """Age in seconds at which a queue is safe that could not be flushed."""
 
     def run(self, conversation: Generator[Command, int | None, Result]) -> Result:
         """Hold the conversation to its end, and return what it returns."""
@@ -48,6 +66,10 @@ class Administrator:
                 return result
             step = self._answer(conversation, command)
             self._on_command(command)
+
+    def flush_name(self) -> str | None:
+        """Return a new name for flush queues; None when new queues are not flushed but settle."""
+        return secrets.token_hex(8) if self._is_flushing else None
 
     def set_up(self, conversation: Generator[Round, Answers, Result]) -> Result:
         """Hold a conversation in rounds to its end, and return what it returns."""
@@ -68,9 +90,9 @@ class Administrator:
             return self._none_when_missing(error)
         return QueueCount(answer.message_count, answer.consumer_count)
 
-    def settle(self, seconds: float = SETTLE_SECONDS) -> None:
+    def settle(self) -> None:
         """Wait until queues that were made just now are safe."""
-        self._connection.sleep(seconds)
+        self._connection.sleep(self.settle_seconds)
 
     @property
     def _channel(self) -> BlockingChannel:
@@ -105,13 +127,33 @@ class Administrator:
                 return None if counted is None else counted.ready
             case Inspect(Exchange(name)):
                 return self._look(name)
+            case CountMakers(Queue(name)):
+                counted = self.count(name)
+                return None if counted is None else counted.consumers
+            case _:
+                self._do(command)
+        return None
+
+    def _do(self, command: Command) -> None:
+        match command:
             case Declare(declaration):
                 self._declare(declaration)
+            case Flush(queue):
+                self._declare(queue)
+                self._channel.queue_delete(queue.name)
             case Announce(exchange, _):
                 self._announce(exchange)
+            case Enter(queue):
+                self._declare(queue)
+                self._entered = self._connection.channel()
+                self._entered.basic_consume(queue.name, lambda *_: None)
+            case Leave():
+                if self._entered is not None:
+                    self._entered.close()
+            case Pause(seconds):
+                self._connection.sleep(seconds)
             case Remove(declaration):
                 self._remove(declaration)
-        return None
 
     def _look(self, exchange: str) -> int | None:
         try:
@@ -158,3 +200,9 @@ class Administrator:
     def _none_when_missing(error: pika_errors.ChannelClosedByBroker) -> None:
         if error.reply_code != replies.NOT_FOUND:
             raise driver_errors.channel_error(error) from None
+
+
+def _flushes(connection: BlockingConnection) -> bool:
+    # pika keeps what the broker tells of itself in the connection that this one wraps.
+    properties = connection._impl.server_properties or {}  # noqa: SLF001
+    return is_flushed_by_declaring(str(properties.get("version", "")))

@@ -7,7 +7,6 @@ from pika import BlockingConnection
 from rabbitdelay.core import buried, copies
 from rabbitdelay.core.buried import Buried
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.models import Job
@@ -25,7 +24,7 @@ class BuriedQueue(ParkedQueue[Buried]):
         connection: BlockingConnection,
         topology: Topology,
         topic: str,
-        settle_seconds: float = SETTLE_SECONDS,
+        settle_seconds: float | None = None,
         *,
         may_declare: bool = True,
     ) -> None:

@@ -98,6 +98,11 @@ class ThreadChannel:
             case Binding(source, destination, _, key):
                 channel.exchange_bind(destination, source, key, callback=answered)
 
+    def delete(self, queue: str) -> None:
+        """Delete a queue."""
+        if self.is_open:
+            self._channel.queue_delete(queue)
+
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
         """Empty a queue."""
 

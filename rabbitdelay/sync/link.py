@@ -22,6 +22,11 @@ class ThreadLink(pika.SelectConnection):
         assert self.params is not None
         return self.params.frame_max
 
+    @property
+    def broker_version(self) -> str:
+        """The version of RabbitMQ."""
+        return str((self.server_properties or {}).get("version", ""))
+
     def send_frames(self, data: bytes) -> None:
         """Send whole frames. pika's channels keep no count of what is sent on them."""
         self._adapter_emit_data(data)

@@ -2,8 +2,8 @@
 
 Three rules this file owns:
 
-1. A message is acked here only after the broker has confirmed its copy in queues that have
-   settled. A kill in between leaves it twice, and never not at all.
+1. A message is acked here only after the broker has confirmed its copy in queues that survive a
+   crash. A kill in between leaves it twice, and never not at all.
 2. One pass takes no more messages than the queue had when it began: what it gives back, and what
    comes back after it was sent on, waits for the next one.
 3. What was taken and not acked is given back: looking changes nothing. Only what is dead, because
@@ -22,7 +22,7 @@ from pika import exceptions as pika_errors
 from pika.spec import BasicProperties
 
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.setup import SETTLE_SECONDS, setup
+from rabbitdelay.core.setup import setup
 from rabbitdelay.core.topology import Part, Topology
 from rabbitdelay.core.unrouted import Way
 from rabbitdelay.errors import TopologyMissing
@@ -85,16 +85,15 @@ class ParkedQueue(ABC, Generic[Found]):
         connection: BlockingConnection,
         topology: Topology,
         name: str,
-        settle_seconds: float = SETTLE_SECONDS,
+        settle_seconds: float | None = None,
         *,
         may_declare: bool = True,
     ) -> None:
-        self._settle_seconds = settle_seconds
         self._may_declare = may_declare
         self._connection = connection
         self._topology = topology
         self._name = name
-        self._administrator = Administrator(connection)
+        self._administrator = Administrator(connection, settle_seconds=settle_seconds)
         self._channel = connection.channel()
         self._known: set[str] = set()
         self._safe_at = 0.0
@@ -250,12 +249,18 @@ class ParkedQueue(ABC, Generic[Found]):
         if not parts:
             return
         if self._set_up(parts):
-            self._safe_at = time.monotonic() + self._settle_seconds
+            self._safe_at = time.monotonic() + self._administrator.settle_seconds
         self._known.update(part.queue.name for part in parts)
 
     def _set_up(self, parts: list[Part]) -> bool:
         return self._administrator.set_up(
-            setup(self._topology, parts, with_base=not self._known, may_declare=self._may_declare)
+            setup(
+                self._topology,
+                parts,
+                with_base=not self._known,
+                may_declare=self._may_declare,
+                flush=self._administrator.flush_name(),
+            )
         )
 
     def _ack_settled(self) -> None:

@@ -4,7 +4,6 @@ from pika import BlockingConnection
 
 from rabbitdelay.core import unrouted
 from rabbitdelay.core.envelope import Message, fresh_headers
-from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.core.unrouted import Unrouted
 from rabbitdelay.sync.parked import Chooser, Copy, OnTried, ParkedQueue, SentOn
@@ -17,7 +16,7 @@ class UnroutedQueue(ParkedQueue[Unrouted]):
         self,
         connection: BlockingConnection,
         topology: Topology,
-        settle_seconds: float = SETTLE_SECONDS,
+        settle_seconds: float | None = None,
         *,
         may_declare: bool = True,
     ) -> None:

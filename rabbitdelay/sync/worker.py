@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 
-from rabbitdelay.core.setup import SETTLE_SECONDS
 from rabbitdelay.core.topology import QueueType
 from rabbitdelay.engine import signals
 from rabbitdelay.engine.consumer import Consumer
@@ -50,7 +49,7 @@ class Worker(Working[Client]):
         declare: bool = True,
         queue_type: QueueType = "quorum",
         connect_timeout: float = 10.0,
-        settle_seconds: float = SETTLE_SECONDS,
+        settle_seconds: float | None = None,
         max_delay: float | timedelta | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:

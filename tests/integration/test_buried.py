@@ -304,7 +304,7 @@ def test_killed_before_a_new_queue_has_settled_nothing_is_lost(
         pytest.raises(KeyboardInterrupt),
         connected(address.parse_all(broker_url)) as connection,
     ):
-        BuriedQueue(connection, client.topology, "mail").kick(Choice(), on_tried=interrupt)
+        BuriedQueue(connection, client.topology, "mail", 3).kick(Choice(), on_tried=interrupt)
     wait_until(lambda: channel.basic_get(ready)[0], what="the copy is ready")
     wait_until(lambda: ids(queue) == {"a"})
 

@@ -239,7 +239,7 @@ def test_killed_before_the_new_queues_have_settled_nothing_is_lost(
         pytest.raises(KeyboardInterrupt),
         connected(address.parse_all(broker_url)) as connection,
     ):
-        UnroutedQueue(connection, client.topology).retry(Choice(), on_tried=interrupt)
+        UnroutedQueue(connection, client.topology, 3).retry(Choice(), on_tried=interrupt)
     receive("gone").wait_for("a")
     wait_until(lambda: ids(unrouted) == {"a"})
 

@@ -6,7 +6,22 @@ import pytest
 
 from rabbitdelay.core import ladder
 from rabbitdelay.core.routes import Routes
-from rabbitdelay.core.setup import Announce, Command, Conversation, Declare, Inspect, find
+from rabbitdelay.core.setup import (
+    POLL_SECONDS,
+    POLLS,
+    Announce,
+    Command,
+    Conversation,
+    CountMakers,
+    Declare,
+    Enter,
+    Flush,
+    Inspect,
+    Leave,
+    Pause,
+    find,
+    is_flushed_by_declaring,
+)
 from rabbitdelay.core.topology import Binding, Part, Queue, Topology
 from rabbitdelay.errors import NamespaceMissing, PermissionRefused, TopologyMissing
 
@@ -24,6 +39,10 @@ class Broker:
     rounds: int = 0
     refuses: bool = False
     """Whether this user may not declare."""
+    makers: int = 0
+    leaving: int = 0
+    """How many other makers leave during the next pause."""
+    paused: float = 0.0
 
     def talk(self, conversation: Conversation) -> bool:
         answers: tuple[int | None, ...] | None = None
@@ -51,21 +70,43 @@ class Broker:
                     self.there.add(declaration.name)
             case Announce():
                 self.announced += 1
+            case Enter():
+                self.makers += 1
+            case Leave():
+                self.makers -= 1
+            case CountMakers():
+                return self.makers
+            case Pause(seconds):
+                self.paused += seconds
+                self.makers -= self.leaving
+                self.leaving = 0
         return None
 
 
-def put_through(routes: Routes, broker: Broker, delay_ms: int, topic: str, now: float) -> float:
+def put_through(
+    routes: Routes,
+    broker: Broker,
+    delay_ms: int,
+    topic: str,
+    *,
+    now: float,
+    flush: str | None = "random",
+) -> float:
     """Do what a front does for a put; return when it may be trusted."""
     route = routes.route(delay_ms)
     if not routes.is_known(route, topic):
         parts = routes.parts(route, topic)
-        unsettled = broker.talk(routes.set_up(parts))
+        unsettled = broker.talk(routes.set_up(parts, flush=flush))
         routes.learn(parts, unsettled=unsettled, now=now)
     return routes.safe_at(route, topic)
 
 
-def new_routes(*, may_declare: bool = True) -> Routes:
-    return Routes(TOPOLOGY, may_declare=may_declare, settle_seconds=3.0)
+def new_routes(*, may_declare: bool = True, settle_seconds: float | None = 3.0) -> Routes:
+    return Routes(TOPOLOGY, may_declare=may_declare, settle_seconds=settle_seconds)
+
+
+def flushing_routes(*, may_declare: bool = True) -> Routes:
+    return new_routes(may_declare=may_declare, settle_seconds=None)
 
 
 def test_a_queue_is_announced_before_it_is_made() -> None:
@@ -105,7 +146,7 @@ def test_queues_are_announced_in_groups_that_are_made_before_the_announcement_ex
         elif isinstance(command, Declare) and isinstance(command.declaration, Queue):
             unannounced -= command.declaration.name in queues
             assert unannounced >= 0
-    assert broker.announced == -(-len(parts) // 8)
+    assert broker.announced == -(-(len(parts) + 2) // 8)  # the streams are among the first eight
 
 
 def test_a_put_through_a_new_queue_is_trusted_after_it_settled() -> None:
@@ -172,10 +213,10 @@ def test_nothing_is_made_before_the_base_is() -> None:
 
 def test_a_queue_beside_the_ladder_is_made_and_settles_like_any_other() -> None:
     broker, routes, part = Broker(), new_routes(), TOPOLOGY.responses("a")
+    routes.learn([TOPOLOGY.responses("another")], unsettled=False, now=0.0)
     unsettled = broker.talk(routes.set_up([part]))
     routes.learn([part], unsettled=unsettled, now=100.0)
     assert part.queue.name in broker.there
-    assert TOPOLOGY.responses_exchange in broker.there
     assert routes.safe_at_queue(part.queue.name) == 103.0
     assert routes.safe_at_queue("another") == 0.0
 
@@ -319,3 +360,148 @@ def test_finding_makes_nothing() -> None:
     broker.talk(conversation())
     assert found == [ready]
     assert all(isinstance(command, Inspect) for command in broker.asked)
+
+
+# Flushing
+
+
+def used_namespace() -> Broker:
+    """Return a broker with a namespace that is not new, and in which no queue is."""
+    broker = Broker()
+    put_through(flushing_routes(), broker, 0, "a", now=0)
+    broker.announced = 0
+    broker.there.remove(TOPOLOGY.young.name)  # it has expired
+    broker.asked.clear()
+    broker.rounds = 0
+    return broker
+
+
+def test_new_queues_are_flushed_and_trusted_at_once() -> None:
+    broker = used_namespace()
+    assert put_through(flushing_routes(), broker, HALF_HOUR_MS, "b", now=100.0) == 0.0
+    kinds = [type(command) for command in broker.asked]
+    last = max(index for index, kind in enumerate(kinds) if kind is Declare)
+    assert kinds.count(Flush) == 1
+    assert kinds.index(Announce) < kinds.index(Enter) < last < kinds.index(Flush)
+    assert kinds.index(Flush) < kinds.index(Leave) < kinds.index(CountMakers)
+    assert broker.makers == 0
+
+
+def test_flushing_takes_two_rounds_more() -> None:
+    """To ask, to announce, to make and flush; then to leave, and to look for other makers."""
+    broker = used_namespace()
+    put_through(flushing_routes(), broker, HALF_HOUR_MS, "a", now=0)
+    assert broker.rounds == 5
+
+
+def test_no_flush_queue_is_declared_twice() -> None:
+    """The broker looks up in memory a name that it has just seen, and then writes nothing."""
+    broker = used_namespace()
+    parts = [TOPOLOGY.hold(hop) for hop in ladder.EVERY_HOP]
+    assert not broker.talk(flushing_routes().set_up(parts, flush="random"))
+    names = [command.queue.name for command in broker.asked if isinstance(command, Flush)]
+    assert len(set(names)) == len(names) >= len(parts) // 8
+    assert all(name.startswith("ns.v1.flush.random.") for name in names)
+
+
+def test_queues_that_were_there_are_not_flushed() -> None:
+    broker = used_namespace()
+    assert put_through(flushing_routes(), broker, 0, "a", now=0) == 0.0
+    assert not any(isinstance(command, Announce | Enter | Flush) for command in broker.asked)
+
+
+def test_a_queue_that_was_announced_is_flushed_again() -> None:
+    """Its maker may have died before it could."""
+    broker = used_namespace()
+    broker.announced = 1
+    assert put_through(flushing_routes(), broker, 0, "a", now=0) == 0.0
+    assert isinstance(broker.asked[-1], Flush)
+    assert broker.paused == 0
+
+
+def test_a_client_waits_for_another_that_is_making_queues_and_flushes_them() -> None:
+    broker = used_namespace()
+    broker.makers = broker.leaving = 1
+    assert put_through(flushing_routes(), broker, 0, "a", now=0) == 0.0
+    assert broker.paused == POLL_SECONDS
+    assert isinstance(broker.asked[-1], Flush)
+
+
+def test_two_clients_that_make_the_same_queues_wait_for_each_other() -> None:
+    """A declare is answered before the queue is up, when another client has begun to make it."""
+    broker = used_namespace()
+    broker.makers = broker.leaving = 1
+    assert put_through(flushing_routes(), broker, HALF_HOUR_MS, "b", now=0) == 0.0
+    assert [type(command) for command in broker.asked].count(Flush) == 2
+    assert broker.paused == POLL_SECONDS
+
+
+@pytest.mark.parametrize("may_declare", [True, False])
+def test_a_queue_settles_when_another_client_does_not_get_done(*, may_declare: bool) -> None:
+    broker = used_namespace()
+    broker.makers = 1
+    routes = flushing_routes(may_declare=may_declare)
+    assert put_through(routes, broker, 0, "a", now=100.0) == 103.0
+    assert broker.paused == pytest.approx(POLLS * POLL_SECONDS)
+    assert broker.paused < 1
+
+
+def test_a_client_that_may_not_declare_waits_for_others_and_flushes_nothing() -> None:
+    broker = used_namespace()
+    broker.makers = broker.leaving = broker.announced = 1
+    assert put_through(flushing_routes(may_declare=False), broker, 0, "a", now=0) == 0.0
+    assert not any(isinstance(command, Flush) for command in broker.asked)
+
+
+def test_the_first_puts_of_a_namespace_wait_for_its_streams() -> None:
+    """Those of all clients, through all queues, until the stream coordinator is safe."""
+    broker, routes = Broker(), flushing_routes()
+    assert put_through(routes, broker, HALF_HOUR_MS, "a", now=100.0) == 103.0
+    declared = [c.declaration for c in broker.asked if isinstance(c, Declare)]
+    assert declared.index(TOPOLOGY.young) < declared.index(TOPOLOGY.log().queue)
+    assert put_through(routes, broker, ladder.HOUR_MS, "b", now=101.0) == 103.0
+    assert routes.safe_at_queue("another") == 103.0
+    for may_declare in (True, False):
+        other = flushing_routes(may_declare=may_declare)
+        assert put_through(other, broker, HALF_HOUR_MS, "a", now=101.0) == 104.0
+    routes.forget_settled(103.0)
+    assert put_through(routes, broker, 90 * ladder.MINUTE_MS, "c", now=104.0) == 0.0
+
+
+def test_a_stream_alone_waits_for_nobody() -> None:
+    broker = used_namespace()
+    broker.makers = 1
+    assert not broker.talk(flushing_routes().set_up([TOPOLOGY.log()], flush="random"))
+    assert broker.paused == 0
+
+
+def test_on_a_broker_that_is_not_known_new_queues_settle() -> None:
+    broker = used_namespace()
+    assert put_through(flushing_routes(), broker, 10, "a", now=100.0, flush=None) == 103.0
+    assert not any(isinstance(command, Flush | Enter) for command in broker.asked)
+    assert broker.announced == 1
+
+
+def test_a_client_that_is_told_how_long_queues_settle_does_not_flush() -> None:
+    broker, routes = used_namespace(), new_routes(settle_seconds=7.0)
+    assert put_through(routes, broker, HALF_HOUR_MS, "a", now=100.0) == 107.0
+    assert not any(isinstance(command, Flush | Enter) for command in broker.asked)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_flushed"),
+    [
+        ("3.9.29", False),
+        ("3.10.8", True),
+        ("3.13.7", True),
+        ("4.0.5", True),
+        ("4.3.6", True),
+        ("4.3.0-rc.1", True),
+        ("4.4.0", False),
+        ("5.0.0", False),
+        ("", False),
+        ("unknown", False),
+    ],
+)
+def test_only_brokers_that_were_measured_are_flushed(version: str, *, is_flushed: bool) -> None:
+    assert is_flushed_by_declaring(version) == is_flushed

@@ -1,0 +1,137 @@
+"""First use: puts through new queues return without waiting, and survive the broker's death.
+
+Only the first puts of a namespace wait, once, for its streams. Here the namespace is there
+already. A put that waited for its queue to settle would not return, because that takes an hour.
+"""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import pika
+import pytest
+
+from rabbitdelay import JobSpec
+from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.core import routes
+from rabbitdelay.core.topology import Topology
+from tests.conftest import ClientFactory, WorkerFactory
+from tests.support.brokers import SharedBroker
+from tests.support.fronts import Front
+from tests.support.receiver import Receiver
+from tests.support.waiting import patience, wait_until
+from tests.support.working import working
+
+HOUR_SECONDS = 3600.0
+
+
+@pytest.fixture
+def make_client(
+    make_client: ClientFactory, broker_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> ClientFactory:
+    """Clients of a namespace that is not new."""
+    make_client().delete("nothing")
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        connection.channel().queue_delete(Topology(namespace).young.name)
+    monkeypatch.setattr(routes, "SETTLE_SECONDS", HOUR_SECONDS)
+    return make_client
+
+
+def test_puts_through_new_queues_do_not_wait_for_them_to_settle(make_client: ClientFactory) -> None:
+    """One after the other: about 18 hold queues are made. Then a new topic, and longer delays."""
+    client, draw = make_client(settle_seconds=None), random.Random(1)
+    for _ in range(60):
+        client.put("t", delay=draw.uniform(0, 10))
+    client.put("another", delay=1800)
+    client.put("t", delay=86_400)
+
+
+def test_many_putters_may_begin_at_once(make_client: ClientFactory) -> None:
+    """They make the same queues at the same time, and each waits until the others have."""
+    clients = [make_client(settle_seconds=None) for _ in range(4)]
+    with ThreadPoolExecutor(len(clients)) as pool:
+        delays = [0.5, 1, 2.5]
+        puts = [pool.submit(client.put, "t", delay=d) for client in clients for d in delays]
+        for put in puts:
+            put.result(patience(40))
+
+
+def test_many_puts_through_many_new_queues(make_client: ClientFactory) -> None:
+    client, draw = make_client(settle_seconds=None), random.Random(2)
+    specs = [JobSpec(f"t{n % 3}", delay=draw.uniform(0, 10)) for n in range(60)]
+    assert client.put_many(specs) == 60
+
+
+def test_a_client_that_may_not_declare_does_not_wait_either(make_client: ClientFactory) -> None:
+    make_client(settle_seconds=None).put("t", delay=1)
+    make_client(settle_seconds=None, declare=False).put("t", delay=1)
+
+
+def test_a_retry_does_not_wait_for_its_hold_queue_to_settle(
+    make_client: ClientFactory, make_worker: WorkerFactory
+) -> None:
+    """The hold queue of its backoff is new."""
+    client, attempts = make_client(settle_seconds=None), []
+    worker = make_worker(settle_seconds=None)
+
+    @worker.handler("t", max_attempts=2, backoff=[0.3])
+    def fail_once(_body: object) -> None:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise ValueError("once")
+
+    with working(worker):
+        client.put("t")
+        wait_until(lambda: len(attempts) == 2, what="the retry runs")
+
+
+def test_nothing_is_left_of_a_flush(
+    make_client: ClientFactory, shared_broker: SharedBroker, namespace: str
+) -> None:
+    make_client(settle_seconds=None).put("t", delay=1)
+    wait_until(lambda: flush_queues(shared_broker, namespace) == [])
+    assert makers(shared_broker.url, namespace) == 0
+
+
+def test_a_put_waits_while_another_client_is_making_queues(
+    make_client: ClientFactory, broker_url: str, namespace: str
+) -> None:
+    """Its queue was found, and may not be up: it is flushed when the other one is done."""
+    make_client().put("t", delay=1)
+    making = Topology(namespace).making.name
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare(making, durable=True, arguments={"x-queue-type": "classic"})
+        tag = channel.basic_consume(making, lambda *_: None)
+        put = make_client(settle_seconds=None).put_nowait("t", delay=1)
+        connection.sleep(0.1)
+        assert not put.done()
+        channel.basic_cancel(tag)
+        put.result(patience(40))
+
+
+def makers(url: str, namespace: str) -> int:
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        counted = connection.channel().queue_declare(Topology(namespace).making.name, passive=True)
+        consumers: int = counted.method.consumer_count
+    return consumers
+
+
+def flush_queues(broker: SharedBroker, namespace: str) -> list[str]:
+    return broker.management.names("queues", f"{Topology(namespace).prefix}flush.")
+
+
+@pytest.mark.timeout(180)
+def test_puts_that_returned_survive_a_kill_a_moment_after_their_queues_were_made(
+    front: Front, breakable_broker: PrivateBroker, namespace: str
+) -> None:
+    """Each hold queue, and each topic, is used the first time; the last one right before."""
+    broker, topics = breakable_broker, ["a", "b", "c"]
+    ids: dict[str, list[str]] = {topic: [] for topic in topics}
+    with front.client(broker.url, namespace=namespace, timeout=patience(40)) as client:
+        for number, topic in enumerate(topics):
+            ids[topic] += [client.put(topic, delay=20 + number + tenth / 10).id for tenth in (1, 2)]
+    broker.nodes[0].kill()
+    broker.start()
+    for topic in topics:
+        with Receiver(broker.url, Topology(namespace).ready_queue(topic)) as receiver:
+            receiver.wait_for(*ids[topic], seconds=60)
