@@ -212,7 +212,9 @@ def test_no_permission_to_declare(
 ) -> None:
     with (
         front.client(user_url(write=".*", read=".*"), namespace=namespace) as client,
-        pytest.raises(PermissionRefused, match=r"grant it configure too; .* use declare=False"),
+        pytest.raises(
+            PermissionRefused, match=r"with `rabbitdelay .*`, or grant this user configure too"
+        ),
     ):
         client.put("t")
 
