@@ -30,7 +30,6 @@ from tests.support.working import Process
 
 NOT_TRUSTED = "no snapshot of the tombstones to be trusted"
 IN_THE_LOG = 300
-pytestmark = pytest.mark.usefixtures("existing_namespace")
 
 
 @pytest.fixture
@@ -83,6 +82,7 @@ def snapshot_ms(client: Client) -> int:
 
 
 @pytest.mark.usefixtures("_slow_log")
+@pytest.mark.usefixtures("existing_namespace")
 def test_one_of_three_takes_a_snapshot_and_the_next_one_starts_with_it(
     make_client: ClientFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +113,7 @@ def is_over(client: Client) -> bool:
     return follower.following.since_snapshot < compaction.SNAPSHOT_EVERY
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_exactly_one_writes_what_three_ask_for(
     make_client: ClientFactory,
     broker_url: str,
@@ -130,6 +131,7 @@ def test_exactly_one_writes_what_three_ask_for(
     assert read_trailer(trailer).count == 900
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_when_the_chosen_one_is_killed_another_goes_on(
     make_client: ClientFactory,
     broker_url: str,
@@ -170,6 +172,7 @@ def test_a_snapshot_of_several_segments(
     for module in (snapshots, topology):
         monkeypatch.setattr(module, "LOG_SEGMENT_BYTES", 12_000)
     client = make_client()
+    client.put("t")  # makes the namespace
     client.follower()
     delete_singly(client, [f"single-{n}" for n in range(IN_THE_LOG)])
     client.delete_many(f"packed-{n}" for n in range(3_000))
@@ -256,6 +259,7 @@ def starting(make_client: ClientFactory, client: Client) -> Client:
 
 
 @pytest.mark.usefixtures("_slow_log")
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_snapshot_made_by_hand_is_trusted(
     written: Snapshot,
     starting: Client,
@@ -274,6 +278,7 @@ def test_a_snapshot_made_by_hand_is_trusted(
 
 @pytest.mark.usefixtures("_slow_log")
 @pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_broken_snapshot_is_not_trusted(
     written: Snapshot,
     starting: Client,
@@ -292,6 +297,7 @@ def test_a_broken_snapshot_is_not_trusted(
 
 
 @pytest.mark.usefixtures("_slow_log")
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_snapshot_that_is_being_written_is_none(
     written: Snapshot, starting: Client, broker_url: str, names: Topology
 ) -> None:
@@ -304,6 +310,7 @@ def test_a_snapshot_that_is_being_written_is_none(
 
 @pytest.mark.usefixtures("_slow_log")
 @pytest.mark.parametrize("position", [0, 7, 1_000_000])
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_snapshot_of_another_log(
     written: Snapshot, starting: Client, broker_url: str, names: Topology, position: int
 ) -> None:
@@ -331,6 +338,7 @@ def leave_nothing_but_a_snapshot(
 
 
 @pytest.mark.usefixtures("_slow_log")
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_log_that_was_deleted_when_nobody_ran(
     make_client: ClientFactory,
     broker_url: str,
@@ -352,6 +360,7 @@ def test_a_log_that_was_deleted_when_nobody_ran(
 
 @pytest.mark.usefixtures("_slow_log")
 @pytest.mark.parametrize("opens_after_seconds", [0.0, 0.3])
+@pytest.mark.usefixtures("existing_namespace")
 def test_a_snapshot_that_comes_while_the_log_is_opened(
     make_client: ClientFactory,
     broker_url: str,
@@ -394,6 +403,7 @@ def test_old_segments_of_the_log_go_away(
     monkeypatch.setattr(topology, "LOG_SEGMENT_BYTES", 20_000)
     monkeypatch.setattr(topology, "RETENTION_MARGIN_MS", 1_000)
     client = make_client(max_delay=1)
+    client.put("t")  # makes the namespace
     log = client.topology.tombstones
     delete_singly(client, [f"first-{n}" for n in range(1_000)])
     first = streams.read_stream(broker_url, log)
@@ -424,6 +434,7 @@ def test_old_snapshots_go_away(
     monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 400)
     monkeypatch.setattr(compaction, "ASK_AGAIN_SECONDS", 0.5)
     client = make_client()
+    client.put("t")  # makes the namespace
     client.follower()
     deadline = time.monotonic() + 90
     while not (there := streams.read_stream(broker_url, names.snapshots)) or there[0][0] == 0:
