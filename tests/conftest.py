@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
+import hypothesis
 import pika
 import pytest
 from xdist.remote import Producer
@@ -24,6 +25,10 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import patience
 from tests.support.workers import GroupScheduling
 from tests.support.working import Looker
+
+# A deadline of Hypothesis is a timed test: it fails when the machine is busy.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 PrivateBrokerFactory = Callable[..., PrivateBroker]
 ClientFactory = Callable[..., Client]

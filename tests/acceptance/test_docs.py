@@ -98,7 +98,7 @@ def test_the_programs_pass_mypy_strict(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.usefixtures("environment")
+@pytest.mark.usefixtures("environment", "existing_namespace")
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_a_program_runs_as_it_stands(
     program: Program, broker_url: str, namespace: str, tmp_path: Path

@@ -9,7 +9,7 @@ import pytest
 from rabbitdelay import Client, Job, Worker
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.engine import following
-from tests.conftest import WorkerFactory
+from tests.conftest import TopicsFactory, WorkerFactory
 from tests.support.deleting import left_over
 from tests.support.waiting import wait_until
 from tests.support.working import publish, working
@@ -67,7 +67,13 @@ def test_jobs_that_fail_and_are_deleted_meanwhile_do_not_run_again(
 
 @SKEWS
 def test_a_message_without_dates_is_deleted_by_its_id(
-    client: Client, make_worker: WorkerFactory, broker_url: str, namespace: str, *, days: float
+    client: Client,
+    make_worker: WorkerFactory,
+    make_topics: TopicsFactory,
+    broker_url: str,
+    namespace: str,
+    *,
+    days: float,
 ) -> None:
     """Another program has published it; the worker gives it an id."""
     worker, runs = make_worker(clock=skewed(days)), Counter[str]()
@@ -77,7 +83,7 @@ def test_a_message_without_dates_is_deleted_by_its_id(
         runs[job.id] += 1
         raise ValueError
 
-    client.pop("t")  # which makes the queue
+    make_topics("t")
     with working(worker):
         publish(broker_url, Topology(namespace).ready_queue("t"), (b"no dates", None))
         wait_until(lambda: worker.stats().counts.released == 1)

@@ -71,6 +71,7 @@ def wait_for_deleted(worker: Worker, count: int) -> None:
         pytest.param(20_000, 12.0, 20.0, id="20,000 jobs", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.usefixtures("existing_namespace")
 @pytest.mark.timeout(240)
 def test_half_of_the_jobs_are_deleted_while_workers_are_restarted(
     front: Front,
