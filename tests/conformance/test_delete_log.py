@@ -167,8 +167,8 @@ def test_what_is_no_record_is_passed_over(
         warnings = [one for one in caplog.messages if "no record" in one]
         assert f"at 0 of {client.topology.log().queue.name}" in warnings[0]
         deleting.append(broker_url, client.topology, *ODD)
-        client.delete(client.put("t", id="dead", delay=0.2))
-        client.put("t", id="lives too", delay=0.3)
+        client.delete(client.put("t", id="dead", delay=patience(1)))
+        client.put("t", id="lives too", delay=patience(1))
         wait_until(lambda: "lives too" in seen)
         wait_until(lambda: worker.stats().counts.deleted == 1)
     assert seen == ["lives", "lives too"]

@@ -243,10 +243,10 @@ def test_one_vanished_topic_does_not_delay_the_others(
     """Its jobs are parked in `unrouted`, every header kept, and the hold queue goes on."""
     topology = Topology(namespace)
     with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
-        gone = [
-            client.put_nowait("gone", n, delay=5, callback="https://x.example") for n in range(200)
-        ]
-        kept = [client.put_nowait("kept", n, delay=5) for n in range(200)]
+        delay = patience(4)  # longer than it takes to put all, and to delete the queue
+        callback = "https://x.example"
+        gone = [client.put_nowait("gone", n, delay=delay, callback=callback) for n in range(200)]
+        kept = [client.put_nowait("kept", n, delay=delay) for n in range(200)]
         gone_ids = {future.result(patience(20)).id for future in gone}
         kept_ids = {future.result(patience(20)).id for future in kept}
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:

@@ -26,10 +26,13 @@ HOUR_SECONDS = 3600.0
 
 @pytest.fixture
 def make_client(
-    make_client: ClientFactory, broker_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+    make_client: ClientFactory,
+    existing_namespace: None,  # noqa: ARG001 - made before it loses its queue `young`
+    broker_url: str,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> ClientFactory:
     """Clients of a namespace that is not new."""
-    make_client().delete("nothing")
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
         connection.channel().queue_delete(Topology(namespace).young.name)
     monkeypatch.setattr(routes, "SETTLE_SECONDS", HOUR_SECONDS)

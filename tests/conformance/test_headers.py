@@ -95,6 +95,7 @@ def test_headers_of_other_programs_are_the_jobs_too(client: Client, broker_url: 
         assert headers.items() <= job.message_headers.items()
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_reserved_headers_are_refused_before_anything_is_sent(
     client: Client,
 ) -> None:

@@ -132,6 +132,7 @@ def test_several_wait_for_the_first_only(
         job.finish()
 
 
+@pytest.mark.usefixtures("existing_namespace")
 def test_many_threads_get_each_job_once(client: Client, make_client: ClientFactory) -> None:
     clients = [client, make_client()]
     numbers: list[int] = []
