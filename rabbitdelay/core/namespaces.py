@@ -114,11 +114,12 @@ class Removal:
         """
         if not jobs.total and not self.consumers:
             return
-        consumers = f", {self.consumers:,} consumers" if self.consumers else ""
+        plural = "" if self.consumers == 1 else "s"
+        consumers = f", {self.consumers:,} consumer{plural}" if self.consumers else ""
         raise NamespaceInUse(
-            f"namespace {self.namespace} is in use: {jobs}{consumers}; nothing was removed. Let "
-            "its jobs run or purge its topics, stop its consumers, and try again, or give --force "
-            "to remove it with its jobs"
+            f"namespace {self.namespace} is in use: {jobs}{consumers}; nothing was removed. Wait "
+            "until its jobs have run (purged ones stay delayed until they are due), stop its "
+            "consumers, and try again, or give --force to remove it with its jobs"
         )
 
 

@@ -27,7 +27,7 @@ _CONNECTION: dict[int, tuple[type[errors.ConnectionFailed], str]] = {
 _CHANNEL: dict[int, tuple[type[errors.TopologyError], str]] = {
     ACCESS_REFUSED: (
         errors.PermissionRefused,
-        "grant this user write and read on the namespace's names, see docs/operations.md",
+        "docs/operations.md lists the permissions that each kind of user needs",
     ),
     NOT_FOUND: (
         errors.TopologyMissing,
@@ -72,6 +72,8 @@ _NOT_TLS = (
     "record layer failure",
 )
 _PASSING = ("is down or inaccessible", "does not have a running replica")
+MOST_SHOWN = 3
+"""How many missing queues and exchanges an error names."""
 _OVERSIZE = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
 
 
@@ -97,10 +99,18 @@ def may_not_declare(
     error: errors.PermissionRefused, missing: Sequence[str], command: str
 ) -> errors.PermissionRefused:
     """Return the error for a user who would make what is missing, and may not."""
+    refused = str(error).removesuffix(f": {_CHANNEL[ACCESS_REFUSED][1]}")
     return errors.PermissionRefused(
-        f"{error}; missing is {', '.join(missing)}: make it as a user who may, with `{command}`, "
-        "or grant this user configure too"
+        f"{_shortened(missing)} missing, and this user may not declare ({refused}): make what is "
+        f"missing as a user who may, with `{command}`, or grant this user configure too"
     )
+
+
+def _shortened(names: Sequence[str]) -> str:
+    """Return the first names as the subject of a sentence, and how many more there are."""
+    shown, more = ", ".join(names[:MOST_SHOWN]), len(names) - MOST_SHOWN
+    verb = "is" if len(names) == 1 else "are"
+    return f"{shown} and {more} more {verb}" if more > 0 else f"{shown} {verb}"
 
 
 def tls_advice(error: object) -> str:

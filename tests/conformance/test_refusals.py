@@ -231,7 +231,7 @@ def test_no_permission_to_publish(
         pytest.raises(PermissionRefused, match="ACCESS_REFUSED") as refused,
     ):
         client.put("t", delay=60)
-    assert "grant this user write and read" in str(refused.value)
+    assert "docs/operations.md lists the permissions" in str(refused.value)
     assert "declare=False" not in str(refused.value), "it is set already"
 
 

@@ -53,7 +53,14 @@ def test_configure_is_advised_to_a_client_that_declares_alone() -> None:
     assert "configure" not in str(refused)
     told = str(replies.may_not_declare(refused, ["queue a"], "rabbitdelay topology apply"))
     assert "configure" in told
-    assert "missing is queue a" in told
+    assert told.startswith("queue a is missing, and this user may not declare (the broker says 403")
+    assert "docs/operations.md" not in told
+
+
+def test_an_error_names_a_few_of_many_missing_queues() -> None:
+    refused = PermissionRefused("the broker says 403")
+    told = str(replies.may_not_declare(refused, [f"queue {n}" for n in range(23)], "command"))
+    assert told.startswith("queue 0, queue 1, queue 2 and 20 more are missing")
 
 
 def test_advice_on_tls_is_for_ports_that_do_not_speak_it() -> None:
