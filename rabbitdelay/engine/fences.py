@@ -119,7 +119,11 @@ class Fences:
             return
         now, follower = time.monotonic(), self._follower
         self._note_reading(now)
-        if follower.is_current or now - self._quiet_since >= PATIENCE_SECONDS:
+        if not follower.is_current and now - self._quiet_since < PATIENCE_SECONDS:
+            return
+        if follower.following.is_matching:
+            follower.read_again()  # its last position has no record: this is another log
+        else:
             follower.answered(nonce)
 
     def _write_instead(self) -> None:

@@ -33,7 +33,7 @@ from rabbitdelay import (
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.core.topology import Topology
-from rabbitdelay.engine import appending, fences
+from rabbitdelay.engine import appending, compaction, fences
 from tests.support.deleting import deletes_flow, noting
 from tests.support.fronts import Front
 from tests.support.popping import pop
@@ -461,6 +461,43 @@ def test_jobs_are_consumed_while_an_alarm_lasts(
         after = client.pop("t", wait=patience(20))
         assert after is not None
         assert after.body == "after"
+
+
+def test_a_consumer_that_starts_during_an_alarm_reads_a_new_log_from_its_beginning(
+    front: Front,
+    broker: PrivateBroker,
+    namespace: str,
+    alarm: Callable[[bool], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The log was deleted and made again: the position that its snapshot names is not there yet."""
+    monkeypatch.setattr(fences, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(fences, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
+    new_client = partial(
+        front.client, broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
+    )
+    with new_client() as client:
+        client.put("t", "lives")
+        for number in range(200):
+            client.delete(f"old-{number}")
+        wait_until(lambda: client.tombstones().snapshot_ms, seconds=20)
+        monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 1_000_000)
+        follower = client.follower()
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            connection.channel().queue_delete(client.topology.tombstones)
+        wait_until(lambda: not follower.is_current, seconds=20)
+        wait_until(lambda: follower.is_current, seconds=40)
+        client.delete(client.put("t", "dead"))
+        alarm(True)  # noqa: FBT003 - on
+        wait_until(lambda: follower.appender.is_blocked, seconds=20)
+        with new_client() as started_meanwhile:
+            job = started_meanwhile.pop("t", wait=patience(20))
+            assert job is not None
+            assert job.body == "lives"
+            job.finish()
+            assert started_meanwhile.pop("t") is None
+        alarm(False)  # noqa: FBT003 - off
 
 
 def test_a_worker_goes_on_after_an_alarm_while_others_delete(
