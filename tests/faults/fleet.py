@@ -13,6 +13,11 @@ from typing import Self
 from tests.support.working import ROOT
 
 STOP_SECONDS = 90.0
+REFUSED_EXIT = 77
+"""Exit code of a worker that started while the permissions of its user were revoked.
+
+Such a worker ends with an error, as an operator wants it; one that runs goes on.
+"""
 STARTING_SECONDS = 30.0
 FAKETIME_LIBRARIES = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 
@@ -59,7 +64,8 @@ class Member:
     def replace_ended(self) -> None:
         """Start a successor if it has ended by itself."""
         if self.process is not None and (code := self.process.poll()) is not None:
-            self.unexpected_ends.append(code)
+            if code != REFUSED_EXIT:
+                self.unexpected_ends.append(code)
             self.start()
 
     def kill(self) -> None:
