@@ -6,6 +6,7 @@ uvicorn service_with_worker:app              # in this folder; Ctrl-C or SIGTERM
 """
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -32,10 +33,18 @@ async def close(body: Close) -> None:
         print(f"closed order {body.order}", flush=True)
 
 
+def stop_server(running: asyncio.Task[None]) -> None:
+    """Stop the server when the worker has failed: it would go on without one."""
+    if not running.cancelled() and (error := running.exception()):
+        print(f"the worker failed: {error}", flush=True)
+        signal.raise_signal(signal.SIGTERM)
+
+
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Run the worker for as long as the service serves. The signals are uvicorn's."""
     running = asyncio.create_task(worker.run(handle_signals=False))
+    running.add_done_callback(stop_server)
     async with service.lifespan(app):
         yield
     worker.stop()

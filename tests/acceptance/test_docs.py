@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rabbitdelay import Client
+from rabbitdelay.broker.ports import pick_free
 from tests.support import command_line
 from tests.support.waiting import patience
 from tests.support.working import Process
@@ -96,6 +97,22 @@ def test_the_programs_pass_mypy_strict(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", *options, *map(str, files)]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_service_whose_worker_finds_no_broker_ends(
+    namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program of the guide stops the server, which would go on without a worker."""
+    (program,) = (one for one in PROGRAMS if "running.add_done_callback(stop_server)" in one.text)
+    file = tmp_path / "program.py"
+    file.write_text(program.text)
+    monkeypatch.setenv("RABBITDELAY_URL", f"amqp://127.0.0.1:{pick_free(1)[0]}")
+    command = [sys.executable, "-c", RUN, namespace, str(file)]
+    ended = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=patience(60), check=False
+    )
+    assert "the worker failed: amqp://guest:***@127.0.0.1" in ended.stdout, ended.stderr
+    assert "Application shutdown" in ended.stderr
 
 
 @pytest.mark.usefixtures("environment", "existing_namespace")
