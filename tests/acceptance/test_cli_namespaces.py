@@ -218,7 +218,7 @@ def test_a_namespace_with_a_worker_is_not_removed(
         return rabbitdelay("topology", "remove", "--dry-run").stderr
 
     with working(worker):
-        wait_until(lambda: "1 consumers" in told(), seconds=20)
+        wait_until(lambda: "1 consumer;" in told(), seconds=20)
     wait_until(lambda: told() == "", seconds=20)
     assert rabbitdelay("--namespace", namespace, "topology", "remove", "--yes").exit_code == 0
 
