@@ -151,6 +151,7 @@ class Deleter:
 
         def resolve(pending: Pending, error: Exception | None) -> None:
             if error is None:
+                self._links.learn(record)
                 future.set_result(None)
             else:
                 future.set_exception(_named(error, pending.what))

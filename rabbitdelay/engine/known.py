@@ -12,6 +12,7 @@ from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.following import Following
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.proof import Freshness
+from rabbitdelay.core.records import Delete, Keep, Purge, Record
 from rabbitdelay.core.tombstones import Death, Tombstones
 from rabbitdelay.models import Job
 
@@ -74,6 +75,15 @@ class Known(ABC):
     def is_current(self) -> bool:
         """Whether the log was read to its end, and is being read, as far as is known."""
         return self.following.is_current
+
+    def learn(self, record: Record) -> None:
+        """Add a delete or purge before it is read from the log.
+
+        A record of a pause is left to the log, because its position there decides.
+        """
+        if isinstance(record, (Delete, Keep, Purge)):
+            with self.lock:
+                self.following.tombstones.add(record)
 
     def verdict(self, lease: Lease) -> Verdict:
         """Whether a job may be handed out now."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from rabbitdelay.address import Address
 from rabbitdelay.core.error_policies import Policies
+from rabbitdelay.core.records import Record
 from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.routes import Routes
@@ -92,6 +93,12 @@ class Links:
         """Who reads the log of deletes for this client; None when nobody has, to its end."""
         front = self._front
         return front.follower if front is not None and front.follower.is_current else None
+
+    def learn(self, record: Record) -> None:
+        """Apply a confirmed record at once, so that this client's own pops respect its deletes."""
+        front = self._front
+        if front is not None:
+            front.follower.learn(record)
 
     def new_consumer(self, policy: Callable[[str], Policies]) -> Flow[Consumer]:
         """Return a consumer that gives back through the publisher."""

@@ -24,6 +24,7 @@ from rabbitdelay import (
     address,
 )
 from rabbitdelay.core.buried import Choice
+from rabbitdelay.engine.following import Follower
 from rabbitdelay.errors import DeleteManyFailed
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.buried import BuriedQueue
@@ -82,6 +83,27 @@ def test_it_is_never_popped(client: Client, broker_url: str) -> None:
     assert (counts.deleted, counts.finished) == (7, 2)
     assert len(popper_of(client).consumer.holding.leases) == 0
     assert left_over(broker_url, client.topology) == {}
+
+
+@pytest.mark.usefixtures("existing_namespace")
+def test_a_client_does_not_pop_what_it_deleted_before_reading_its_own_record(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deletes by job and by id, a replaced job and a purged topic, with the log's reader behind."""
+    assert client.pop("t") is None  # the client has read the log, and its proof is fresh
+    with monkeypatch.context() as patch:
+        patch.setattr(Follower, "delivered", lambda _self, _delivery: None)
+        client.delete(client.put("t"))
+        client.put("t", id="by id")
+        client.delete("by id")
+        client.put("t", "old", id="replaced")
+        client.replace("t", "new", id="replaced", delay=3600)
+        client.put("purged")
+        client.purge("purged")
+        assert client.pop(["t", "purged"], wait=0.2) is None
+    client.put("t", id="lives")
+    client.delete("replaced")
+    assert client.pop("t", wait=patience(20)) is not None
 
 
 def test_a_pop_of_deleted_jobs_only_comes_back_with_none(client: Client) -> None:
