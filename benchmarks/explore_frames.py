@@ -1,4 +1,4 @@
-"""Frames: what it costs to turn a job into bytes, by pika and by core/frames.py.
+"""Frames: what it costs to turn a job into bytes, by pika and by core/amqp/encode.py.
 
 Not part of `make bench`: it explains a decision (docs/measurements.md, "Frames encoded by hand").
 pika's own Channel and Connection do the work; only the socket is taken away.
@@ -14,7 +14,7 @@ from pika.connection import Connection
 from benchmarks.bench_put import letters
 from benchmarks.measuring import Report, is_quick
 from benchmarks.pipelined import properties_of
-from rabbitdelay.core import frames
+from rabbitdelay.core.amqp import encode
 
 EXCHANGE, KEY = "rabbitdelay.v1.hold.1h", "0.0.0.1.0.0.0.0.bench"
 FRAME_MAX = 131_072
@@ -26,7 +26,7 @@ class Sink(pika.SelectConnection):
 
     def __init__(self) -> None:
         super().__init__(internal_connection_workflow=False)
-        self._body_max_length = FRAME_MAX - frames.FRAME_OVERHEAD_BYTES
+        self._body_max_length = FRAME_MAX - encode.FRAME_OVERHEAD_BYTES
         self.connection_state: Any = Connection.CONNECTION_OPEN
 
     def _adapter_emit_data(self, _data: bytes) -> None:
@@ -48,7 +48,7 @@ def run(number: int) -> Report:
         channel.basic_publish(EXCHANGE, KEY, message.body, properties_of(message), mandatory=True)
 
     def by_hand() -> bytes:
-        return frames.publish(1, EXCHANGE, KEY, message, FRAME_MAX)
+        return encode.publish(1, EXCHANGE, KEY, message, FRAME_MAX)
 
     pika_us, hand_us = best_microseconds(by_pika, number), best_microseconds(by_hand, number)
     return Report(
@@ -58,7 +58,7 @@ def run(number: int) -> Report:
         ratios={"by_hand": round(hand_us / pika_us, 2)},
         target="none: it explains a decision",
         ok=True,
-        sentence=f"A publish takes pika {pika_us} µs to encode, and core/frames.py {hand_us} µs.",
+        sentence=f"A publish takes pika {pika_us} µs to encode, and core/amqp/encode.py {hand_us} µs.",
     )
 
 

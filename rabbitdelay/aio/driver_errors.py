@@ -8,14 +8,14 @@ from aiormq import exceptions as aiormq_errors
 
 from rabbitdelay import errors
 from rabbitdelay.address import Address
-from rabbitdelay.core import replies
+from rabbitdelay.core.amqp import reply_codes
 
 _LOST = "the connection was lost"
 
 CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed], str]] = {
     aiormq_errors.ProbableAuthenticationError: (
         errors.LoginRefused,
-        replies.LOGIN_REFUSED,
+        reply_codes.LOGIN_REFUSED,
     ),
     aiormq_errors.AuthenticationError: (
         errors.LoginRefused,
@@ -23,11 +23,11 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     ),
     aiormq_errors.ConnectionNotAllowed: (
         errors.VhostRefused,
-        f"the broker says {{cause}}: {replies.VHOST_ADVICE}",
+        f"the broker says {{cause}}: {reply_codes.VHOST_ADVICE}",
     ),
     ssl.SSLError: (errors.CertificateRefused, "TLS failed: {cause}"),
-    aiormq_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, replies.NO_HANDSHAKE),
-    aiormq_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, replies.NOT_AMQP),
+    aiormq_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, reply_codes.NO_HANDSHAKE),
+    aiormq_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, reply_codes.NOT_AMQP),
     aiormq_errors.ConnectionClosed: (errors.BrokerUnreachable, "the broker says {cause}"),
     CancelledError: (errors.BrokerUnreachable, _LOST),  # how aiormq ends one that has gone silent
     TimeoutError: (
@@ -53,11 +53,11 @@ def connection_error(error: BaseException | None, address: Address) -> errors.Co
     for cause in causes:
         reply = _reply(cause)
         if reply is not None:
-            return replies.connection_error(*reply, str(address))
+            return reply_codes.connection_error(*reply, str(address))
     for kind, (ours, text) in CONNECTION_ERRORS.items():
         for cause in causes:
             if isinstance(cause, kind):
-                advice = replies.tls_advice(cause) if kind is ssl.SSLError else ""
+                advice = reply_codes.tls_advice(cause) if kind is ssl.SSLError else ""
                 return ours(f"{address}: {text.format(cause=_said(cause))}{advice}")
     return errors.BrokerUnreachable(f"{address}: {type(error).__name__}")
 

@@ -13,7 +13,7 @@ from aiormq.abc import ChannelFrame
 
 from rabbitdelay.aio.channel import LoopChannel
 from rabbitdelay.aio.transport import FrameTransport
-from rabbitdelay.core.deliveries import Deliveries, Other
+from rabbitdelay.core.amqp.decode import Deliveries, Other
 from rabbitdelay.engine.wire import Channel, OnInbound, Then, nothing
 
 LOOK_SECONDS = 0.25

@@ -15,7 +15,7 @@ from pamqp import commands as spec
 from yarl import URL
 
 from rabbitdelay.address import Address
-from rabbitdelay.core.deliveries import Deliveries, Other
+from rabbitdelay.core.amqp.decode import Deliveries, Other
 from rabbitdelay.engine.wire import OnInbound, Then, nothing
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Any
 
-from rabbitdelay.core import table
+from rabbitdelay.core.amqp import field_table
 from rabbitdelay.errors import InvalidJob
 
 MAX_BYTES = 32 * 1024
@@ -58,8 +58,10 @@ def _check_one(name: object, value: object) -> int:
             f"the name of a header must be at most {MAX_NAME_BYTES} bytes: {name[:50]!r}…"
         )
     try:
-        encoded = table.encode({name: value})
-        table.decode(encoded, 0, len(encoded))  # refuses what is nested too deep for a consumer
+        encoded = field_table.encode({name: value})
+        field_table.decode(
+            encoded, 0, len(encoded)
+        )  # refuses what is nested too deep for a consumer
     except (TypeError, AttributeError, StructError, RecursionError):
         raise InvalidJob(f"the value of header {name!r} must be {_TYPES}") from None
     except ValueError as error:

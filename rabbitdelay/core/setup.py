@@ -47,7 +47,7 @@ from enum import Enum
 from functools import partial
 
 from rabbitdelay import duration
-from rabbitdelay.core import replies
+from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.topology import (
     RETENTION_MARGIN_MS,
     Binding,
@@ -198,7 +198,7 @@ def setup(
         on_refused(refusal)
     if missing := (yield from _missing(wanted)):
         command = f"{_command(topology)} apply{_options(topology, missing)}"
-        raise replies.may_not_declare(refusal, missing, command)
+        raise reply_codes.may_not_declare(refusal, missing, command)
     return (yield from look())
 
 
@@ -361,7 +361,7 @@ def _checked(commands: Round) -> Generator[Round, Answers, Answers]:
     try:
         return (yield commands)
     except TopologyConflict as error:
-        kept_seconds = replies.retention_seconds(str(error))
+        kept_seconds = reply_codes.retention_seconds(str(error))
         if kept_seconds is None:
             raise
         max_delay = duration.describe(int(kept_seconds * 1000) - RETENTION_MARGIN_MS)

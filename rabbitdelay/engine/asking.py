@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from rabbitdelay.core import replies
+from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.counts import QueueCount
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Flow, Wait
@@ -63,7 +63,7 @@ class Asker:
         def closed(_channel: Channel, closed: Closed) -> None:
             if future.done():
                 return
-            if closed.code == replies.NOT_FOUND:
+            if closed.code == reply_codes.NOT_FOUND:
                 future.set_result(None)
             else:
                 future.set_exception(closed.error())

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rabbitdelay.core import frames, records, snapshots
-from rabbitdelay.core.deliveries import Delivery
+from rabbitdelay.core import records, snapshots
+from rabbitdelay.core.amqp import encode
+from rabbitdelay.core.amqp.decode import Delivery
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.records import Fence, Taken
 from rabbitdelay.core.snapshots import Writing
@@ -163,4 +164,4 @@ class Compactor:
 
     def _done(self, delivery: Delivery) -> None:
         if self._subscription.is_on(delivery.channel):
-            self._consumer.send(frames.ack(delivery.channel, delivery.tag))
+            self._consumer.send(encode.ack(delivery.channel, delivery.tag))

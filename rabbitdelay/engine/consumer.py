@@ -13,7 +13,7 @@ from functools import partial
 from rabbitdelay.address import Address
 from rabbitdelay.core import envelope, setup
 from rabbitdelay.core.acks import HOLD_SECONDS
-from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.intake import RANDOM_HEX_DIGITS
 from rabbitdelay.core.lease import Do, Lease

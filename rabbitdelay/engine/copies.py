@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from rabbitdelay.core import copies, copy_retries, table
+from rabbitdelay.core import copies, copy_retries
+from rabbitdelay.core.amqp import field_table
 from rabbitdelay.core.copy_retries import BuryNow, DeadLetter, Return, Tries, TryLater
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.failure import Failure
@@ -266,4 +267,4 @@ class Copies:
 
 
 def _is_too_long(message: Message) -> bool:
-    return len(table.encode(message.headers)) > MAX_HEADERS_BYTES
+    return len(field_table.encode(message.headers)) > MAX_HEADERS_BYTES

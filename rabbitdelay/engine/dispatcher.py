@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from rabbitdelay.core.deliveries import Delivery
+from rabbitdelay.core.amqp.decode import Delivery
 from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.lease import Identity, Lease
 from rabbitdelay.core.life import Event

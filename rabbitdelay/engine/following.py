@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from rabbitdelay.core import doubt, frames, records, replies, snapshots
-from rabbitdelay.core.deliveries import Delivery
+from rabbitdelay.core import doubt, records, snapshots
+from rabbitdelay.core.amqp import encode, reply_codes
+from rabbitdelay.core.amqp.decode import Delivery
 from rabbitdelay.core.following import Following, Offset, Read
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.records import RecordTooNew, known_until
@@ -220,7 +221,7 @@ class Follower(Known):
             channel, tag = self._unacked
             self._unacked = None
             if self._subscription.is_on(channel):  # an ack on one that is closed ends all of them
-                self.consumer.send(frames.ack(channel, tag, multiple=True))
+                self.consumer.send(encode.ack(channel, tag, multiple=True))
 
     def closed(self) -> None:
         """Nothing will come any more; a timer of an event loop may still come, and is in vain."""
@@ -250,7 +251,7 @@ class Follower(Known):
 
     def failed(self, error: Exception) -> None:
         """It never worked so far: try on. What somebody must mend is told to who waits."""
-        self.failure = None if replies.is_passing(str(error)) else error
+        self.failure = None if reply_codes.is_passing(str(error)) else error
         self._cut_off(error)
         if self._is_asked_again:
             self._look_again()

@@ -18,8 +18,8 @@ may bring a job, which is given back.
 from collections.abc import Callable
 from functools import partial
 
-from rabbitdelay.core import frames
-from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.amqp import encode
+from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.engine.wire import Channel, Then
 
 
@@ -39,7 +39,7 @@ class Proofs:
     def ask(self, channel: Channel, queue: str) -> None:
         """Ask for proof that a queue has what was sent to it on a channel."""
         self._missing.add((channel.number, queue))
-        self._send(frames.get(channel.number, queue))
+        self._send(encode.get(channel.number, queue))
         channel.count(queue, lambda *_: self._ask_again(channel, queue))
 
     def lose(self, number: int | None) -> None:
@@ -61,7 +61,7 @@ class Proofs:
     def inbound(self, found: Delivery | GetEmpty) -> None:
         """Give back a job that was only asked for to have an answer."""
         if isinstance(found, Delivery) and found.consumer_tag is None:
-            self._send(frames.nack(found.channel, found.tag, requeue=True))
+            self._send(encode.nack(found.channel, found.tag, requeue=True))
 
     def _ask_again(self, channel: Channel, queue: str) -> None:
         channel.count(queue, partial(self._proven, (channel.number, queue)))

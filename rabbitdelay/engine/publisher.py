@@ -11,7 +11,8 @@ from functools import partial
 from typing import NamedTuple
 
 from rabbitdelay.address import Address
-from rabbitdelay.core import frames, lanes, replies
+from rabbitdelay.core import lanes
+from rabbitdelay.core.amqp import encode, reply_codes
 from rabbitdelay.core.lanes import Lane
 from rabbitdelay.core.outbox import Outbox, Pending, Target, timeout_error
 from rabbitdelay.core.routes import Routes
@@ -230,7 +231,7 @@ class Publisher:
         """Resolve what the broker will never take, and send the rest on another channel."""
         logger.warning("publisher: channel closed by the broker (%d %s)", closed.code, closed.text)
         in_flight = self._remove(outgoing)
-        if closed.code == replies.NOT_FOUND:
+        if closed.code == reply_codes.NOT_FOUND:
             self._routes.forget()  # an exchange was deleted, and is made again
         others = self._fail_what_was_refused(in_flight, closed)
         if len(others) == len(in_flight):
@@ -247,9 +248,9 @@ class Publisher:
         Messages that were in flight go again in small groups; when that closes a channel too, one
         by one, so that only the culprit fails.
         """
-        if replies.is_passing(closed.text):
+        if reply_codes.is_passing(closed.text):
             return
-        exchange = replies.missing_exchange(closed.text)
+        exchange = reply_codes.missing_exchange(closed.text)
         for pending in in_flight:
             if exchange not in (None, pending.exchange):
                 continue
@@ -260,16 +261,16 @@ class Publisher:
     def _fail_what_was_refused(self, in_flight: Sequence[Pending], closed: Closed) -> list[Pending]:
         """Resolve the puts that the broker will never take; return the others."""
         code, text = closed.code, closed.text
-        limit, exchange = replies.largest_body_bytes(text), replies.refused_exchange(text)
+        limit, exchange = reply_codes.largest_body_bytes(text), reply_codes.refused_exchange(text)
         if limit is not None:
             error = InvalidJob(f"the broker takes no body above {limit:,} bytes")
             for pending in (*in_flight, *self._outbox):
                 if len(pending.message.body) > limit:
                     self._fail(pending, error)
-        elif code == replies.ACCESS_REFUSED:
+        elif code == reply_codes.ACCESS_REFUSED:
             for pending in in_flight:
                 if exchange in (None, pending.exchange):
-                    self._fail(pending, replies.channel_error(code, text))
+                    self._fail(pending, reply_codes.channel_error(code, text))
         return [pending for pending in in_flight if not pending.resolved]
 
     def _reopen(self, outgoing: Outgoing) -> None:
@@ -388,7 +389,7 @@ class Publisher:
         pending.exchange, pending.lane, pending.safe_at = way.exchange, way.lane, way.safe_at
         outgoing.flight.add(pending)
         number, message = outgoing.number, pending.message
-        return (frames.publish(number, way.exchange, way.key, message, self._frame_max),)
+        return (encode.publish(number, way.exchange, way.key, message, self._frame_max),)
 
     def _way(self, pending: Pending, now: float) -> Way | None:
         """Where a message goes; None when that is yet to be made, and the message is parked."""

@@ -4,8 +4,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 
-from rabbitdelay.core import frames, responses
-from rabbitdelay.core.deliveries import Delivery
+from rabbitdelay.core import responses
+from rabbitdelay.core.amqp import encode
+from rabbitdelay.core.amqp.decode import Delivery
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import Fate
@@ -86,7 +87,7 @@ class Replies:
             if len(self._found) > MOST_KEPT:
                 self._found.popitem(last=False)
         self._changed.ring()
-        self._consumer.send(frames.ack(delivery.channel, delivery.tag))
+        self._consumer.send(encode.ack(delivery.channel, delivery.tag))
 
     def consuming(self) -> None:
         """Responses would arrive from now on."""

@@ -20,8 +20,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from rabbitdelay.core import envelope, frames, unrouted
-from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core import envelope, unrouted
+from rabbitdelay.core.amqp import encode
+from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.outbox import Pending, Target
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.unrouted import Unrouted
@@ -117,7 +118,7 @@ class Rescue:
         elif self._on_their_way < MOST_ON_THEIR_WAY:
             self._is_reading = True
             self._unread -= 1
-            self._link.send_frames(frames.get(channel.number, self._topology.unrouted))
+            self._link.send_frames(encode.get(channel.number, self._topology.unrouted))
 
     def _end_if_complete(self) -> None:
         if not self._unread and not self._is_reading and not self._on_their_way:
@@ -233,7 +234,7 @@ class Rescue:
         if self._is_over or self._channel is None or not self._channel.is_open:
             return
         if error is None:
-            self._link.send_frames(frames.ack(delivery.channel, delivery.tag))
+            self._link.send_frames(encode.ack(delivery.channel, delivery.tag))
             self._sent += 1
         else:
             logger.warning("unrouted: job %s not sent on (%s)", delivery.message.message_id, error)

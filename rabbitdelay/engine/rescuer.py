@@ -11,8 +11,8 @@ parked it looks for its queues again before the next put, which fails and names 
 import time
 from functools import partial
 
-from rabbitdelay.core import replies
-from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.amqp import reply_codes
+from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.routes import Routes
 from rabbitdelay.core.unrouted_watch import SOON_SECONDS, UnroutedWatch
 from rabbitdelay.engine.connector import Connector, logger
@@ -135,7 +135,7 @@ class Rescuer:
         rescue, self._rescue = self._rescue, None
         self._watch.end_pass(left, time.monotonic() - self._began_at)
         refused = None if rescue is None else rescue.refused
-        if refused is not None and refused.code == replies.ACCESS_REFUSED:
+        if refused is not None and refused.code == reply_codes.ACCESS_REFUSED:
             self._look_for_queues_again(left)
         if self._is_look_wanted:
             self._is_look_wanted = False

@@ -6,8 +6,8 @@ Everything here is called under the holding's lock.
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
-from rabbitdelay.core import frames
 from rabbitdelay.core.acks import Acks
+from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.lease import Do
 
 BROKER_COMMANDS = 32
@@ -63,7 +63,7 @@ class Settlements:
             of_channel.acks.finished(tag)
         else:
             of_channel.acks.settled(tag)
-            self._nacks.append((channel, frames.nack(channel, tag, requeue=do is Do.NACK)))
+            self._nacks.append((channel, encode.nack(channel, tag, requeue=do is Do.NACK)))
 
     def lose(self, channel: int | None) -> None:
         """Forget a channel that is gone; None is all of them."""
@@ -81,7 +81,7 @@ class Settlements:
         self._nacks.clear()
         for number, of_channel in self._channels.items():
             for tag, multiple in of_channel.acks.take(now, everything=everything):
-                pieces.append(frames.ack(number, tag, multiple=multiple))
+                pieces.append(encode.ack(number, tag, multiple=multiple))
         return b"".join(pieces)
 
     @property

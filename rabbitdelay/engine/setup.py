@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
-from rabbitdelay.core import frames, replies
+from rabbitdelay.core.amqp import encode, reply_codes
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.setup import (
     Announce,
@@ -176,7 +176,7 @@ class SetupDriver(Generic[Result]):
             channel.confirm(confirmed, nothing, lambda: publish(channel))
 
         def publish(channel: Channel) -> None:
-            data = frames.publish(channel.number, exchange, "", _EMPTY, self._link.frame_max)
+            data = encode.publish(channel.number, exchange, "", _EMPTY, self._link.frame_max)
             self._link.send_frames(data)
 
         self._link.open_channel(opened)
@@ -220,7 +220,7 @@ class SetupDriver(Generic[Result]):
         self, round_: "_Answers", position: int
     ) -> Callable[[Channel, Closed], None]:
         def closed(_channel: Channel, closed: Closed) -> None:
-            if closed.code == replies.NOT_FOUND:
+            if closed.code == reply_codes.NOT_FOUND:
                 round_.answer(position, None)
             else:
                 self._failed(round_, closed)

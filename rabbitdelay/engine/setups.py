@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rabbitdelay.core import replies
+from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.outbox import Outbox
 from rabbitdelay.core.pending import Pending
 from rabbitdelay.core.routes import Routes
@@ -131,7 +131,7 @@ class Setups:
         if driver.round_trip_seconds is not None:
             self._detector.answered(driver.round_trip_seconds)
         del self._stalls[key]
-        if isinstance(result, Exception) and replies.is_passing(str(result)):
+        if isinstance(result, Exception) and reply_codes.is_passing(str(result)):
             # The broker has just started: try again, until the messages' deadlines.
             self._connector.call_later(PAUSE_SECONDS, self._start)
             return

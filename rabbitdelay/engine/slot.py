@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rabbitdelay.core import frames
-from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.amqp import encode
+from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.futures import Future
@@ -168,7 +168,7 @@ class Slot:
         elif self._untried:
             self._getting = self._untried.popleft()
             queue = self._consumer.topology.ready_queue(self._getting)
-            self._consumer.send(frames.get(self.number, queue))
+            self._consumer.send(encode.get(self.number, queue))
         elif self._found:
             self._consume(self._found[: request.missing])
         elif request.leases:

@@ -8,8 +8,9 @@ messages a stream has nobody can tell: the broker's count is up to 5 s old.
 from collections.abc import Callable
 from functools import partial
 
-from rabbitdelay.core import frames, snapshots
-from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core import snapshots
+from rabbitdelay.core.amqp import encode
+from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.snapshots import BrokenSnapshot, Reading, Trailer
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.consumer import Consumer
@@ -70,7 +71,7 @@ class SnapshotReader:
         if not isinstance(found, Delivery) or self._done is None:
             return
         self._progress += 1
-        self._consumer.send(frames.ack(found.channel, found.tag))
+        self._consumer.send(encode.ack(found.channel, found.tag))
         try:
             self._take(found)
         except BrokenSnapshot as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.topology import Part
 from rabbitdelay.engine.connector import logger

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rabbitdelay.address import Address
-from rabbitdelay.core import replies
-from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.amqp import reply_codes
+from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.topology import Binding, Exchange, Queue
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import ConnectionFailed, TopologyError
@@ -32,7 +32,7 @@ class Closed:
 
     def error(self) -> TopologyError:
         """The same as our error."""
-        return replies.channel_error(self.code, self.text)
+        return reply_codes.channel_error(self.code, self.text)
 
 
 @dataclass(frozen=True, slots=True)

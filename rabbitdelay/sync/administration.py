@@ -10,7 +10,7 @@ from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
-from rabbitdelay.core import replies
+from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.counts import QueueCount
 from rabbitdelay.core.setup import (
     SETTLE_SECONDS,
@@ -198,7 +198,7 @@ class Administrator:
 
     @staticmethod
     def _none_when_missing(error: pika_errors.ChannelClosedByBroker) -> None:
-        if error.reply_code != replies.NOT_FOUND:
+        if error.reply_code != reply_codes.NOT_FOUND:
             raise driver_errors.channel_error(error) from None
 
 

@@ -7,12 +7,12 @@ from pika import exceptions as pika_errors
 
 from rabbitdelay import errors
 from rabbitdelay.address import Address
-from rabbitdelay.core import replies
+from rabbitdelay.core.amqp import reply_codes
 
 CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed], str]] = {
     pika_errors.ProbableAuthenticationError: (
         errors.LoginRefused,
-        replies.LOGIN_REFUSED,
+        reply_codes.LOGIN_REFUSED,
     ),
     pika_errors.AuthenticationError: (
         errors.LoginRefused,
@@ -20,15 +20,15 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     ),
     pika_errors.ProbableAccessDeniedError: (
         errors.VhostRefused,
-        f"the vhost was refused: {replies.VHOST_ADVICE}",
+        f"the vhost was refused: {reply_codes.VHOST_ADVICE}",
     ),
     ssl.SSLError: (errors.CertificateRefused, "TLS failed: {cause}"),
     OSError: (
         errors.BrokerUnreachable,
         "nobody answers there ({cause}): is the broker running, and is this its address?",
     ),
-    pika_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, replies.NO_HANDSHAKE),
-    pika_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, replies.NOT_AMQP),
+    pika_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, reply_codes.NO_HANDSHAKE),
+    pika_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, reply_codes.NOT_AMQP),
     pika_errors.AMQPHeartbeatTimeout: (
         errors.BrokerUnreachable,
         "the broker has not been heard from for two heartbeats",
@@ -44,11 +44,11 @@ def connection_error(error: BaseException, address: Address) -> errors.Connectio
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, pika_errors.ConnectionClosed):
-            return replies.connection_error(cause.reply_code, cause.reply_text, str(address))
+            return reply_codes.connection_error(cause.reply_code, cause.reply_text, str(address))
     for kind, (ours, text) in CONNECTION_ERRORS.items():
         for cause in causes:
             if isinstance(cause, kind):
-                advice = replies.tls_advice(cause) if kind is ssl.SSLError else ""
+                advice = reply_codes.tls_advice(cause) if kind is ssl.SSLError else ""
                 return ours(f"{address}: {text.format(cause=cause)}{advice}")
     return errors.BrokerUnreachable(f"{address}: {type(error).__name__}")
 
@@ -56,7 +56,7 @@ def connection_error(error: BaseException, address: Address) -> errors.Connectio
 def channel_error(error: BaseException) -> errors.RabbitDelayError:
     """Return our error for a channel that was closed."""
     if isinstance(error, pika_errors.ChannelClosedByBroker):
-        return replies.channel_error(error.reply_code, error.reply_text)
+        return reply_codes.channel_error(error.reply_code, error.reply_text)
     return errors.ConnectionFailed(f"the channel was closed: {type(error).__name__}")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pika
 
-from rabbitdelay.core.deliveries import Deliveries, Other
+from rabbitdelay.core.amqp.decode import Deliveries, Other
 from rabbitdelay.engine.wire import Channel, OnInbound, Then
 from rabbitdelay.sync.channel import ThreadChannel
 

@@ -13,7 +13,7 @@ from threading import Thread
 from pika import exceptions as pika_errors
 
 from rabbitdelay.address import Address
-from rabbitdelay.core import replies
+from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.doctor import LEAST_MESSAGE_BYTES
 from rabbitdelay.core.doctor_facts import Unknown
 from rabbitdelay.core.setup import Command, Declare, Inspect
@@ -102,7 +102,7 @@ def _consume_log(addresses: Sequence[Address], topology: Topology, found: LogPro
         try:
             channel.basic_consume(topology.tombstones, lambda *_: None, arguments=arguments)
         except pika_errors.ChannelClosedByBroker as error:
-            if error.reply_code == replies.ACCESS_REFUSED:
+            if error.reply_code == reply_codes.ACCESS_REFUSED:
                 found.may_read = False
                 found.answers = Unknown("this user may not read it")
             return

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from rabbitdelay import Client, Job, LeaseLost
-from rabbitdelay.core import frames
+from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.engine.consumer import Consumer
 from tests.conftest import ReceiverFactory, WorkerFactory
@@ -19,7 +19,7 @@ UNKNOWN_TAG = 1_000_000
 
 def let_close(consumer: Consumer, number: int) -> None:
     """Ack what was never delivered: the broker closes the channel, as by its consumer_timeout."""
-    consumer.call(partial(consumer.send, frames.ack(number, UNKNOWN_TAG)))
+    consumer.call(partial(consumer.send, encode.ack(number, UNKNOWN_TAG)))
 
 
 def test_the_channel_of_a_pop(client: Client) -> None:
@@ -74,7 +74,7 @@ def test_the_channel_of_puts(client: Client, receive: ReceiverFactory) -> None:
         main, link = publisher._outgoing.get(""), publisher._connector.link
         if main is not None and main.is_ready and link is not None:  # else it is closed already
             number = main.number
-            link.send_frames(frames.publish(number, "nowhere", "", Message(b"", {}), 131_072))
+            link.send_frames(encode.publish(number, "nowhere", "", Message(b"", {}), 131_072))
 
     futures = []
     for n in range(300):

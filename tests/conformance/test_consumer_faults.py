@@ -20,10 +20,10 @@ from pydantic import BaseModel
 
 from rabbitdelay import Bury, Client, Job, JobSpec
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core import frames
+from rabbitdelay.core.amqp import encode
+from rabbitdelay.core.amqp.field_table import ScaledInteger, Timestamp
 from rabbitdelay.core.copies import read_grave
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.table import ScaledInteger, Timestamp
 from rabbitdelay.core.topology import Topology
 from rabbitdelay.errors import OutcomeUnknown, PermissionRefused
 from rabbitdelay.sync.worker import Worker
@@ -446,13 +446,13 @@ def publish_small_types(url: str, queue: str) -> None:
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         number = channel.channel_number
-        whole = frames.publish(number, "", queue, Message(b"{", {}, "small"), 131_072)
+        whole = encode.publish(number, "", queue, Message(b"{", {}, "small"), 131_072)
         method_size = 7 + int.from_bytes(whole[3:7]) + 1
         table = pack(">I", len(SMALL_TYPES)) + SMALL_TYPES
-        flags = frames.HEADERS | frames.MESSAGE_ID
-        header = pack(">HHQH", frames.BASIC, 0, 1, flags) + table + b"\x05small"
-        piece = pack(">BHI", frames.HEADER, number, len(header)) + header + frames.END
-        body = pack(">BHI", frames.BODY, number, 1) + b"{" + frames.END
+        flags = encode.HEADERS | encode.MESSAGE_ID
+        header = pack(">HHQH", encode.BASIC, 0, 1, flags) + table + b"\x05small"
+        piece = pack(">BHI", encode.HEADER, number, len(header)) + header + encode.END
+        body = pack(">BHI", encode.BODY, number, 1) + b"{" + encode.END
         connection._impl._adapter_emit_data(whole[:method_size] + piece + body)
         channel.queue_declare(queue, passive=True)
 

@@ -17,8 +17,8 @@ import pika
 
 from rabbitdelay import Client, RetryPolicy, Worker
 from rabbitdelay.aio.transport import FrameTransport
-from rabbitdelay.core import frames
-from rabbitdelay.core.deliveries import Delivery, GetEmpty
+from rabbitdelay.core.amqp import encode
+from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.lease import Lease
@@ -204,7 +204,7 @@ def publish_frames(url: str, queue: str, messages: Iterable[Message]) -> None:
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         for message in messages:
-            data = frames.publish(channel.channel_number, "", queue, message, 131_072)
+            data = encode.publish(channel.channel_number, "", queue, message, 131_072)
             connection._impl._adapter_emit_data(data)
         channel.queue_declare(queue, passive=True)  # by then the broker has read them all
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pika import frame, spec
 from pika.exceptions import InvalidFrameError
 
-from rabbitdelay.core.deliveries import Deliveries, Delivery, GetEmpty, Inbound, Other
+from rabbitdelay.core.amqp.decode import Deliveries, Delivery, GetEmpty, Inbound, Other
 from rabbitdelay.core.envelope import Message
 
 SHORT = st.text(st.characters(codec="utf-8"), max_size=30)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pika import frame, spec
 from pika.compat import long
 
-from rabbitdelay.core import frames
+from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.envelope import Message
 
 SHORT = st.text(st.characters(codec="utf-8"), max_size=60)
@@ -75,40 +75,40 @@ def by_pika(channel: int, exchange: str, key: str, message: Message, frame_max: 
 def test_frames_are_those_of_pika(
     channel: int, exchange: str, key: str, message: Message, frame_max: int
 ) -> None:
-    ours = frames.publish(channel, exchange, key, message, frame_max)
+    ours = encode.publish(channel, exchange, key, message, frame_max)
     assert ours == by_pika(channel, exchange, key, message, frame_max)
 
 
 @settings(max_examples=30)
 @given(CHANNELS, TAGS)
 def test_an_ack_is_that_of_pika(channel: int, tag: int) -> None:
-    assert frames.ack(channel, tag) == frame.Method(channel, spec.Basic.Ack(tag)).marshal()
+    assert encode.ack(channel, tag) == frame.Method(channel, spec.Basic.Ack(tag)).marshal()
 
 
 @settings(max_examples=30)
 @given(CHANNELS, TAGS, st.booleans())
 def test_a_nack_is_that_of_pika(channel: int, tag: int, requeue: bool) -> None:  # noqa: FBT001 - drawn
     method = spec.Basic.Nack(tag, multiple=False, requeue=requeue)
-    assert frames.nack(channel, tag, requeue=requeue) == frame.Method(channel, method).marshal()
+    assert encode.nack(channel, tag, requeue=requeue) == frame.Method(channel, method).marshal()
 
 
 @settings(max_examples=30)
 @given(CHANNELS, SHORT)
 def test_a_get_is_that_of_pika(channel: int, queue: str) -> None:
     method = spec.Basic.Get(queue=queue, no_ack=False)
-    assert frames.get(channel, queue) == frame.Method(channel, method).marshal()
+    assert encode.get(channel, queue) == frame.Method(channel, method).marshal()
 
 
 def test_text_that_is_not_utf_8_goes_as_it_came() -> None:
     """A copy of somebody else's message: its properties are any bytes."""
     text = b"\xff\xfe".decode(errors="surrogateescape")
-    sent = frames.publish(1, "", "q", Message(b"", {text: text}, text, text, app_id=text), 4096)
+    sent = encode.publish(1, "", "q", Message(b"", {text: text}, text, text, app_id=text), 4096)
     assert sent.count(b"\x02\xff\xfe") == 5  # name, value, and three properties
-    assert frames.get(1, text).endswith(b"\x02\xff\xfe\x00\xce")
+    assert encode.get(1, text).endswith(b"\x02\xff\xfe\x00\xce")
 
 
 @pytest.mark.parametrize("text", ["x" * 256, "ü" * 128])
 def test_a_short_text_that_is_not_short_is_refused(text: str) -> None:
     """Rather than sent as something else."""
     with pytest.raises(ValueError, match="range"):
-        frames.get(1, text)
+        encode.get(1, text)

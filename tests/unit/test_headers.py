@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbitdelay import InvalidJob, JobSpec
-from rabbitdelay.core import envelope, headers, intake, table
+from rabbitdelay.core import envelope, headers, intake
+from rabbitdelay.core.amqp import field_table
 
 NAMES = st.text(min_size=1, max_size=40).filter(lambda name: not headers.is_reserved(name))
 SIMPLE = (
@@ -44,8 +45,8 @@ def test_what_is_given_comes_back(given_headers: dict[str, Any]) -> None:
         spec, now_ms=0, random_hex="0" * intake.RANDOM_HEX_DIGITS, bounds=intake.Bounds()
     )
     message = envelope.encode(job)
-    encoded = table.encode({**message.headers, "x-death": [], "rd-error": "x", "CC": []})
-    message.headers = table.decode(encoded, 0, len(encoded))
+    encoded = field_table.encode({**message.headers, "x-death": [], "rd-error": "x", "CC": []})
+    message.headers = field_table.decode(encoded, 0, len(encoded))
     back = envelope.decode(message, topic="t", now_ms=0, random_hex="")
     assert back.headers == job.headers == given_headers
     assert intake.same_at(back, delay=0, at=None).headers == given_headers

@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from rabbitdelay.core import replies
+from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.errors import (
     PermissionRefused,
     QueueUnavailable,
@@ -22,12 +22,12 @@ from rabbitdelay.errors import (
 )
 def test_a_queue_whose_replicas_are_down_is_told_as_that(code: int, text: str) -> None:
     """Not as made with other arguments, nor as missing: nothing must be made or changed."""
-    error = replies.channel_error(code, text)
+    error = reply_codes.channel_error(code, text)
     assert type(error) is QueueUnavailable
     assert "comes back when its node does" in str(error)
     assert "queue type" not in str(error)
     assert "topology apply" not in str(error)
-    assert replies.is_passing(str(error))
+    assert reply_codes.is_passing(str(error))
 
 
 @pytest.mark.parametrize(("what", "may_start"), [("replica", False), ("running replica", True)])
@@ -35,23 +35,23 @@ def test_a_stream_without_a_replica_on_the_node_is_told_as_that(
     what: str, *, may_start: bool
 ) -> None:
     text = f"PRECONDITION_FAILED - queue 'a' in vhost '/' does not have a {what} on the local node"
-    error = replies.channel_error(406, text)
+    error = reply_codes.channel_error(406, text)
     assert type(error) is QueueUnavailable
     assert "connect to another node" in str(error)
-    assert replies.is_passing(str(error)) == may_start
+    assert reply_codes.is_passing(str(error)) == may_start
 
 
 def test_what_is_missing_or_different_is_told_as_before() -> None:
-    assert type(replies.channel_error(404, "NOT_FOUND - no queue 'a'")) is TopologyMissing
+    assert type(reply_codes.channel_error(404, "NOT_FOUND - no queue 'a'")) is TopologyMissing
     inequivalent = "PRECONDITION_FAILED - inequivalent arg 'x-queue-type'"
-    assert type(replies.channel_error(406, inequivalent)) is TopologyConflict
+    assert type(reply_codes.channel_error(406, inequivalent)) is TopologyConflict
 
 
 def test_configure_is_advised_to_a_client_that_declares_alone() -> None:
-    refused = replies.channel_error(403, "ACCESS_REFUSED - access to queue 'a' refused")
+    refused = reply_codes.channel_error(403, "ACCESS_REFUSED - access to queue 'a' refused")
     assert isinstance(refused, PermissionRefused)
     assert "configure" not in str(refused)
-    told = str(replies.may_not_declare(refused, ["queue a"], "rabbitdelay topology apply"))
+    told = str(reply_codes.may_not_declare(refused, ["queue a"], "rabbitdelay topology apply"))
     assert "configure" in told
     assert told.startswith("queue a is missing, and this user may not declare (the broker says 403")
     assert "docs/operations.md" not in told
@@ -59,12 +59,12 @@ def test_configure_is_advised_to_a_client_that_declares_alone() -> None:
 
 def test_an_error_names_a_few_of_many_missing_queues() -> None:
     refused = PermissionRefused("the broker says 403")
-    told = str(replies.may_not_declare(refused, [f"queue {n}" for n in range(23)], "command"))
+    told = str(reply_codes.may_not_declare(refused, [f"queue {n}" for n in range(23)], "command"))
     assert told.startswith("queue 0, queue 1, queue 2 and 20 more are missing")
 
 
 def test_advice_on_tls_is_for_ports_that_do_not_speak_it() -> None:
     wrong = ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")
-    assert "use amqp://" in replies.tls_advice(wrong)
+    assert "use amqp://" in reply_codes.tls_advice(wrong)
     untrusted = ssl.SSLError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate")
-    assert replies.tls_advice(untrusted) == ""
+    assert reply_codes.tls_advice(untrusted) == ""

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pika import data as by_pika
 from pika.compat import long
 
-from rabbitdelay.core import table
-from rabbitdelay.core.table import ScaledInteger, Timestamp, Undecodable
+from rabbitdelay.core.amqp import field_table
+from rabbitdelay.core.amqp.field_table import ScaledInteger, Timestamp, Undecodable
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 NAME = st.text(st.characters(codec="utf-8"), max_size=60)
@@ -38,7 +38,7 @@ TABLES = nested(SAME_IN_PIKA | FLOAT | TIMESTAMP | SCALED | FOREIGN_TEXT)
 
 
 def decode(encoded: bytes) -> dict[str, Any]:
-    return table.decode(encoded, 0, len(encoded))
+    return field_table.decode(encoded, 0, len(encoded))
 
 
 def one(kind: bytes, payload: bytes) -> bytes:
@@ -58,17 +58,17 @@ def deep(levels: int, kind: bytes) -> bytes:
 @given(TABLES)
 @example({"float": 0.1, "far": Timestamp((1 << 64) - 1), "price": ScaledInteger(2, 990)})
 def test_a_table_reads_back_as_itself(values: dict[str, Any]) -> None:
-    read = decode(table.encode(values))
+    read = decode(field_table.encode(values))
     assert read == values
     assert repr(read) == repr(values)  # True is not 1, and a Timestamp not a tuple
 
 
 def test_what_is_not_a_number_reads_back_too() -> None:
-    assert math.isnan(decode(table.encode({"a": math.nan}))["a"])
+    assert math.isnan(decode(field_table.encode({"a": math.nan}))["a"])
 
 
 def test_a_tuple_is_an_array() -> None:
-    assert decode(table.encode({"a": (1, "b")})) == {"a": [1, "b"]}
+    assert decode(field_table.encode({"a": (1, "b")})) == {"a": [1, "b"]}
 
 
 @settings(max_examples=30)
@@ -76,9 +76,9 @@ def test_a_tuple_is_an_array() -> None:
 def test_it_is_read_from_between_its_neighbours(
     values: dict[str, Any], before: bytes, after: bytes
 ) -> None:
-    encoded = table.encode(values)
+    encoded = field_table.encode(values)
     end = len(before) + len(encoded)
-    assert table.decode(before + encoded + after, len(before), end) == values
+    assert field_table.decode(before + encoded + after, len(before), end) == values
 
 
 @settings(max_examples=60)
@@ -86,13 +86,13 @@ def test_it_is_read_from_between_its_neighbours(
 def test_the_bytes_are_those_of_pika(values: dict[str, Any]) -> None:
     pieces: list[bytes] = []
     by_pika.encode_table(pieces, _with_long_integers(values))
-    assert table.encode(values) == b"".join(pieces)[4:]
+    assert field_table.encode(values) == b"".join(pieces)[4:]
 
 
 @settings(max_examples=30)
 @given(nested(SAME_IN_PIKA))
 def test_pika_reads_what_is_written_here(values: dict[str, Any]) -> None:
-    encoded = table.encode(values)
+    encoded = field_table.encode(values)
     read, end = by_pika.decode_table(pack(">I", len(encoded)) + encoded, 0)
     assert (read, end) == (values, 4 + len(encoded))
 
@@ -149,7 +149,7 @@ def test_every_type_is_read_as_rabbitmq_means_it(
 
 def test_a_name_that_is_not_utf_8_keeps_its_bytes() -> None:
     encoded = b"\x02\xff\xfet\x01"
-    assert table.encode(decode(encoded)) == encoded
+    assert field_table.encode(decode(encoded)) == encoded
 
 
 @pytest.mark.parametrize(
@@ -198,17 +198,17 @@ def test_a_value_does_not_reach_into_its_neighbour(encoded: bytes, says: str) ->
 @example({"a": "text"})
 @example({"a": ["text", b"bytes", {"b": "text"}]})
 def test_a_table_that_is_cut_off_is_none(values: dict[str, Any]) -> None:
-    encoded = table.encode(values)
+    encoded = field_table.encode(values)
     for cut in range(len(encoded)):
         with pytest.raises(Undecodable, match="cut off"):
-            table.decode(encoded[:cut], 0, len(encoded))
+            field_table.decode(encoded[:cut], 0, len(encoded))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_hostile_bytes_are_a_table_or_undecodable(data: st.DataObject) -> None:
     """And what was read of them can be written: it is carried along in a copy."""
-    encoded = bytearray(table.encode(data.draw(TABLES)) + data.draw(st.binary(max_size=20)))
+    encoded = bytearray(field_table.encode(data.draw(TABLES)) + data.draw(st.binary(max_size=20)))
     for _ in range(data.draw(st.integers(0, 4)) if encoded else 0):
         encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(
             st.sampled_from(b"\x00\x01\x7f\xffSFAxltDTV")
@@ -217,22 +217,22 @@ def test_hostile_bytes_are_a_table_or_undecodable(data: st.DataObject) -> None:
         read = decode(bytes(encoded))
     except Undecodable:
         return
-    assert repr(decode(table.encode(read))) == repr(read)
+    assert repr(decode(field_table.encode(read))) == repr(read)
 
 
 @pytest.mark.parametrize("kind", [b"F", b"A"])
 def test_nesting_has_a_bound(kind: bytes) -> None:
     """RabbitMQ takes what is nested thousands deep: it must not end in a RecursionError."""
-    allowed = deep(table.MOST_NESTING, kind)
-    assert table.encode(decode(allowed)) == allowed
-    for levels in (table.MOST_NESTING + 1, 20_000):
+    allowed = deep(field_table.MOST_NESTING, kind)
+    assert field_table.encode(decode(allowed)) == allowed
+    for levels in (field_table.MOST_NESTING + 1, 20_000):
         with pytest.raises(Undecodable, match="nested too deep"):
             decode(deep(levels, kind))
 
 
 def test_what_amqp_has_no_type_for_is_refused() -> None:
     with pytest.raises(TypeError, match="no type for set"):
-        table.encode({"a": {1}})
+        field_table.encode({"a": {1}})
 
 
 def _with_long_integers(value: Any) -> Any:  # noqa: ANN401 - any AMQP value

@@ -8,7 +8,7 @@ tests/unit/test_frames.py holds this to pika's own encoder, byte for byte.
 from functools import lru_cache
 from struct import Struct
 
-from rabbitdelay.core import table
+from rabbitdelay.core.amqp import field_table
 from rabbitdelay.core.envelope import Message
 
 METHOD, HEADER, BODY, END = 1, 2, 3, b"\xce"
@@ -76,12 +76,12 @@ def _publish_method(channel: int, exchange: str, routing_key: str) -> bytes:
 
 
 def _header(message: Message) -> bytes:
-    headers = table.encode(message.headers)
+    headers = field_table.encode(message.headers)
     flags = HEADERS | DELIVERY_MODE
     before = b""
     if message.content_type is not None:
         flags |= CONTENT_TYPE
-        before = table.short_text(message.content_type)
+        before = field_table.short_text(message.content_type)
     if message.content_encoding is not None:
         flags |= CONTENT_ENCODING
         before += _short(message.content_encoding)
@@ -122,5 +122,5 @@ def _body(channel: int, body: bytes, most: int) -> list[bytes]:
 
 
 def _short(text: str) -> bytes:
-    encoded = text.encode(errors=table.TEXT_ERRORS)
+    encoded = text.encode(errors=field_table.TEXT_ERRORS)
     return bytes((len(encoded),)) + encoded

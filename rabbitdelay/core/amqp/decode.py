@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 
-from rabbitdelay.core import frames, table
+from rabbitdelay.core.amqp import encode
+from rabbitdelay.core.amqp import field_table as table
 from rabbitdelay.core.envelope import Message
 
 _FRAME = Struct(">BHI")
@@ -22,10 +23,10 @@ _SIZE_BYTES = 4
 _TIMESTAMP_BYTES = 8
 _HEADER_BYTES = 7
 _PROTOCOL_HEADER = ord("A")
-_END = frames.END[0]
+_END = encode.END[0]
 _CUT_OFF = "properties are cut off"
 
-_DELIVER, _GET_OK, _GET_EMPTY = (_METHOD.pack(frames.BASIC, number) for number in (60, 71, 72))
+_DELIVER, _GET_OK, _GET_EMPTY = (_METHOD.pack(encode.BASIC, number) for number in (60, 71, 72))
 _EMPTY_MESSAGE = Message(b"", {})
 
 
@@ -110,7 +111,7 @@ class Deliveries:
 
     def _frame(self, kind: int, channel: int, payload: bytes) -> "Inbound | None":
         try:
-            if kind == frames.METHOD:
+            if kind == encode.METHOD:
                 return self._method(channel, payload)
             partial = self._partial.get(channel)
             return _NOT_OURS if partial is None else self._content(kind, channel, payload, partial)
@@ -120,10 +121,10 @@ class Deliveries:
     def _content(
         self, kind: int, channel: int, payload: bytes, partial: _Partial
     ) -> "Inbound | None":
-        if kind == frames.HEADER:
+        if kind == encode.HEADER:
             _, _, partial.missing, partial.flags = _CONTENT.unpack_from(payload)
             partial.header, partial.body = payload, ()
-        elif kind == frames.BODY and len(payload) <= partial.missing:
+        elif kind == encode.BODY and len(payload) <= partial.missing:
             partial.body += (payload,)
             partial.missing -= len(payload)
         else:
@@ -184,11 +185,11 @@ def _message(header: bytes, flags: int, body: bytes) -> Message:
 
 
 _COMMON = (
-    frames.CONTENT_TYPE
-    | frames.HEADERS
-    | frames.DELIVERY_MODE
-    | frames.MESSAGE_ID
-    | frames.TIMESTAMP
+    encode.CONTENT_TYPE
+    | encode.HEADERS
+    | encode.DELIVERY_MODE
+    | encode.MESSAGE_ID
+    | encode.TIMESTAMP
 )
 """The properties of nearly every job: exactly these are read at once."""
 
@@ -213,19 +214,19 @@ def _common_message(header: bytes, body: bytes) -> Message | None:
 
 def _read_properties(reader: "_Reader", flags: int, body: bytes) -> Message:
     """Read the properties, in the order in which AMQP lists them."""
-    content_type = reader.text(flags & frames.CONTENT_TYPE)
-    content_encoding = reader.text(flags & frames.CONTENT_ENCODING)
-    headers = reader.table() if flags & frames.HEADERS else {}
-    reader.octet(flags & frames.DELIVERY_MODE)
-    priority = reader.octet(flags & frames.PRIORITY)
-    correlation_id = reader.text(flags & frames.CORRELATION_ID)
-    reply_to = reader.text(flags & frames.REPLY_TO)
-    reader.text(flags & frames.EXPIRATION)
-    message_id = reader.text(flags & frames.MESSAGE_ID)
-    timestamp_s = reader.timestamp() if flags & frames.TIMESTAMP else None
-    kind = reader.text(flags & frames.TYPE)
-    reader.text(flags & frames.USER_ID)
-    app_id = reader.text(flags & frames.APP_ID)
+    content_type = reader.text(flags & encode.CONTENT_TYPE)
+    content_encoding = reader.text(flags & encode.CONTENT_ENCODING)
+    headers = reader.table() if flags & encode.HEADERS else {}
+    reader.octet(flags & encode.DELIVERY_MODE)
+    priority = reader.octet(flags & encode.PRIORITY)
+    correlation_id = reader.text(flags & encode.CORRELATION_ID)
+    reply_to = reader.text(flags & encode.REPLY_TO)
+    reader.text(flags & encode.EXPIRATION)
+    message_id = reader.text(flags & encode.MESSAGE_ID)
+    timestamp_s = reader.timestamp() if flags & encode.TIMESTAMP else None
+    kind = reader.text(flags & encode.TYPE)
+    reader.text(flags & encode.USER_ID)
+    app_id = reader.text(flags & encode.APP_ID)
     return Message(
         body,
         headers,
