@@ -20,7 +20,7 @@ from benchmarks.bench_lateness import (
 from benchmarks.measuring import Report, broker_version, is_quick
 from rabbitdelay import Client
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology.setup import SETTLE_SECONDS
 
 AIM_P99_MS = 150.0
 

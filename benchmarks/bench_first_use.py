@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from benchmarks.measuring import TOPIC, Report, broker_version, is_quick
 from rabbitdelay import Client
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology.setup import SETTLE_SECONDS
 
 PUTS = 60
 QUICK_PUTS = 6

@@ -5,7 +5,7 @@ from statistics import fmean
 
 from benchmarks.binary_ladder import BinaryLadder
 from benchmarks.measuring import Report, is_quick
-from rabbitdelay.core import ladder
+from rabbitdelay.core.topology import ladder
 
 ROUND_DELAYS_MS = {
     "60s": ladder.MINUTE_MS,

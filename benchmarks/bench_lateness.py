@@ -36,8 +36,9 @@ from benchmarks.pipelined import Letter, PacedLoop
 from benchmarks.receiver import GRACE_SECONDS, WARM_UP_PREFIX, Arrival, receiving
 from rabbitdelay import Client, JobSpec
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core import envelope, intake, ladder
-from rabbitdelay.core.setup import SETTLE_SECONDS
+from rabbitdelay.core import envelope, intake
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.setup import SETTLE_SECONDS
 
 GRAIN_MS = 10
 SHORTEST_MS, LONGEST_MS = 1_000, 30_000

@@ -17,7 +17,7 @@ from benchmarks.measuring import (
 )
 from rabbitdelay import Client, JobSpec
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology.setup import SETTLE_SECONDS
 from rabbitdelay.models import Job
 
 HOUR_SECONDS = 3_600

@@ -18,7 +18,7 @@ from benchmarks.pipelined import WINDOW, Letter, properties_of, publish_all
 from rabbitdelay import Client, JobSpec
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core import envelope, intake
-from rabbitdelay.core.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology.setup import SETTLE_SECONDS
 
 DELAY_SECONDS = 3_600
 PLAIN_QUEUE = "plain"

@@ -13,7 +13,7 @@ import pika
 
 from rabbitdelay import Client
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 
 DELAY_SECONDS = 4
 WATCH_SECONDS = 12.0

@@ -26,9 +26,9 @@ from rabbitdelay import Client
 from rabbitdelay.address import parse_all
 from rabbitdelay.broker import PrivateBroker, configuration
 from rabbitdelay.broker.readiness import management_get
-from rabbitdelay.core import ladder
-from rabbitdelay.core.setup import setup
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.setup import setup
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected
 

@@ -19,7 +19,7 @@ import pika
 from benchmarks.measuring import broker_version
 from rabbitdelay import Client
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 
 MINUTE_SECONDS = 60
 TIMEOUT_SECONDS = 120

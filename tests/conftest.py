@@ -15,8 +15,8 @@ from xdist.remote import Producer
 
 from rabbitdelay import Client, Worker
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core.setup import setup
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.setup import setup
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.sync.administration import Administrator
 from tests.support import brokers, workers
 from tests.support.brokers import SharedBroker

@@ -13,7 +13,7 @@ from aio_pika import Connection
 from rabbitdelay.aio.client import Client
 from rabbitdelay.aio.driving import drive
 from rabbitdelay.aio.tasks import TaskExecutor
-from rabbitdelay.core.topology import QueueType
+from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine import signals
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.consumer import Consumer

@@ -33,7 +33,7 @@ from rabbitdelay.cli.tombstones import tombstones
 from rabbitdelay.cli.topics import topics
 from rabbitdelay.cli.topology import topology
 from rabbitdelay.cli.unrouted import unrouted
-from rabbitdelay.core.topology import QueueType
+from rabbitdelay.core.topology.topology import QueueType
 
 _EXIT_CODES = """\b
 Exit codes:

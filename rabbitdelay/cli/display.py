@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rabbitdelay import duration
-from rabbitdelay.core.counts import TopicCounts
+from rabbitdelay.core.topology.counts import TopicCounts
 
 PATIENCE_SECONDS = 1.0
 _SHOWN_EVERY = 100

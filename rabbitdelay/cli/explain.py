@@ -11,9 +11,9 @@ from rabbitdelay import duration
 from rabbitdelay.cli.display import output, print_json
 from rabbitdelay.cli.parameters import json_option, read_duration
 from rabbitdelay.cli.settings import Settings, pass_settings
-from rabbitdelay.core import ladder
-from rabbitdelay.core.ladder import Digits, Hop
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.ladder import Digits, Hop
+from rabbitdelay.core.topology.topology import Topology
 
 _CELL = 7
 

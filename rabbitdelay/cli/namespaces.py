@@ -8,7 +8,7 @@ import click
 from rabbitdelay.cli.display import print_json, print_table, table
 from rabbitdelay.cli.parameters import json_option
 from rabbitdelay.cli.settings import Settings, pass_settings
-from rabbitdelay.core.namespaces import NamespaceCounts, listed
+from rabbitdelay.core.topology.namespaces import NamespaceCounts, listed
 
 _NUMBERS = ("topics", "delayed", "ready", "reserved", "buried", "unrouted", "consumers")
 

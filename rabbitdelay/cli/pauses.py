@@ -10,7 +10,7 @@ import click
 
 from rabbitdelay.cli.deletes import has_log, read_log
 from rabbitdelay.cli.settings import Settings
-from rabbitdelay.core.counts import TopicCounts
+from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.errors import ConnectionFailed, RabbitDelayError
 from rabbitdelay.sync.client import Client
 

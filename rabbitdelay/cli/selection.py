@@ -10,8 +10,8 @@ import click
 
 from rabbitdelay import duration
 from rabbitdelay.cli.parameters import read_duration, read_topic
-from rabbitdelay.core import ladder
-from rabbitdelay.core.topology import Declaration, Part, Topology
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.topology import Declaration, Part, Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from pika import BlockingConnection
 
 from rabbitdelay import aio, locate
 from rabbitdelay.address import Address
-from rabbitdelay.core import intake, namespaces
-from rabbitdelay.core.setup import require_namespace
-from rabbitdelay.core.topology import QueueType, Topology
+from rabbitdelay.core import intake
+from rabbitdelay.core.topology import namespaces
+from rabbitdelay.core.topology.setup import require_namespace
+from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.engine import management
 from rabbitdelay.engine.management import Management
 from rabbitdelay.errors import ManagementUnreachable, NamespaceMissing

@@ -29,8 +29,8 @@ from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option, read_duration, read_topic
 from rabbitdelay.cli.pauses import Pauses, PauseWatch, remark, topic_as_json
 from rabbitdelay.cli.settings import Settings, pass_settings
-from rabbitdelay.core.counts import TopicCounts
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.counts import TopicCounts
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.management import Management
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync.administration import Administrator

@@ -9,7 +9,7 @@ from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option, read_topic
 from rabbitdelay.cli.pauses import read_pauses, topic_as_json
 from rabbitdelay.cli.settings import Settings, pass_settings
-from rabbitdelay.core.counts import Listing, TopicCounts, read_listing
+from rabbitdelay.core.topology.counts import Listing, TopicCounts, read_listing
 from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.overview import count_topic

@@ -14,12 +14,12 @@ from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option
 from rabbitdelay.cli.selection import Selection, selecting
 from rabbitdelay.cli.settings import Settings, pass_settings
-from rabbitdelay.core import ladder, namespaces, verification
-from rabbitdelay.core.definitions import definitions
-from rabbitdelay.core.namespaces import JobCounts, Removal
-from rabbitdelay.core.setup import Announce, Command, Declare, Remove, setup
-from rabbitdelay.core.topology import Exchange, Queue, Topology
-from rabbitdelay.core.verification import Finding
+from rabbitdelay.core.topology import ladder, namespaces, verification
+from rabbitdelay.core.topology.definitions import definitions
+from rabbitdelay.core.topology.namespaces import JobCounts, Removal
+from rabbitdelay.core.topology.setup import Announce, Command, Declare, Remove, setup
+from rabbitdelay.core.topology.topology import Exchange, Queue, Topology
+from rabbitdelay.core.topology.verification import Finding
 from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.sync.administration import Administrator
 

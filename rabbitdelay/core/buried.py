@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rabbitdelay.core import envelope, ladder
+from rabbitdelay.core import envelope
 from rabbitdelay.core.copies import BURIED, Grave, read_grave
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.unrouted import Way
 from rabbitdelay.errors import NotAJob
 from rabbitdelay.models import Job

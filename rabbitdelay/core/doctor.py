@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rabbitdelay import duration
-from rabbitdelay.core import ladder, policies
 from rabbitdelay.core.doctor_facts import Facts, Unknown
-from rabbitdelay.core.policies import PolicedObject
+from rabbitdelay.core.topology import ladder, policies
+from rabbitdelay.core.topology.policies import PolicedObject
 
 Status = Literal["ok", "warning", "problem", "unknown"]
 

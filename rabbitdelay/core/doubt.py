@@ -14,9 +14,9 @@ Times are milliseconds since 1970.
 
 from dataclasses import replace
 
-from rabbitdelay.core import ladder
 from rabbitdelay.core.records import Delete, Exact, Keep, Pause, Purge, Record
 from rabbitdelay.core.tombstones import Death, Tombstones
+from rabbitdelay.core.topology import ladder
 
 AHEAD_MS = 7 * ladder.DAY_MS
 """How far ahead of its reader's clock a record may be dated."""

@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from rabbitdelay import duration
-from rabbitdelay.core import headers, identity, ladder
+from rabbitdelay.core import headers, identity
+from rabbitdelay.core.topology import ladder
 from rabbitdelay.errors import InvalidConfiguration, InvalidJob
 from rabbitdelay.models import BYTES, JSON, TEXT, Job, JobSpec
 

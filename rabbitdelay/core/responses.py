@@ -9,7 +9,7 @@ from rabbitdelay.core.failure import Failure, bounded
 from rabbitdelay.core.intake import encode_body
 from rabbitdelay.core.outbox import Target
 from rabbitdelay.core.reply_queues import ReplyQueues
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import NoResponse
 from rabbitdelay.models import BYTES, JSON, Job, read_body
 

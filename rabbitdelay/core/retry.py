@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from rabbitdelay import duration
-from rabbitdelay.core import ladder
 from rabbitdelay.core.intake import MAX_ATTEMPTS, MAX_BACKOFF_MS
+from rabbitdelay.core.topology import ladder
 from rabbitdelay.errors import InvalidConfiguration, InvalidJob
 from rabbitdelay.models import Job
 

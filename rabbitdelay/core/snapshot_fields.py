@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from rabbitdelay.core import ladder, stones
+from rabbitdelay.core import stones
+from rabbitdelay.core.topology import ladder
 
 MAX_POSITION = (1 << 63) - 1
 """Highest offset of a stream that AMQP can carry."""

@@ -20,7 +20,7 @@ from rabbitdelay.core.doubt import Doubted
 from rabbitdelay.core.snapshot_fields import are_stones, read_fields
 from rabbitdelay.core.stones import MAX_MS, WIDTH, split_by_time
 from rabbitdelay.core.tombstones import GRACE_MS, Switch, Tombstones
-from rabbitdelay.core.topology import LOG_SEGMENT_BYTES
+from rabbitdelay.core.topology.topology import LOG_SEGMENT_BYTES
 from rabbitdelay.errors import RabbitDelayError
 
 VERSION = 1

@@ -18,9 +18,10 @@ Two rules this file owns:
 from dataclasses import dataclass
 from enum import Enum
 
-from rabbitdelay.core import identity, ladder, stones
+from rabbitdelay.core import identity, stones
 from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Pause, Purge, Record, Resume
 from rabbitdelay.core.stones import Kill, Stones
+from rabbitdelay.core.topology import ladder
 
 GRACE_MS = 24 * ladder.HOUR_MS
 """How long a job may wait for a consumer after it was due, and its tombstone is still known."""

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rabbitdelay.core import intake, ladder
+from rabbitdelay.core import intake
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.topology import Part, Topology
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.topology import Part, Topology
 from rabbitdelay.errors import InvalidJob
 
 

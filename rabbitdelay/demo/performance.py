@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 
 from rabbitdelay import address
-from rabbitdelay.core import ladder
 from rabbitdelay.core.buried import Choice
-from rabbitdelay.core.setup import setup
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.setup import setup
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.demo import theatre
 from rabbitdelay.demo.scoreboard import Scoreboard
 from rabbitdelay.demo.shop import Customers, Shop

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rabbitdelay.core import ladder
+from rabbitdelay.core.topology import ladder
 from rabbitdelay.demo.scoreboard import Arrival, Scoreboard
 from rabbitdelay.demo.story import Order
 

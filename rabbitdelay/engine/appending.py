@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.outbox import Pending, Target
-from rabbitdelay.core.topology import Part
+from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.copies import Outlet
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.models import JSON, Job

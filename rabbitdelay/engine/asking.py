@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from rabbitdelay.core.amqp import reply_codes
-from rabbitdelay.core.counts import QueueCount
+from rabbitdelay.core.topology.counts import QueueCount
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Flow, Wait
 from rabbitdelay.engine.futures import Future

@@ -20,7 +20,7 @@ from rabbitdelay.core.lease import Do, Lease
 from rabbitdelay.core.outbox import Pending, Target
 from rabbitdelay.core.retry import Again, Fate, GiveUp
 from rabbitdelay.core.tombstones import Death
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import NotAJob

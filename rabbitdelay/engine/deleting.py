@@ -8,11 +8,12 @@ import time
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
 
-from rabbitdelay.core import identity, intake, ladder, records
+from rabbitdelay.core import identity, intake, records
 from rabbitdelay.core.outbox import Pending
 from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Purge, Record, known_until
 from rabbitdelay.core.tombstones import HORIZON_MS, LONG_MS
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.appending import Appender, pending_record
 from rabbitdelay.engine.flows import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.futures import Future

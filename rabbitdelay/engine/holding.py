@@ -22,7 +22,7 @@ from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.tally import Tally
 from rabbitdelay.core.tombstones import Death
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.copies import Copies, Outlet
 from rabbitdelay.engine.futures import Future

@@ -17,8 +17,8 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 from rabbitdelay.address import Address
 from rabbitdelay.broker import find_running
-from rabbitdelay.core.definitions import Definitions
-from rabbitdelay.core.topology import VERSION
+from rabbitdelay.core.topology.definitions import Definitions
+from rabbitdelay.core.topology.topology import VERSION
 from rabbitdelay.errors import InvalidConfiguration, ManagementUnreachable
 
 TIMEOUT_SECONDS = 5.0

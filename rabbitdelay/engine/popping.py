@@ -15,7 +15,7 @@ from functools import partial
 
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.retry import Fate
-from rabbitdelay.core.topology import Part
+from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Flow, Wait
 from rabbitdelay.engine.following import Follower

@@ -15,7 +15,7 @@ from rabbitdelay.core import lanes
 from rabbitdelay.core.amqp import encode, reply_codes
 from rabbitdelay.core.lanes import Lane
 from rabbitdelay.core.outbox import Outbox, Pending, Target, timeout_error
-from rabbitdelay.core.routes import Routes
+from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine import lifetime
 from rabbitdelay.engine.connector import Connector, FirstConnection, logger
 from rabbitdelay.engine.flows import Flow

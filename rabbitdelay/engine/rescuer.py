@@ -13,7 +13,7 @@ from functools import partial
 
 from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
-from rabbitdelay.core.routes import Routes
+from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.unrouted_watch import SOON_SECONDS, UnroutedWatch
 from rabbitdelay.engine.connector import Connector, logger
 from rabbitdelay.engine.rescue import Rescue, Sender

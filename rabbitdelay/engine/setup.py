@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from rabbitdelay.core.amqp import encode, reply_codes
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.setup import (
+from rabbitdelay.core.topology.setup import (
     Announce,
     Answers,
     CountMakers,
@@ -21,7 +21,7 @@ from rabbitdelay.core.setup import (
     Round,
     is_flushed_by_declaring,
 )
-from rabbitdelay.core.topology import Declaration, Queue
+from rabbitdelay.core.topology.topology import Declaration, Queue
 from rabbitdelay.engine.wire import Channel, Closed, Link, Then, nothing
 
 _EMPTY = Message(b"", {})

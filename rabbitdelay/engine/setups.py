@@ -8,8 +8,8 @@ from typing import NamedTuple
 from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.outbox import Outbox
 from rabbitdelay.core.pending import Pending
-from rabbitdelay.core.routes import Routes
-from rabbitdelay.core.topology import Part
+from rabbitdelay.core.topology.routes import Routes
+from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.connector import Connector, logger
 from rabbitdelay.engine.setup import SetupDriver, flush_name
 from rabbitdelay.engine.stall_detector import StallDetector

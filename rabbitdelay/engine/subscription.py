@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.lease import Lease
-from rabbitdelay.core.topology import Part
+from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.wire import Channel

@@ -8,15 +8,16 @@ from datetime import datetime, timedelta
 
 from rabbitdelay import duration
 from rabbitdelay.address import Address
-from rabbitdelay.core import counts, envelope, intake
-from rabbitdelay.core.counts import Listing, TopicCounts
+from rabbitdelay.core import envelope, intake
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.outbox import Pending
 from rabbitdelay.core.records import Pause, Resume
 from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import RetryPolicy
-from rabbitdelay.core.topology import QueueType, Topology
+from rabbitdelay.core.topology import counts
+from rabbitdelay.core.topology.counts import Listing, TopicCounts
+from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.engine import management
 from rabbitdelay.engine.asking import Asker
 from rabbitdelay.engine.background import in_background

@@ -11,8 +11,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from rabbitdelay.core.amqp import reply_codes
-from rabbitdelay.core.counts import QueueCount
-from rabbitdelay.core.setup import (
+from rabbitdelay.core.topology.counts import QueueCount
+from rabbitdelay.core.topology.setup import (
     SETTLE_SECONDS,
     Announce,
     Answers,
@@ -28,7 +28,7 @@ from rabbitdelay.core.setup import (
     Round,
     is_flushed_by_declaring,
 )
-from rabbitdelay.core.topology import Binding, Exchange, Queue
+from rabbitdelay.core.topology.topology import Binding, Exchange, Queue
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync import driver_errors
 

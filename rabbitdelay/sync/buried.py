@@ -8,7 +8,7 @@ from rabbitdelay.core import buried, copies
 from rabbitdelay.core.buried import Buried
 from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.tombstones import Death
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.models import Job
 from rabbitdelay.sync.parked import Chooser, Copy, OnTried, ParkedQueue, SentOn
 

@@ -10,13 +10,14 @@ from pika import BlockingConnection
 from rabbitdelay import locate
 from rabbitdelay.address import Address
 from rabbitdelay.broker import configuration, find_running, settings
-from rabbitdelay.core import doctor_facts, intake, verification
-from rabbitdelay.core.counts import Listing, TopicCounts, read_listing
-from rabbitdelay.core.definitions import Definitions, definitions
+from rabbitdelay.core import doctor_facts, intake
 from rabbitdelay.core.doctor import Check, judge
 from rabbitdelay.core.doctor_facts import BrokerSettings, Facts, NodeFacts, Rights, Unknown
-from rabbitdelay.core.topology import QueueType, Topology
-from rabbitdelay.core.verification import Finding
+from rabbitdelay.core.topology import verification
+from rabbitdelay.core.topology.counts import Listing, TopicCounts, read_listing
+from rabbitdelay.core.topology.definitions import Definitions, definitions
+from rabbitdelay.core.topology.topology import QueueType, Topology
+from rabbitdelay.core.topology.verification import Finding
 from rabbitdelay.engine import management
 from rabbitdelay.engine.management import Management
 from rabbitdelay.errors import BrokerProcessError, ManagementUnreachable, PermissionRefused

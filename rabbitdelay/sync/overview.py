@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from rabbitdelay.core import ladder
-from rabbitdelay.core.counts import Listing, TopicCounts, of_topic, read_listing
-from rabbitdelay.core.ladder import Hop
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.counts import Listing, TopicCounts, of_topic, read_listing
+from rabbitdelay.core.topology.ladder import Hop
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.management import Management
 from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.sync.administration import Administrator

@@ -22,8 +22,8 @@ from pika import exceptions as pika_errors
 from pika.spec import BasicProperties
 
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.setup import setup
-from rabbitdelay.core.topology import Part, Topology
+from rabbitdelay.core.topology.setup import setup
+from rabbitdelay.core.topology.topology import Part, Topology
 from rabbitdelay.core.unrouted import Way
 from rabbitdelay.errors import TopologyMissing
 from rabbitdelay.sync.administration import Administrator

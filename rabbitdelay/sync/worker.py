@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 
-from rabbitdelay.core.topology import QueueType
+from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine import signals
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Flow

@@ -17,7 +17,7 @@ import pytest
 
 from rabbitdelay import Client, address
 from rabbitdelay.core.buried import Choice
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.buried import BuriedQueue
 from tests.acceptance.conftest import CommandLine

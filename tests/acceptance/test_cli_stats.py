@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from rabbitdelay.cli.stats import Look, _picture
-from rabbitdelay.core import ladder
-from rabbitdelay.core.counts import TopicCounts
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.sync.overview import HoldCount
 from tests.acceptance.conftest import CommandLine
 from tests.support.waiting import patience, wait_until

@@ -14,9 +14,10 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay import Client
-from rabbitdelay.core import envelope, ladder
-from rabbitdelay.core.setup import setup
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core import envelope
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.setup import setup
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.models import JSON
 from rabbitdelay.sync.administration import Administrator
 from tests.support import node

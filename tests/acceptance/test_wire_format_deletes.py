@@ -13,7 +13,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay import Client
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from tests.support import node
 from tests.support.deleting import take
 from tests.support.waiting import patience, wait_until

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rabbitdelay import Client, Job, Worker
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine import following
 from tests.conftest import TopicsFactory, WorkerFactory
 from tests.support.deleting import left_over

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from tests.conftest import PrivateBrokerFactory
 from tests.support.fronts import Front
 from tests.support.putting import putting

@@ -16,7 +16,7 @@ import pytest
 
 from rabbitdelay import Client, Job, JobSpec, Worker
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine import compaction, fences, following, known
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.errors import OutcomeUnknown

@@ -11,7 +11,7 @@ import pytest
 
 from rabbitdelay import PutManyFailed
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.models import Job, JobSpec
 from tests.support.fronts import Front
 from tests.support.putting import putting

@@ -12,8 +12,8 @@ import pytest
 
 from rabbitdelay import JobSpec
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core import routes
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology import routes
+from rabbitdelay.core.topology.topology import Topology
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.brokers import SharedBroker
 from tests.support.fronts import Front

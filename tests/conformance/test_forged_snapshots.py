@@ -11,7 +11,7 @@ from rabbitdelay.core import snapshots
 from rabbitdelay.core.snapshots import Anchor, Writing
 from rabbitdelay.core.stones import MAX_MS
 from rabbitdelay.core.tombstones import Tombstones
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from tests.conftest import WorkerFactory
 from tests.support import streams
 from tests.support.deleting import noting

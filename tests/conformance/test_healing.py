@@ -8,7 +8,7 @@ import pika
 import pytest
 
 from rabbitdelay import Client, Job, TopologyMissing
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
 from tests.support.deleting import left_over, noting
 from tests.support.streams import delete_queue

@@ -11,7 +11,7 @@ import pika
 import pytest
 
 from rabbitdelay import Client, JobSpec, ReservedJob, Retry
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.waiting import wait_until
 from tests.support.working import working

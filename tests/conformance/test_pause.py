@@ -8,7 +8,7 @@ import pika
 import pytest
 
 from rabbitdelay import Client, InvalidJob, Job, JobSpec, ReservedJob
-from rabbitdelay.core.topology import DELIVERY_LIMIT
+from rabbitdelay.core.topology.topology import DELIVERY_LIMIT
 from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
 from tests.support import deleting
 from tests.support.deleting import left_over, noting, pops, take

@@ -23,7 +23,7 @@ from rabbitdelay import (
     RetryPolicy,
 )
 from rabbitdelay.aio.wire import LoopWire
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine import popping
 from rabbitdelay.engine.flows import Wait
 from rabbitdelay.sync.wire import ThreadWire

@@ -11,7 +11,7 @@ import pytest
 from rabbitdelay import Client, Job, JobRefused
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core import intake
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine import stall_detector
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
 from tests.support.brokers import SharedBroker

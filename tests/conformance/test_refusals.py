@@ -32,7 +32,7 @@ from rabbitdelay import (
 )
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.ports import pick_free
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine import appending, compaction, fences
 from tests.support.deleting import deletes_flow, noting
 from tests.support.fronts import Front

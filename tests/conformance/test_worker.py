@@ -27,7 +27,7 @@ from rabbitdelay import (
     TopologyMissing,
     Worker,
 )
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.run import Run
 from tests.conftest import ClientFactory, LookerFactory, TopicsFactory, WorkerFactory
 from tests.support import process_handlers

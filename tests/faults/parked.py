@@ -7,7 +7,7 @@ import pika
 
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.copies import REASON
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from tests.faults.putter import TOPICS
 from tests.faults.worker import FRAGILE_TOPIC, SLOW_TOPIC
 from tests.support.management import Management

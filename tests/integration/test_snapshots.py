@@ -14,11 +14,12 @@ from functools import partial
 import pytest
 
 from rabbitdelay import Client
-from rabbitdelay.core import snapshots, topology
+from rabbitdelay.core import snapshots
 from rabbitdelay.core.records import Delete, Fence, encode
 from rabbitdelay.core.snapshots import Anchor, Reading, Trailer, Writing, is_piece, read_trailer
 from rabbitdelay.core.tombstones import Tombstones
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology import topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine import compaction, fences, following, snapshot_reader
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.subscription import Subscription

@@ -14,7 +14,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay import Client, ReservedJob, Worker
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import OutcomeUnknown
 from tests.support.waiting import patience
 

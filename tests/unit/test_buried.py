@@ -8,7 +8,7 @@ import pytest
 from rabbitdelay.cli.display import body_lines, moment, plain
 from rabbitdelay.core.buried import Buried, Choice, way_back
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 
 TOPOLOGY = Topology()
 NOW_MS = 1_800_000_000_000

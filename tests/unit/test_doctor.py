@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbitdelay.core import doctor_facts
-from rabbitdelay.core.counts import TopicCounts
 from rabbitdelay.core.doctor import DEAD_LETTER_LINE, Check, judge, worst
 from rabbitdelay.core.doctor_facts import (
     BrokerSettings,
@@ -18,9 +17,10 @@ from rabbitdelay.core.doctor_facts import (
     Rights,
     Unknown,
 )
-from rabbitdelay.core.policies import PolicedObject
-from rabbitdelay.core.topology import Topology
-from rabbitdelay.core.verification import Finding
+from rabbitdelay.core.topology.counts import TopicCounts
+from rabbitdelay.core.topology.policies import PolicedObject
+from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.core.topology.verification import Finding
 
 NODES = ("a", "b", "c")
 LOG = "rabbitdelay.tombstones"

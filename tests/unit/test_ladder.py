@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core import ladder
-from rabbitdelay.core.ladder import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.ladder import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from rabbitdelay.errors import InvalidJob
 
 delays = st.integers(0, ladder.MAX_DELAY_MS) | st.integers(0, 2 * HOUR_MS)

@@ -30,7 +30,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def layer(module: str) -> int:
-    """The layer of a module such as `rabbitdelay.core.ladder`."""
+    """The layer of a module such as `rabbitdelay.core.topology.ladder`."""
     parts = module.split(".")
     name = parts[1] if len(parts) > 1 else "__init__"
     found = [index for index, names in enumerate(LAYERS) if name in names]

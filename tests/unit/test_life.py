@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbitdelay.core.life import NEXT, START, Event, IllegalEvent, State, after, picture
-from rabbitdelay.core.topology import DELIVERY_LIMIT
+from rabbitdelay.core.topology.topology import DELIVERY_LIMIT
 
 PAGE = Path(__file__).parents[2] / "docs" / "life-of-a-job.md"
 BEGIN, END = "<!-- drawn from core/life.py: begin -->\n", "<!-- drawn from core/life.py: end -->\n"

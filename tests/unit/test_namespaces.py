@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core.namespaces import (
+from rabbitdelay.core.topology.namespaces import (
     JobCounts,
     Removal,
     count_jobs,
@@ -17,8 +17,8 @@ from rabbitdelay.core.namespaces import (
     removal,
     remove,
 )
-from rabbitdelay.core.setup import Command, Inspect, Remove
-from rabbitdelay.core.topology import Queue, Topology
+from rabbitdelay.core.topology.setup import Command, Inspect, Remove
+from rabbitdelay.core.topology.topology import Queue, Topology
 from rabbitdelay.errors import NamespaceInUse
 
 SHOP = Topology("shop")

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rabbitdelay.core.envelope import encode
 from rabbitdelay.core.flight import Flight
 from rabbitdelay.core.outbox import Outbox, Pending, Target, timeout_error
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import BrokerBlocked, OutcomeUnknown
 from rabbitdelay.models import Job
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbitdelay.core.reply_queues import ReplyQueues
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import InvalidConfiguration
 
 TOPOLOGY = Topology("ns")

@@ -11,7 +11,7 @@ from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.outbox import Target
 from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.responses import Response
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import InvalidJob, NoResponse
 from rabbitdelay.models import Job
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rabbitdelay.core import ladder
-from rabbitdelay.core.routes import Routes
-from rabbitdelay.core.setup import (
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.routes import Routes
+from rabbitdelay.core.topology.setup import (
     POLL_SECONDS,
     POLLS,
     Announce,
@@ -22,7 +22,7 @@ from rabbitdelay.core.setup import (
     find,
     is_flushed_by_declaring,
 )
-from rabbitdelay.core.topology import Binding, Part, Queue, Topology
+from rabbitdelay.core.topology.topology import Binding, Part, Queue, Topology
 from rabbitdelay.errors import NamespaceMissing, PermissionRefused, TopologyMissing
 
 TOPOLOGY = Topology("ns")

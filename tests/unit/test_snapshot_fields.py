@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rabbitdelay.core import snapshots, stones
-from rabbitdelay.core.ladder import MAX_DELAY_MS
 from rabbitdelay.core.records import Delete, Pause, Purge
 from rabbitdelay.core.snapshots import Anchor, BrokenSnapshot, Reading, Writing, read_trailer
 from rabbitdelay.core.tombstones import Tombstones
+from rabbitdelay.core.topology.ladder import MAX_DELAY_MS
 
 ANCHOR = Anchor.of(41, b'{"fence":"a"}')
 MUCH_BYTES = 4_000_000

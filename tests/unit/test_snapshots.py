@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rabbitdelay.core import snapshots
-from rabbitdelay.core.ladder import DAY_MS
 from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Pause, Purge, Record, Resume
 from rabbitdelay.core.snapshots import (
     Anchor,
@@ -22,6 +21,7 @@ from rabbitdelay.core.snapshots import (
 )
 from rabbitdelay.core.stones import WIDTH, Stones
 from rabbitdelay.core.tombstones import Tombstones
+from rabbitdelay.core.topology.ladder import DAY_MS
 
 NAME = "00112233aabbccdd"
 ANCHOR = Anchor.of(41, b'{"pause":"mail"}')

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rabbitdelay.core import identity
-from rabbitdelay.core.ladder import DAY_MS, HOUR_MS
 from rabbitdelay.core.records import (
     Delete,
     Exact,
@@ -25,6 +24,7 @@ from rabbitdelay.core.records import (
 )
 from rabbitdelay.core.stones import token_key
 from rabbitdelay.core.tombstones import GRACE_MS, HORIZON_MS, Death, Tombstones
+from rabbitdelay.core.topology.ladder import DAY_MS, HOUR_MS
 
 NOW_MS = 1_731_500_000_000
 IDS = ("order-17", "order-18")

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from rabbitdelay.core import ladder
-from rabbitdelay.core.definitions import definitions
-from rabbitdelay.core.topology import Binding, Exchange, Queue, QueueType, Topology
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.definitions import definitions
+from rabbitdelay.core.topology.topology import Binding, Exchange, Queue, QueueType, Topology
 from rabbitdelay.errors import InvalidConfiguration
 
 EVERY_HOP = [

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core import ladder
 from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.unrouted import Choice, Unrouted, read, way_on
 
 DUES = st.none() | st.integers(-1, 1 << 47) | st.just("soon")

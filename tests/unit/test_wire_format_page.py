@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from rabbitdelay import duration
-from rabbitdelay.core import envelope, intake, ladder, stones
+from rabbitdelay.core import envelope, intake, stones
 from rabbitdelay.core.copies import BURIED, ERROR, ERROR_TYPE, REASON, TRACEBACK
 from rabbitdelay.core.records import (
     Delete,
@@ -26,7 +26,8 @@ from rabbitdelay.core.records import (
     encode,
 )
 from rabbitdelay.core.tombstones import GRACE_MS, HORIZON_MS
-from rabbitdelay.core.topology import Topology
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.models import DEFAULT_TTR_MS
 from tests.support import command_line
 

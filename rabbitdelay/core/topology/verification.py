@@ -10,10 +10,10 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rabbitdelay.core import ladder, policies
-from rabbitdelay.core.definitions import Definitions, definitions
-from rabbitdelay.core.setup import Command, Declare, Inspect
-from rabbitdelay.core.topology import Binding, Declaration, Exchange, Topology
+from rabbitdelay.core.topology import ladder, policies
+from rabbitdelay.core.topology.definitions import Definitions, definitions
+from rabbitdelay.core.topology.setup import Command, Declare, Inspect
+from rabbitdelay.core.topology.topology import Binding, Declaration, Exchange, Topology
 from rabbitdelay.errors import PermissionRefused, TopologyConflict
 
 State = Literal["ok", "missing", "different", "unchecked"]

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rabbitdelay.core import ladder
+from rabbitdelay.core.topology import ladder
 from rabbitdelay.errors import InvalidConfiguration
 
 VERSION = 1

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rabbitdelay.core import ladder
-from rabbitdelay.core.setup import SETTLE_SECONDS, Conversation, setup
-from rabbitdelay.core.topology import Part, Topology
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.setup import SETTLE_SECONDS, Conversation, setup
+from rabbitdelay.core.topology.topology import Part, Topology
 from rabbitdelay.errors import PermissionRefused
 
 MOST_ROUTES = 10_000

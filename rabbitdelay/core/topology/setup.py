@@ -48,7 +48,7 @@ from functools import partial
 
 from rabbitdelay import duration
 from rabbitdelay.core.amqp import reply_codes
-from rabbitdelay.core.topology import (
+from rabbitdelay.core.topology.topology import (
     RETENTION_MARGIN_MS,
     Binding,
     Declaration,

@@ -4,9 +4,9 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rabbitdelay.core.ladder import Hop
-from rabbitdelay.core.topology import Topology
-from rabbitdelay.core.verification import existing
+from rabbitdelay.core.topology.ladder import Hop
+from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.core.topology.verification import existing
 
 
 @dataclass(frozen=True, slots=True)
