@@ -18,7 +18,7 @@ from benchmarks.costs import Cost, Stopwatch, in_turns, rates_and_figures
 from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick
 from rabbitdelay import Client, Job, JobSpec, aio
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core import envelope
+from rabbitdelay.core.jobs import envelope
 
 DELAY_SECONDS = 3_600
 GATHERED = 500

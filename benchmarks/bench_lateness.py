@@ -36,7 +36,7 @@ from benchmarks.pipelined import Letter, PacedLoop
 from benchmarks.receiver import GRACE_SECONDS, WARM_UP_PREFIX, Arrival, receiving
 from rabbitdelay import Client, JobSpec
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core import envelope, intake
+from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.setup import SETTLE_SECONDS
 
@@ -184,11 +184,11 @@ class PeerLadder:
         PacedLoop(self._url, next_letter, len(load.delays_ms)).run()
 
     def _letter(self, delay_ms: int, id: str) -> Letter:
-        job = intake.make_job(
+        job = validation.make_job(
             JobSpec(TOPIC, BODY, delay=timedelta(milliseconds=delay_ms), id=id),
             now_ms=time.time_ns() // 1_000_000,
-            random_hex=secrets.token_hex(intake.RANDOM_HEX_DIGITS // 2),
-            bounds=intake.Bounds(),
+            random_hex=secrets.token_hex(validation.RANDOM_HEX_DIGITS // 2),
+            bounds=validation.Bounds(),
         )
         key = self._ladder.routing_key(delay_ms, TOPIC)
         return Letter(self._ladder.entrance(delay_ms), key, envelope.encode(job))

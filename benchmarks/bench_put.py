@@ -17,7 +17,7 @@ from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick
 from benchmarks.pipelined import WINDOW, Letter, properties_of, publish_all
 from rabbitdelay import Client, JobSpec
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core import envelope, intake
+from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.topology.setup import SETTLE_SECONDS
 
 DELAY_SECONDS = 3_600
@@ -42,7 +42,7 @@ def letters(count: int) -> list[Letter]:
     now_ms = time.time_ns() // 1_000_000
     spec = JobSpec(TOPIC, BODY, delay=DELAY_SECONDS)
     jobs = (
-        intake.make_job(spec, now_ms=now_ms, random_hex=f"{n:032x}", bounds=intake.Bounds())
+        validation.make_job(spec, now_ms=now_ms, random_hex=f"{n:032x}", bounds=validation.Bounds())
         for n in range(count)
     )
     return [Letter("", PLAIN_QUEUE, envelope.encode(job)) for job in jobs]

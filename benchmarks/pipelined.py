@@ -10,7 +10,7 @@ from pika.connection import Connection
 from pika.spec import Basic, BasicProperties
 
 from benchmarks.costs import Cost, Stopwatch
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 
 WINDOW = 2_000
 PACE_SECONDS = 0.001

@@ -13,7 +13,7 @@ from rabbitdelay import address, locate
 from rabbitdelay.aio.driving import drive, start
 from rabbitdelay.aio.reserved import ReservedJob, reserved_job
 from rabbitdelay.aio.wire import LentWire, OwnWire
-from rabbitdelay.core import intake
+from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.topology.counts import TopicCounts
@@ -68,7 +68,7 @@ class Client:
         timeout: float = 30.0,
         connect_timeout: float = 10.0,
         window: int = 2_000,
-        max_body_bytes: int = intake.DEFAULT_MAX_BODY_BYTES,
+        max_body_bytes: int = validation.DEFAULT_MAX_BODY_BYTES,
         settle_seconds: float | None = None,
         retry: RetryPolicy | None = None,
         allow_reply_to: Sequence[str] = (),

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 import click
 
 from rabbitdelay import duration
-from rabbitdelay.core import intake
-from rabbitdelay.core.headers import check as check_headers
+from rabbitdelay.core.jobs import validation
+from rabbitdelay.core.jobs.headers import check as check_headers
 from rabbitdelay.errors import InvalidJob
 
 allow_reply_to_option = click.option(
@@ -77,7 +77,7 @@ def read_headers(
 def read_id(text: str) -> str:
     """Check the id of a job."""
     try:
-        return intake.check_id(text)
+        return validation.check_id(text)
     except InvalidJob as error:
         raise click.BadParameter(str(error)) from None
 
@@ -85,7 +85,7 @@ def read_id(text: str) -> str:
 def read_topic(text: str) -> str:
     """Check the name of a topic."""
     try:
-        return intake.check_topic(text)
+        return validation.check_topic(text)
     except InvalidJob as error:
         raise click.BadParameter(str(error)) from None
 

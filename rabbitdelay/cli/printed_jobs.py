@@ -21,7 +21,7 @@ from pydantic import (
 
 from rabbitdelay import duration
 from rabbitdelay.cli.display import body_text, moment, plain
-from rabbitdelay.core import intake
+from rabbitdelay.core.jobs import validation
 from rabbitdelay.errors import InvalidJob
 from rabbitdelay.models import BYTES, Duration, Job
 
@@ -72,9 +72,9 @@ def _decoded(text: str) -> bytes:
 class PrintedJob(BaseModel):
     """A job that was printed; only its id must be there, for a delete."""
 
-    id: Annotated[str, BeforeValidator(intake.check_id)]
+    id: Annotated[str, BeforeValidator(validation.check_id)]
     token: str = ""
-    topic: Annotated[str, BeforeValidator(intake.check_topic)] | None = None
+    topic: Annotated[str, BeforeValidator(validation.check_topic)] | None = None
     put: AwareDatetime = _EPOCH
     due: AwareDatetime | None = None
     content_type: str = BYTES
@@ -142,7 +142,7 @@ def read_jobs(
     for number, line in numbered:
         try:
             if not line.startswith(b"{"):
-                yield number, intake.check_id(line.decode())
+                yield number, validation.check_id(line.decode())
             else:
                 yield number, _parse(line if line.endswith(b"}") else _whole(line, numbered))
         except UnicodeDecodeError:

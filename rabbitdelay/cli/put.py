@@ -29,7 +29,7 @@ from rabbitdelay.cli.parameters import (
 )
 from rabbitdelay.cli.printed_jobs import job_as_json
 from rabbitdelay.cli.settings import Settings, pass_settings
-from rabbitdelay.core.intake import DEFAULT_MAX_BODY_BYTES
+from rabbitdelay.core.jobs.validation import DEFAULT_MAX_BODY_BYTES
 from rabbitdelay.errors import PutManyFailed
 from rabbitdelay.models import BYTES, JSON, TEXT, JobSpec
 

@@ -12,7 +12,7 @@ from pika import BlockingConnection
 
 from rabbitdelay import aio, locate
 from rabbitdelay.address import Address
-from rabbitdelay.core import intake
+from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology import namespaces
 from rabbitdelay.core.topology.setup import require_namespace
 from rabbitdelay.core.topology.topology import QueueType, Topology
@@ -51,7 +51,7 @@ class Settings:
     @property
     def topology(self) -> Topology:
         """The names of the namespace."""
-        max_delay_ms = intake.check_max_delay_ms(self.max_delay)
+        max_delay_ms = validation.check_max_delay_ms(self.max_delay)
         return Topology(self.namespace, self.queue_type, max_delay_ms)
 
     @property

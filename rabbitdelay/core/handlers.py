@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
-from rabbitdelay.core import body, intake
 from rabbitdelay.core.error_policies import Policies
+from rabbitdelay.core.jobs import body, validation
 from rabbitdelay.errors import InvalidConfiguration, InvalidJob
 from rabbitdelay.models import Job
 
@@ -81,8 +81,8 @@ def make_handler(
 ) -> Handler:
     """Return the handler of a topic, or say what is wrong with it."""
     try:
-        name = intake.check_topic(topic)
-        ttr_ms = None if ttr is None else intake.check_ttr_ms(ttr)
+        name = validation.check_topic(topic)
+        ttr_ms = None if ttr is None else validation.check_ttr_ms(ttr)
     except InvalidJob as error:
         raise InvalidConfiguration(str(error)) from None
     return Handler(

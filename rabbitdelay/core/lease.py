@@ -16,8 +16,8 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum
 
-from rabbitdelay.core.envelope import Message
-from rabbitdelay.core.life import NEXT, Event, State
+from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.jobs.states import NEXT, Event, State
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.errors import LeaseLost
 from rabbitdelay.models import DEFAULT_TTR_MS, Job

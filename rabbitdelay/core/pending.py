@@ -6,7 +6,7 @@ Times are seconds on a monotonic clock.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.models import Job
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from rabbitdelay import duration
-from rabbitdelay.core.intake import MAX_ATTEMPTS, MAX_BACKOFF_MS
+from rabbitdelay.core.jobs.validation import MAX_ATTEMPTS, MAX_BACKOFF_MS
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.errors import InvalidConfiguration, InvalidJob
 from rabbitdelay.models import Job

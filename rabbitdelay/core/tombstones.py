@@ -18,7 +18,8 @@ Two rules this file owns:
 from dataclasses import dataclass
 from enum import Enum
 
-from rabbitdelay.core import identity, stones
+from rabbitdelay.core import stones
+from rabbitdelay.core.jobs import ids
 from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Pause, Purge, Record, Resume
 from rabbitdelay.core.stones import Kill, Stones
 from rabbitdelay.core.topology import ladder
@@ -193,7 +194,7 @@ class Tombstones:
     def _last_ms(self, id: str, time_ms: int, due_ms: int | None) -> int:
         """When the last job that a tombstone may kill is due, or may be."""
         if due_ms is None:
-            due_ms = identity.due_ms(id)
+            due_ms = ids.due_ms(id)
         return max(time_ms, time_ms + self.horizon_ms if due_ms is None else due_ms)
 
     def _known_until_ms(self, id: str) -> int:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rabbitdelay.core import intake
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs import validation
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Part, Topology
 from rabbitdelay.errors import InvalidJob
@@ -117,7 +117,7 @@ def missing_queue(topology: Topology, unrouted: Unrouted) -> str:
 
 def _is_topic(text: str) -> bool:
     try:
-        intake.check_topic(text)
+        validation.check_topic(text)
     except InvalidJob:
         return False
     return True

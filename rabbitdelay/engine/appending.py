@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.outbox import Pending, Target
 from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.copies import Outlet

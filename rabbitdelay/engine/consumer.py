@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from rabbitdelay.address import Address
-from rabbitdelay.core import envelope
 from rabbitdelay.core.acks import HOLD_SECONDS
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.error_policies import Policies
-from rabbitdelay.core.intake import RANDOM_HEX_DIGITS
+from rabbitdelay.core.jobs import envelope
+from rabbitdelay.core.jobs.validation import RANDOM_HEX_DIGITS
 from rabbitdelay.core.lease import Do, Lease
 from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.topology import setup

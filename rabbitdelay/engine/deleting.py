@@ -8,7 +8,8 @@ import time
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
 
-from rabbitdelay.core import identity, intake, records
+from rabbitdelay.core import records
+from rabbitdelay.core.jobs import ids, validation
 from rabbitdelay.core.outbox import Pending
 from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Purge, Record, known_until
 from rabbitdelay.core.tombstones import HORIZON_MS, LONG_MS
@@ -105,7 +106,7 @@ class Deleter:
         """See to it that a job about to be put under an id can be deleted until it is due."""
         if self._is_bounded:
             return
-        generated_due_ms = identity.due_ms(job.id)
+        generated_due_ms = ids.due_ms(job.id)
         if generated_due_ms is None:
             yield from self._raise_horizon(job.due_ms - job.put_ms)
         elif job.due_ms > generated_due_ms + LONG_MS:
@@ -135,7 +136,7 @@ class Deleter:
     def _target(target: str | Job) -> str | Exact:
         if isinstance(target, Job):
             return Exact(target.id, target.token, target.due_ms) if target.token else target.id
-        return intake.check_id(target)
+        return validation.check_id(target)
 
     def _pack(self, source: Source[str | Job]) -> Flow[tuple[tuple[str | Exact, ...], bool]]:
         """What goes into the next record, and whether there is more."""
@@ -159,7 +160,7 @@ class Deleter:
 
         publisher = yield from self._links.publisher()
         now = time.monotonic()
-        deadline = now + (self._timeout if timeout is None else intake.check_timeout(timeout))
+        deadline = now + (self._timeout if timeout is None else validation.check_timeout(timeout))
         if not (yield from publisher.window.wait(deadline if publisher.may_wait else now)):
             text = "was never sent: too many puts are waiting for the broker"
             raise OutcomeUnknown(f"{records.describe(record)} {text}", sent=False)

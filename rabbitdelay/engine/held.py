@@ -8,10 +8,10 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
-from rabbitdelay.core import body, intake
 from rabbitdelay.core.failure import Failure
+from rabbitdelay.core.jobs import body, validation
+from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.lease import Lease
-from rabbitdelay.core.life import Event
 from rabbitdelay.engine.flows import Flow, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.tracebacks import traceback_of
@@ -109,7 +109,7 @@ class HeldJob(Job):
     def _release(self, delay: float | timedelta | None) -> Flow[None]:
         delay_ms = None
         if delay is not None:
-            delay_ms = intake.check_delay_ms(delay)
+            delay_ms = validation.check_delay_ms(delay)
         yield Wait(self._holder.release(self._lease, delay_ms))
 
     def _bury(self, reason: str) -> Flow[None]:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from rabbitdelay.core import envelope
-from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.following import Following
+from rabbitdelay.core.jobs import envelope
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.proof import Freshness
 from rabbitdelay.core.records import Delete, Keep, Purge, Record

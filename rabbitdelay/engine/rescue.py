@@ -20,9 +20,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from rabbitdelay.core import envelope, unrouted
+from rabbitdelay.core import unrouted
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
+from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.outbox import Pending, Target
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.unrouted import Unrouted

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rabbitdelay.core.handlers import Handler
+from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.lease import Lease
-from rabbitdelay.core.life import Event
 from rabbitdelay.engine.flows import Flow
 
 

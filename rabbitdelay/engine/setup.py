@@ -7,7 +7,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from rabbitdelay.core.amqp import encode, reply_codes
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.topology.setup import (
     Announce,
     Answers,

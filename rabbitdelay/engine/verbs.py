@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from rabbitdelay import duration
 from rabbitdelay.address import Address
-from rabbitdelay.core import envelope, intake
+from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.outbox import Pending
 from rabbitdelay.core.records import Pause, Resume
@@ -69,13 +69,13 @@ class Verbs:
         max_delay: float | timedelta | None,
         clock: Callable[[], float],
     ) -> None:
-        max_delay_ms = intake.check_max_delay_ms(max_delay)
+        max_delay_ms = validation.check_max_delay_ms(max_delay)
         self.addresses = addresses
         self.topology = Topology(namespace, queue_type, max_delay_ms)
-        self.timeout = intake.check_timeout(timeout)
+        self.timeout = validation.check_timeout(timeout)
         self._clock = clock
-        max_body_bytes = intake.check_setting(max_body_bytes, "max_body_bytes")
-        self._bounds = intake.Bounds(max_body_bytes, max_delay_ms)
+        max_body_bytes = validation.check_setting(max_body_bytes, "max_body_bytes")
+        self._bounds = validation.Bounds(max_body_bytes, max_delay_ms)
         self.links = Links(
             new_wire,
             addresses,
@@ -83,9 +83,9 @@ class Verbs:
             declare=declare,
             settle_seconds=None
             if settle_seconds is None
-            else intake.check_timeout(settle_seconds, "settle_seconds"),
-            connect_timeout=intake.check_timeout(connect_timeout, "connect_timeout"),
-            window_puts=intake.check_setting(window, "window"),
+            else validation.check_timeout(settle_seconds, "settle_seconds"),
+            connect_timeout=validation.check_timeout(connect_timeout, "connect_timeout"),
+            window_puts=validation.check_setting(window, "window"),
             retry=retry or RetryPolicy(),
             reply_queues=ReplyQueues.of(self.topology, allow_reply_to),
             clock=clock,
@@ -159,7 +159,7 @@ class Verbs:
         if delay is None and at is None:
             raise InvalidJob("say when the job is to be due: give delay or at")
         asked = job.as_put() if isinstance(job, HeldJob) else job
-        spec = intake.same_at(asked, delay=0 if delay is None else delay, at=at)
+        spec = validation.same_at(asked, delay=0 if delay is None else delay, at=at)
         return self._replace(spec, job, timeout)
 
     # Deleting
@@ -185,7 +185,7 @@ class Verbs:
         What is held by a consumer is in no queue: the tombstone is for that, and what is delayed.
         """
         self._refuse_to_wait()
-        yield from self._deleter.purge(intake.check_topic(topic), timeout)
+        yield from self._deleter.purge(validation.check_topic(topic), timeout)
         asker = yield from self._asker()
         gone = 0
         for queue in (self.topology.ready_queue(topic), self.topology.buried_queue(topic)):
@@ -195,13 +195,13 @@ class Verbs:
     def pause(self, topic: str, timeout: float | None) -> Flow[None]:
         """Let no job of a topic be handed out."""
         self._refuse_to_wait()
-        yield from self._deleter.append(Pause(intake.check_topic(topic)), timeout)
+        yield from self._deleter.append(Pause(validation.check_topic(topic)), timeout)
         yield from self._until_known(lambda known: known.is_paused(topic))
 
     def resume(self, topic: str, timeout: float | None) -> Flow[None]:
         """Let the jobs of a topic be handed out again."""
         self._refuse_to_wait()
-        yield from self._deleter.append(Resume(intake.check_topic(topic)), timeout)
+        yield from self._deleter.append(Resume(validation.check_topic(topic)), timeout)
         yield from self._until_known(lambda known: not known.is_paused(topic))
 
     def _until_known(self, holds: Callable[[Follower], bool]) -> Flow[None]:
@@ -218,7 +218,7 @@ class Verbs:
     def topics(self, names: Sequence[str], management_url: str | None) -> Flow[list[TopicCounts]]:
         """Count the jobs of these topics, or of all, and say which are paused."""
         paused = (yield from self.follower()).paused()
-        chosen = [intake.check_topic(name) for name in names]
+        chosen = [validation.check_topic(name) for name in names]
         listing = yield from self._listing(management_url, needed=not chosen)
         asker = yield from self._asker()
         found: list[TopicCounts] = []
@@ -245,8 +245,8 @@ class Verbs:
         self, topics: str | Sequence[str], most: int | None, wait: Duration
     ) -> Flow[tuple[Consumer, list[Lease]]]:
         """Take the next jobs of these topics, and hold them; return who holds them, and them."""
-        names = intake.check_topics(topics)
-        count = 1 if most is None else intake.check_count(most, "max", MAX_AT_ONCE)
+        names = validation.check_topics(topics)
+        count = 1 if most is None else validation.check_count(most, "max", MAX_AT_ONCE)
         front = yield from self.links.front()
         yield from front.until_read(self.timeout)
         leases = yield from front.popper.pop(names, count, _deadline(wait))
@@ -269,7 +269,9 @@ class Verbs:
 
     def close(self, timeout: float | None) -> Flow[None]:
         """Wait for what is on its way, and close."""
-        return self.links.close(self.timeout if timeout is None else intake.check_timeout(timeout))
+        return self.links.close(
+            self.timeout if timeout is None else validation.check_timeout(timeout)
+        )
 
     # The way of a put
 
@@ -300,7 +302,7 @@ class Verbs:
     ) -> Flow[None]:
         publisher = yield from self.links.publisher()
         now = time.monotonic()
-        deadline = now + (self.timeout if timeout is None else intake.check_timeout(timeout))
+        deadline = now + (self.timeout if timeout is None else validation.check_timeout(timeout))
         # On the wire's own thread, in a future's callback, nobody else could make room meanwhile.
         window = publisher.window
         if not window.has_room and not (
@@ -329,10 +331,10 @@ class Verbs:
         return job
 
     def _make_job(self, spec: JobSpec, after_ms: int, attempt: int) -> Job:
-        return intake.make_job(
+        return validation.make_job(
             spec,
             now_ms=max(self._now_ms(), after_ms + 1),
-            random_hex=secrets.token_hex(intake.RANDOM_HEX_DIGITS // 2),
+            random_hex=secrets.token_hex(validation.RANDOM_HEX_DIGITS // 2),
             bounds=self._bounds,
             attempt=attempt,
         )

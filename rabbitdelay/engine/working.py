@@ -9,9 +9,9 @@ from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 from rabbitdelay import duration
-from rabbitdelay.core import intake
 from rabbitdelay.core.error_policies import ErrorPolicy, Policies
 from rabbitdelay.core.handlers import Handler, check_hook, error_hook, make_handler
+from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.retry import (
     DEFAULT_BACKOFF_MAX_SECONDS,
     DEFAULT_BACKOFF_SECONDS,
@@ -318,6 +318,6 @@ def _seconds(value: float | timedelta, what: str) -> float:
 
 def _count(value: int, what: str) -> int:
     try:
-        return intake.check_count(value, what, MAX_AT_ONCE)
+        return validation.check_count(value, what, MAX_AT_ONCE)
     except RabbitDelayError as error:
         raise InvalidConfiguration(str(error)) from None

@@ -6,7 +6,7 @@ from pika import BlockingConnection
 
 from rabbitdelay.core import buried, copies
 from rabbitdelay.core.buried import Buried
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.models import Job

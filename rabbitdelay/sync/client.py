@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
 from rabbitdelay import locate
-from rabbitdelay.core import intake
+from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.topology.counts import TopicCounts
@@ -62,7 +62,7 @@ class Client:
         timeout: float = 30.0,
         connect_timeout: float = 10.0,
         window: int = 2_000,
-        max_body_bytes: int = intake.DEFAULT_MAX_BODY_BYTES,
+        max_body_bytes: int = validation.DEFAULT_MAX_BODY_BYTES,
         settle_seconds: float | None = None,
         retry: RetryPolicy | None = None,
         allow_reply_to: Sequence[str] = (),

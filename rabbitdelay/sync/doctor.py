@@ -10,9 +10,10 @@ from pika import BlockingConnection
 from rabbitdelay import locate
 from rabbitdelay.address import Address
 from rabbitdelay.broker import configuration, find_running, settings
-from rabbitdelay.core import doctor_facts, intake
+from rabbitdelay.core import doctor_facts
 from rabbitdelay.core.doctor import Check, judge
 from rabbitdelay.core.doctor_facts import BrokerSettings, Facts, NodeFacts, Rights, Unknown
+from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology import verification
 from rabbitdelay.core.topology.counts import Listing, TopicCounts, read_listing
 from rabbitdelay.core.topology.definitions import Definitions, definitions
@@ -64,8 +65,8 @@ def examine(
     Raises:
         ConnectionFailed: There is no connection to the broker.
     """
-    topology = Topology(namespace, queue_type, intake.check_max_delay_ms(max_delay))
-    ttr_ms = intake.check_ttr_ms(longest_ttr)
+    topology = Topology(namespace, queue_type, validation.check_max_delay_ms(max_delay))
+    ttr_ms = validation.check_ttr_ms(longest_ttr)
     addresses = locate.locate(url)
     api = Management(management.locate(management_url, addresses), addresses[0].vhost)
     with connected(addresses) as connection:

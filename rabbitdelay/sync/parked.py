@@ -21,7 +21,7 @@ from pika import BlockingConnection
 from pika import exceptions as pika_errors
 from pika.spec import BasicProperties
 
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Part, Topology
 from rabbitdelay.core.unrouted import Way

@@ -14,7 +14,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay import Client
-from rabbitdelay.core import envelope
+from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Topology

@@ -7,7 +7,7 @@ import pytest
 
 from rabbitdelay import Client, Job, LeaseLost
 from rabbitdelay.core.amqp import encode
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.engine.consumer import Consumer
 from tests.conftest import ReceiverFactory, WorkerFactory
 from tests.support.popping import pop

@@ -23,7 +23,7 @@ from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.field_table import ScaledInteger, Timestamp
 from rabbitdelay.core.copies import read_grave
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import OutcomeUnknown, PermissionRefused
 from rabbitdelay.sync.worker import Worker

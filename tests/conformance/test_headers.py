@@ -6,7 +6,7 @@ import pytest
 
 from rabbitdelay import Client, InvalidJob, JobSpec, PutManyFailed, ReservedJob, address
 from rabbitdelay.core.buried import Choice
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.buried import BuriedQueue
 from tests.conftest import WorkerFactory

@@ -10,7 +10,7 @@ import pytest
 
 from rabbitdelay import Client, Job, JobRefused
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core import intake
+from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine import stall_detector
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
@@ -76,7 +76,7 @@ def test_one_poisoned_put_fails_and_no_other(
 ) -> None:
     """The broker closes the channel on it without saying which message it was."""
     client.put("t", delay=0.01)
-    monkeypatch.setattr(intake, "_reply_to", lambda queue: queue)
+    monkeypatch.setattr(validation, "_reply_to", lambda queue: queue)
     futures = [client.put_nowait("t", n, delay=0.01) for n in range(150)]
     poisoned = client.put_nowait("t", "poisoned", delay=0.01, reply_to="amq.rabbitmq.reply-to")
     futures += [client.put_nowait("t", n, delay=0.01) for n in range(150)]

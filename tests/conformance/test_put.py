@@ -20,7 +20,7 @@ from rabbitdelay import (
     PutManyFailed,
 )
 from rabbitdelay.broker.ports import pick_free
-from rabbitdelay.core import identity
+from rabbitdelay.core.jobs import ids as identity
 from tests.conftest import ClientFactory, ReceiverFactory
 from tests.support.fronts import Front
 from tests.support.waiting import patience

@@ -6,8 +6,8 @@ import pytest
 
 from rabbitdelay import Bury, Client, Job, ReservedJob
 from rabbitdelay.core.copies import TRACEBACK
-from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.failure import MAX_TRACEBACK
+from rabbitdelay.core.jobs.envelope import Message
 from tests.conftest import LookerFactory, WorkerFactory
 from tests.support import process_handlers
 from tests.support.popping import pop

@@ -19,8 +19,8 @@ from rabbitdelay import Client, RetryPolicy, Worker
 from rabbitdelay.aio.transport import FrameTransport
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
-from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.error_policies import Policies
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.engine.connector import Connector

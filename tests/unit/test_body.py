@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, Strict, TypeAdapter
 
-from rabbitdelay.core import body
+from rabbitdelay.core.jobs import body
 from rabbitdelay.errors import NotAJob
 from rabbitdelay.models import BYTES, JSON, TEXT, Job
 

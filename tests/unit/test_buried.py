@@ -7,7 +7,7 @@ import pytest
 
 from rabbitdelay.cli.display import body_lines, moment, plain
 from rabbitdelay.core.buried import Buried, Choice, way_back
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.topology.topology import Topology
 
 TOPOLOGY = Topology()

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core import copies, envelope, failure
+from rabbitdelay.core import copies, failure
 from rabbitdelay.core.copies import Dates, Grave, read_grave
-from rabbitdelay.core.envelope import Message
 from rabbitdelay.core.failure import MAX_KIND, MAX_TEXT, Failure
+from rabbitdelay.core.jobs import envelope
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.tombstones import LONG_MS
 from rabbitdelay.models import Job
 

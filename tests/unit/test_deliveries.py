@@ -13,7 +13,7 @@ from pika import frame, spec
 from pika.exceptions import InvalidFrameError
 
 from rabbitdelay.core.amqp.decode import Deliveries, Delivery, GetEmpty, Inbound, Other
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 
 SHORT = st.text(st.characters(codec="utf-8"), max_size=30)
 OPTIONAL = st.none() | SHORT

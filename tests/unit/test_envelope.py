@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core import envelope, identity
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs import envelope, ids
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.errors import NotAJob
 from rabbitdelay.models import Job
 
@@ -65,7 +65,7 @@ def test_a_message_from_somebody_else_is_a_job_that_is_due_now() -> None:
     job = decode(Message(b"hello", {}), now_ms=1_700_000_000_000)
     assert (job.payload, job.due_ms, job.ttr_ms) == (b"hello", 1_700_000_000_000, 60_000)
     assert (job.attempt, job.max_attempts, job.token) == (1, None, "")
-    assert identity.due_ms(job.id) == job.due_ms
+    assert ids.due_ms(job.id) == job.due_ms
 
 
 def test_a_timestamp_stands_in_for_the_put_time() -> None:

@@ -9,7 +9,7 @@ from pika import frame, spec
 from pika.compat import long
 
 from rabbitdelay.core.amqp import encode
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 
 SHORT = st.text(st.characters(codec="utf-8"), max_size=60)
 OPTIONAL = st.none() | SHORT

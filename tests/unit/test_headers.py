@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbitdelay import InvalidJob, JobSpec
-from rabbitdelay.core import envelope, headers, intake
 from rabbitdelay.core.amqp import field_table
+from rabbitdelay.core.jobs import envelope, headers, validation
 
 NAMES = st.text(min_size=1, max_size=40).filter(lambda name: not headers.is_reserved(name))
 SIMPLE = (
@@ -41,15 +41,15 @@ def _nested(depth: int) -> list[Any]:
 def test_what_is_given_comes_back(given_headers: dict[str, Any]) -> None:
     """Beside ours and the broker's, after a way over the wire."""
     spec = JobSpec("t", headers=given_headers)
-    job = intake.make_job(
-        spec, now_ms=0, random_hex="0" * intake.RANDOM_HEX_DIGITS, bounds=intake.Bounds()
+    job = validation.make_job(
+        spec, now_ms=0, random_hex="0" * validation.RANDOM_HEX_DIGITS, bounds=validation.Bounds()
     )
     message = envelope.encode(job)
     encoded = field_table.encode({**message.headers, "x-death": [], "rd-error": "x", "CC": []})
     message.headers = field_table.decode(encoded, 0, len(encoded))
     back = envelope.decode(message, topic="t", now_ms=0, random_hex="")
     assert back.headers == job.headers == given_headers
-    assert intake.same_at(back, delay=0, at=None).headers == given_headers
+    assert validation.same_at(back, delay=0, at=None).headers == given_headers
     assert isinstance(hash(back), int)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from rabbitdelay.core import identity, intake
+from rabbitdelay.core.jobs import ids, validation
 from rabbitdelay.errors import InvalidJob
 from rabbitdelay.models import Job, JobSpec
 
@@ -24,9 +24,11 @@ class Order(BaseModel):
     order: int
 
 
-def make(*args: Any, bounds: intake.Bounds | None = None, **options: Any) -> Job:  # noqa: ANN401
+def make(*args: Any, bounds: validation.Bounds | None = None, **options: Any) -> Job:  # noqa: ANN401
     spec = JobSpec(*args, **options)
-    return intake.make_job(spec, now_ms=NOW_MS, random_hex=RANDOM, bounds=bounds or intake.Bounds())
+    return validation.make_job(
+        spec, now_ms=NOW_MS, random_hex=RANDOM, bounds=bounds or validation.Bounds()
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_what_is_said_of_retries_and_responses() -> None:
     ],
 )
 def test_one_or_several_topics(topics: Any, expected: tuple[str, ...]) -> None:  # noqa: ANN401
-    assert intake.check_topics(topics) == expected
+    assert validation.check_topics(topics) == expected
 
 
 @pytest.mark.parametrize(
@@ -213,18 +215,18 @@ def test_one_or_several_topics(topics: Any, expected: tuple[str, ...]) -> None: 
 )
 def test_bad_topics_say_what_is_wrong(topics: Any, says: str) -> None:  # noqa: ANN401 - anything
     with pytest.raises(InvalidJob, match=says):
-        intake.check_topics(topics)
+        validation.check_topics(topics)
 
 
 @pytest.mark.parametrize("count", [1, 2, 1_000])
 def test_a_count(count: int) -> None:
-    assert intake.check_count(count, "count", 1_000) == count
+    assert validation.check_count(count, "count", 1_000) == count
 
 
 @pytest.mark.parametrize("count", [0, -1, 1_001, True, 1.0, "1", None])
 def test_a_bad_count_says_what_it_may_be(count: Any) -> None:  # noqa: ANN401 - anything
     with pytest.raises(InvalidJob, match=f"many must be from 1 to 1,000, not {count!r}"):
-        intake.check_count(count, "many", 1_000)
+        validation.check_count(count, "many", 1_000)
 
 
 def test_a_body_that_contains_itself_is_refused() -> None:
@@ -236,12 +238,12 @@ def test_a_body_that_contains_itself_is_refused() -> None:
 
 def test_a_namespace_may_have_a_shorter_longest_delay() -> None:
     with pytest.raises(InvalidJob, match="max_delay of 1h"):
-        make("t", delay=3601, bounds=intake.Bounds(max_delay_ms=3_600_000))
+        make("t", delay=3601, bounds=validation.Bounds(max_delay_ms=3_600_000))
 
 
 def test_an_id_is_generated_that_carries_the_due_time_and_sorts_by_it() -> None:
     early, late = make("t", delay=1), make("t", delay=2)
-    assert identity.due_ms(early.id) == early.due_ms
+    assert ids.due_ms(early.id) == early.due_ms
     assert early.id < late.id
     assert len(early.id) == 30
     assert early.id.isalnum()
@@ -250,7 +252,7 @@ def test_an_id_is_generated_that_carries_the_due_time_and_sorts_by_it() -> None:
 def test_a_chosen_id_carries_no_due_time() -> None:
     job = make("t", id="orderclose-42")
     assert job.id == "orderclose-42"
-    assert identity.due_ms(job.id) is None
+    assert ids.due_ms(job.id) is None
 
 
 def test_a_job_shows_its_times_and_not_its_body() -> None:

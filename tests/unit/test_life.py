@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core.life import NEXT, START, Event, IllegalEvent, State, after, picture
+from rabbitdelay.core.jobs.states import NEXT, START, Event, IllegalEvent, State, after, picture
 from rabbitdelay.core.topology.topology import DELIVERY_LIMIT
 
 PAGE = Path(__file__).parents[2] / "docs" / "life-of-a-job.md"
-BEGIN, END = "<!-- drawn from core/life.py: begin -->\n", "<!-- drawn from core/life.py: end -->\n"
+BEGIN, END = (
+    "<!-- drawn from core/jobs/states.py: begin -->\n",
+    "<!-- drawn from core/jobs/states.py: end -->\n",
+)
 REDRAW_VARIABLE = "RABBITDELAY_REDRAW"
 HOW_TO_REDRAW = f"{REDRAW_VARIABLE}=1 python -m pytest tests/unit/test_life.py"
 OF_A_CONSUMER = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rabbitdelay.core.envelope import encode
 from rabbitdelay.core.flight import Flight
+from rabbitdelay.core.jobs.envelope import encode
 from rabbitdelay.core.outbox import Pending
 from rabbitdelay.core.round_trip import RoundTrip
 from rabbitdelay.engine.stall_detector import StallDetector

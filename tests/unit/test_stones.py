@@ -285,7 +285,7 @@ def test_what_is_added_after_all_was_forgotten_is_there() -> None:
 MEASURE = """
 import gc
 from pathlib import Path
-from rabbitdelay.core.identity import generate
+from rabbitdelay.core.jobs.ids import generate
 from rabbitdelay.core.records import Delete
 from rabbitdelay.core.tombstones import Tombstones
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rabbitdelay.core import identity
+from rabbitdelay.core.jobs import ids
 from rabbitdelay.core.records import (
     Delete,
     Exact,
@@ -177,7 +177,7 @@ class Years(RuleBasedStateMachine):
     @rule(topic=SOME_TOPIC, delay_ms=DELAY_MS, skew_ms=SKEW_MS)
     def put_with_a_generated_id(self, topic: str, delay_ms: int, skew_ms: int) -> None:
         due_ms = self.now_ms + skew_ms + delay_ms
-        generated = identity.generate(due_ms, f"{len(self.jobs):016x}")
+        generated = ids.generate(due_ms, f"{len(self.jobs):016x}")
         self.put(topic, generated, self.now_ms + skew_ms, due_ms)
 
     @precondition(lambda self: self.jobs)
@@ -380,7 +380,7 @@ def test_a_pause_that_is_written_again_does_not_outdo_a_resume_behind_the_first(
 def test_an_id_that_is_known_for_longer_keeps_its_deletes() -> None:
     """A copy that is given back for ten days is due long after its id says, and its job object."""
     due_ms = NOW_MS + 10 * DAY_MS
-    generated = identity.generate(NOW_MS, "0" * 16)
+    generated = ids.generate(NOW_MS, "0" * 16)
     for target in (generated, Exact(generated, "token", NOW_MS)):
         known = Tombstones()
         known.add(known_until(generated, due_ms))
@@ -408,13 +408,13 @@ def lives_until(known: Tombstones, copy: Copy) -> int:
 
 @pytest.mark.parametrize("delay_ms", [HOUR_MS, 3_000 * DAY_MS])
 def test_of_a_generated_id_it_lives_until_that_is_due_and_a_grace(delay_ms: int) -> None:
-    generated = identity.generate(NOW_MS + delay_ms, "0" * 16)
+    generated = ids.generate(NOW_MS + delay_ms, "0" * 16)
     copy = Copy("mail", generated, "t", NOW_MS)
     assert lives_until(set_of(Delete((generated,), NOW_MS)), copy) == NOW_MS + delay_ms + GRACE_MS
 
 
 def test_of_a_generated_id_that_was_due_it_lives_from_its_own_time() -> None:
-    generated = identity.generate(NOW_MS - 99 * DAY_MS, "0" * 16)
+    generated = ids.generate(NOW_MS - 99 * DAY_MS, "0" * 16)
     copy = Copy("mail", generated, "t", 5)
     assert lives_until(set_of(Delete((generated,), NOW_MS)), copy) == NOW_MS + GRACE_MS
 
@@ -440,7 +440,7 @@ def test_a_due_time_that_is_known_goes_before_the_horizon() -> None:
 
 def rescheduled(due_ms: int) -> tuple[Copy, Keep]:
     """A job with a generated id that was due in an hour and was put off."""
-    generated = identity.generate(NOW_MS + HOUR_MS, "0" * 16)
+    generated = ids.generate(NOW_MS + HOUR_MS, "0" * 16)
     keep = Keep(generated, "new", NOW_MS + 10, due_ms, ("old",))
     return Copy("mail", generated, "new", NOW_MS + 10, due_ms), keep
 
@@ -463,7 +463,7 @@ def test_a_delete_of_a_job_that_was_put_off_is_not_taken_for_one_that_is_past() 
 
 def test_a_delete_at_time_0_kills_nothing_and_keeps_what_follows_it() -> None:
     """It holds an id until a time: for a copy that is put for later than its id says."""
-    generated, due_ms = identity.generate(NOW_MS + HOUR_MS, "0" * 16), NOW_MS + 100 * DAY_MS
+    generated, due_ms = ids.generate(NOW_MS + HOUR_MS, "0" * 16), NOW_MS + 100 * DAY_MS
     copy, hold = Copy("mail", generated, "t", NOW_MS, due_ms), Delete((generated,), 0, due_ms)
     assert death(set_of(hold), copy) is None
     assert lives_until(set_of(hold, Delete((generated,), NOW_MS)), copy) == due_ms + GRACE_MS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.unrouted import Choice, Unrouted, read, way_on

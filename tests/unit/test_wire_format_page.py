@@ -9,8 +9,9 @@ from typing import get_args
 import pytest
 
 from rabbitdelay import duration
-from rabbitdelay.core import envelope, intake, stones
+from rabbitdelay.core import stones
 from rabbitdelay.core.copies import BURIED, ERROR, ERROR_TYPE, REASON, TRACEBACK
+from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.records import (
     Delete,
     Exact,
@@ -86,10 +87,10 @@ def test_it_has_every_header_and_default() -> None:
 
 def test_it_has_the_bounds_of_the_headers() -> None:
     bounds = {row[0]: row[3] for row in _table("header")}
-    assert bounds["rd-ttr"] == f"{intake.MIN_TTR_MS} … {intake.MAX_TTR_MS}"
-    assert bounds["rd-max-attempts"] == f"1 … {intake.MAX_ATTEMPTS}"
+    assert bounds["rd-ttr"] == f"{validation.MIN_TTR_MS} … {validation.MAX_TTR_MS}"
+    assert bounds["rd-max-attempts"] == f"1 … {validation.MAX_ATTEMPTS}"
     for name in ("rd-backoff", "rd-backoff-max"):
-        assert bounds[name] == f"0 … {intake.MAX_BACKOFF_MS}"
+        assert bounds[name] == f"0 … {validation.MAX_BACKOFF_MS}"
 
 
 def test_it_has_every_header_that_consumers_add() -> None:

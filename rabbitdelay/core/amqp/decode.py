@@ -13,7 +13,7 @@ from struct import error as StructError  # noqa: N812 - it is a class
 
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp import field_table as table
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 
 _FRAME = Struct(">BHI")
 _METHOD = Struct(">HH")

@@ -9,7 +9,7 @@ from functools import lru_cache
 from struct import Struct
 
 from rabbitdelay.core.amqp import field_table
-from rabbitdelay.core.envelope import Message
+from rabbitdelay.core.jobs.envelope import Message
 
 METHOD, HEADER, BODY, END = 1, 2, 3, b"\xce"
 BASIC = 60

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from rabbitdelay import duration
-from rabbitdelay.core import headers, identity
+from rabbitdelay.core.jobs import headers, ids
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.errors import InvalidConfiguration, InvalidJob
 from rabbitdelay.models import BYTES, JSON, TEXT, Job, JobSpec
@@ -28,7 +28,7 @@ DEFAULT_MAX_BODY_BYTES = 1024 * 1024
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_HALF = identity.RANDOM_HEX_DIGITS
+_HALF = ids.RANDOM_HEX_DIGITS
 RANDOM_HEX_DIGITS = 2 * _HALF
 
 
@@ -77,7 +77,7 @@ def make_job(
     due_ms = now_ms + delay_ms
     return Job(
         check_topic(spec.topic),
-        identity.generate(due_ms, random_hex[_HALF:]) if spec.id is None else check_id(spec.id),
+        ids.generate(due_ms, random_hex[_HALF:]) if spec.id is None else check_id(spec.id),
         random_hex[:_HALF],
         now_ms,
         due_ms,

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from rabbitdelay.core import identity, intake
-from rabbitdelay.core.headers import own_headers
+from rabbitdelay.core.jobs import ids, validation
+from rabbitdelay.core.jobs.headers import own_headers
 from rabbitdelay.errors import InvalidJob, NotAJob
 from rabbitdelay.models import BYTES, DEFAULT_TTR_MS, Job
 
@@ -49,10 +49,10 @@ class Message:
 
 
 _Time = Annotated[int, Field(ge=0, lt=1 << 48)] | None
-_Ttr = Annotated[int, Field(ge=intake.MIN_TTR_MS, le=intake.MAX_TTR_MS)] | None
-_Attempts = Annotated[int, Field(ge=1, le=intake.MAX_ATTEMPTS)] | None
-_Callback = Annotated[str, Field(max_length=intake.MAX_CALLBACK_BYTES)] | None
-_Backoff = Annotated[int, Field(ge=0, le=intake.MAX_BACKOFF_MS)] | None
+_Ttr = Annotated[int, Field(ge=validation.MIN_TTR_MS, le=validation.MAX_TTR_MS)] | None
+_Attempts = Annotated[int, Field(ge=1, le=validation.MAX_ATTEMPTS)] | None
+_Callback = Annotated[str, Field(max_length=validation.MAX_CALLBACK_BYTES)] | None
+_Backoff = Annotated[int, Field(ge=0, le=validation.MAX_BACKOFF_MS)] | None
 
 _Headers = TypedDict(
     "_Headers",
@@ -206,9 +206,9 @@ def _read(headers: Mapping[str, Any]) -> _Headers:
 
 def _id(message: Message, due_ms: int, random_hex: str) -> str:
     if not message.message_id:
-        return identity.generate(due_ms, random_hex)
+        return ids.generate(due_ms, random_hex)
     try:
-        return intake.check_id(message.message_id)
+        return validation.check_id(message.message_id)
     except InvalidJob as error:
         raise NotAJob(f"message_id: {error}") from None
 
