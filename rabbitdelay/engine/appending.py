@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.outbox import Pending, Target
+from rabbitdelay.core.publish.outbox import Pending, Target
 from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.copies import Outlet
 from rabbitdelay.engine.futures import Future

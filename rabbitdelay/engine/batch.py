@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from rabbitdelay.core.outbox import Pending
+from rabbitdelay.core.publish.outbox import Pending
 from rabbitdelay.engine.flows import Bell, Flow, until
 from rabbitdelay.errors import PutManyFailed
 from rabbitdelay.models import Job

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from rabbitdelay.address import Address
-from rabbitdelay.core import backoff
+from rabbitdelay.core.publish import backoff
 from rabbitdelay.engine import lifetime
 from rabbitdelay.engine.flows import Bell, Flow, Wait
 from rabbitdelay.engine.wire import Link, Owner, Then, Wire, nothing

@@ -17,7 +17,7 @@ from rabbitdelay.core.copy_retries import BuryNow, DeadLetter, Return, Tries, Tr
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.lease import Do, Lease
-from rabbitdelay.core.outbox import Pending, Target
+from rabbitdelay.core.publish.outbox import Pending, Target
 from rabbitdelay.core.retry import Again, Fate, GiveUp
 from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology.topology import Topology

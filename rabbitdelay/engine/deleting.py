@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, Callable, Iterable
 
 from rabbitdelay.core import records
 from rabbitdelay.core.jobs import ids, validation
-from rabbitdelay.core.outbox import Pending
+from rabbitdelay.core.publish.outbox import Pending
 from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Purge, Record, known_until
 from rabbitdelay.core.tombstones import HORIZON_MS, LONG_MS
 from rabbitdelay.core.topology import ladder

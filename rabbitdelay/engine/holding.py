@@ -16,8 +16,8 @@ from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.lease import Do, Identity, Lease, Leases
-from rabbitdelay.core.outbox import Pending, Target
 from rabbitdelay.core.outcome import RETURNED
+from rabbitdelay.core.publish.outbox import Pending, Target
 from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.tally import Tally

@@ -3,7 +3,7 @@
 import time
 from typing import Protocol
 
-from rabbitdelay.core.flight import Flight
+from rabbitdelay.core.publish.in_flight import Flight
 from rabbitdelay.engine.wire import Channel, Closed, Confirm, Link, Returned
 
 

@@ -11,10 +11,10 @@ from functools import partial
 from typing import NamedTuple
 
 from rabbitdelay.address import Address
-from rabbitdelay.core import lanes
 from rabbitdelay.core.amqp import encode, reply_codes
-from rabbitdelay.core.lanes import Lane
-from rabbitdelay.core.outbox import Outbox, Pending, Target, timeout_error
+from rabbitdelay.core.publish import lanes
+from rabbitdelay.core.publish.lanes import Lane
+from rabbitdelay.core.publish.outbox import Outbox, Pending, Target, timeout_error
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine import lifetime
 from rabbitdelay.engine.connector import Connector, FirstConnection, logger

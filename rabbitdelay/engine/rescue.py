@@ -24,7 +24,7 @@ from rabbitdelay.core import unrouted
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.jobs import envelope
-from rabbitdelay.core.outbox import Pending, Target
+from rabbitdelay.core.publish.outbox import Pending, Target
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.unrouted import Unrouted
 from rabbitdelay.engine.connector import logger

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rabbitdelay.core.amqp import reply_codes
-from rabbitdelay.core.outbox import Outbox
-from rabbitdelay.core.pending import Pending
+from rabbitdelay.core.publish.outbox import Outbox
+from rabbitdelay.core.publish.pending import Pending
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.connector import Connector, logger

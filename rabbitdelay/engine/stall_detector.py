@@ -5,8 +5,8 @@ wait for ever for the one that died; another channel finds the new leader. On bo
 whose leader's node hangs does not answer until another leader is chosen.
 """
 
-from rabbitdelay.core.flight import Flight
-from rabbitdelay.core.round_trip import RoundTrip
+from rabbitdelay.core.publish.in_flight import Flight
+from rabbitdelay.core.publish.round_trip import RoundTrip
 
 STALLED_SECONDS = 8.0
 """How long the broker may take to answer on a fast wire before it is asked again."""

@@ -10,7 +10,7 @@ from rabbitdelay import duration
 from rabbitdelay.address import Address
 from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.lease import Lease
-from rabbitdelay.core.outbox import Pending
+from rabbitdelay.core.publish.outbox import Pending
 from rabbitdelay.core.records import Pause, Resume
 from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.responses import Response

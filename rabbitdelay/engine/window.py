@@ -7,7 +7,7 @@ whether there is room, and may overshoot by one message each.
 
 from collections import deque
 
-from rabbitdelay.core.pending import Pending
+from rabbitdelay.core.publish.pending import Pending
 from rabbitdelay.engine.flows import Bell, Flow, until
 
 

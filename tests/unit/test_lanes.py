@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core import lanes
-from rabbitdelay.core.lanes import Lane
+from rabbitdelay.core.publish import lanes
+from rabbitdelay.core.publish.lanes import Lane
 
 
 def test_each_refusal_in_a_row_doubles_the_pause_up_to_a_bound() -> None:

@@ -5,9 +5,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rabbitdelay.core.flight import Flight
 from rabbitdelay.core.jobs.envelope import encode
-from rabbitdelay.core.outbox import Outbox, Pending, Target, timeout_error
+from rabbitdelay.core.publish.in_flight import Flight
+from rabbitdelay.core.publish.outbox import Outbox, Pending, Target, timeout_error
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import BrokerBlocked, OutcomeUnknown
 from rabbitdelay.models import Job

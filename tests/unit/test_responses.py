@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from rabbitdelay.core import responses
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.outbox import Target
+from rabbitdelay.core.publish.outbox import Target
 from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.topology.topology import Topology

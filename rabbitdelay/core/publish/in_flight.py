@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from rabbitdelay.core.pending import Pending
+from rabbitdelay.core.publish.pending import Pending
 
 
 class Flight:

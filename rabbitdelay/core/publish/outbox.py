@@ -14,8 +14,8 @@ Times are seconds on a monotonic clock.
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 
-from rabbitdelay.core.flight import Flight
-from rabbitdelay.core.pending import FRESH_SECONDS, Pending, Target
+from rabbitdelay.core.publish.in_flight import Flight
+from rabbitdelay.core.publish.pending import FRESH_SECONDS, Pending, Target
 from rabbitdelay.errors import BrokerBlocked, OutcomeUnknown
 
 __all__ = ["FRESH_SECONDS", "Outbox", "Pending", "Target", "timeout_error"]

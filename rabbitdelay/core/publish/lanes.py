@@ -14,7 +14,7 @@ Times are seconds on a monotonic clock.
 
 from dataclasses import dataclass
 
-from rabbitdelay.core import backoff
+from rabbitdelay.core.publish import backoff
 
 TROUBLE_LIMIT = 16
 """Messages in flight to a target in trouble."""
