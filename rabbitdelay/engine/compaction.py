@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rabbitdelay.core import records, snapshots
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery
-from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.records import Fence, Taken
 from rabbitdelay.core.snapshots import Writing
 from rabbitdelay.engine.appending import TIMEOUT_SECONDS

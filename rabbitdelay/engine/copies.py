@@ -13,10 +13,10 @@ from typing import Protocol
 
 from rabbitdelay.core import copies, copy_retries
 from rabbitdelay.core.amqp import field_table
+from rabbitdelay.core.consume.leases import Do, Lease
 from rabbitdelay.core.copy_retries import BuryNow, DeadLetter, Return, Tries, TryLater
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.lease import Do, Lease
 from rabbitdelay.core.publish.outbox import Pending, Target
 from rabbitdelay.core.retry import Again, Fate, GiveUp
 from rabbitdelay.core.tombstones import Death

@@ -18,9 +18,9 @@ from contextlib import suppress
 from functools import partial
 
 from rabbitdelay.core.amqp.decode import Delivery
+from rabbitdelay.core.consume.leases import Identity, Lease
 from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.jobs.states import Event
-from rabbitdelay.core.lease import Identity, Lease
 from rabbitdelay.core.retry import Dropped, Fate, GiveUp
 from rabbitdelay.core.turns import StartSuspect, Turns
 from rabbitdelay.engine.consumer import Consumer

@@ -12,8 +12,8 @@ from functools import partial
 from rabbitdelay.core import doubt, records, snapshots
 from rabbitdelay.core.amqp import encode, reply_codes
 from rabbitdelay.core.amqp.decode import Delivery
+from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.following import Following, Offset, Read
-from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.records import RecordTooNew, known_until
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.core.snapshots import Reading

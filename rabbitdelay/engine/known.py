@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.following import Following
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.proof import Freshness
 from rabbitdelay.core.records import Delete, Keep, Purge, Record
 from rabbitdelay.core.tombstones import Death, Tombstones

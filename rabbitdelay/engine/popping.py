@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
-from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.consumer import Consumer

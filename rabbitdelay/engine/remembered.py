@@ -6,7 +6,7 @@ out again: to this process, which need not do it twice.
 
 from collections import OrderedDict
 
-from rabbitdelay.core.lease import Identity
+from rabbitdelay.core.consume.leases import Identity
 
 MOST = 10_000
 

@@ -7,7 +7,7 @@ from threading import Lock
 from rabbitdelay.core import responses
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery
-from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.responses import Response
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.engine.consumer import Consumer

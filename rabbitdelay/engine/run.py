@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.jobs.states import Event
-from rabbitdelay.core.lease import Lease
 from rabbitdelay.engine.flows import Flow
 
 

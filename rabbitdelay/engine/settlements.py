@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 from rabbitdelay.core.acks import Acks
 from rabbitdelay.core.amqp import encode
-from rabbitdelay.core.lease import Do
+from rabbitdelay.core.consume.leases import Do
 
 BROKER_COMMANDS = 32
 """Settlements of a quorum queue that a channel of the broker has in flight at most. It buffers

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
-from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.consumer import Consumer

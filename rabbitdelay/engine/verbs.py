@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from rabbitdelay import duration
 from rabbitdelay.address import Address
+from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.jobs import envelope, validation
-from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.publish.outbox import Pending
 from rabbitdelay.core.records import Pause, Resume
 from rabbitdelay.core.reply_queues import ReplyQueues

@@ -4,7 +4,7 @@ import random
 from collections import deque
 from collections.abc import Iterable
 
-from rabbitdelay.core.lease import Lease
+from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.turns import is_suspect
 
 

@@ -28,11 +28,11 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
+from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.handlers import Binding, Function, bind
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.jobs.states import NEXT, Event, State
-from rabbitdelay.core.lease import Lease
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import LeaseLost
 from rabbitdelay.handling.child_messages import (

@@ -19,9 +19,9 @@ from rabbitdelay import Client, RetryPolicy, Worker
 from rabbitdelay.aio.transport import FrameTransport
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
+from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.lease import Lease
 from rabbitdelay.core.retry import Fate
 from rabbitdelay.engine.connector import Connector
 from rabbitdelay.engine.following import Follower

@@ -14,9 +14,9 @@ from hypothesis.stateful import (
     rule,
 )
 
+from rabbitdelay.core.consume.leases import Do, Lease, Leases
 from rabbitdelay.core.jobs.envelope import encode
 from rabbitdelay.core.jobs.states import Event, State
-from rabbitdelay.core.lease import Do, Lease, Leases
 from rabbitdelay.errors import LeaseLost
 from rabbitdelay.models import Job
 

@@ -1,6 +1,6 @@
 """Remembered: the newest attempts that were finished here."""
 
-from rabbitdelay.core.lease import Identity
+from rabbitdelay.core.consume.leases import Identity
 from rabbitdelay.engine.remembered import MOST, Remembered
 
 
