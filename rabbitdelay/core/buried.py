@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rabbitdelay.core.copies import BURIED, Grave, read_grave
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.settle.republish import BURIED, Grave, read_grave
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.unrouted import Way

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rabbitdelay import duration
-from rabbitdelay.core.failure import Failure
+from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.errors import Bury, InvalidJob, NotAJob, Retry
 
 

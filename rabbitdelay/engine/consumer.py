@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from rabbitdelay.address import Address
-from rabbitdelay.core.acks import HOLD_SECONDS
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Do, Lease
 from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.validation import RANDOM_HEX_DIGITS
 from rabbitdelay.core.reply_queues import ReplyQueues
+from rabbitdelay.core.settle.acknowledgements import HOLD_SECONDS
 from rabbitdelay.core.topology import setup
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.topology.topology import Part, Topology

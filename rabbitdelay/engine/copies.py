@@ -1,7 +1,7 @@
 """Copies: publishes the copies of jobs that are given back or buried.
 
 The message that a job came in is acknowledged when its copy is confirmed. When a retry cannot be
-published, the job stays with its consumer, which tries again by the rules of core/copy_retries.py.
+published, the job stays with its consumer, which tries again by the rules of core/settle/republish_retries.py.
 """
 
 import threading
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from rabbitdelay.core import copies, copy_retries
 from rabbitdelay.core.amqp import field_table
 from rabbitdelay.core.consume.leases import Do, Lease
-from rabbitdelay.core.copy_retries import BuryNow, DeadLetter, Return, Tries, TryLater
-from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.publish.outbox import Pending, Target
 from rabbitdelay.core.retry import Again, Fate, GiveUp
+from rabbitdelay.core.settle import republish, republish_retries
+from rabbitdelay.core.settle.failure import Failure
+from rabbitdelay.core.settle.republish_retries import BuryNow, DeadLetter, Return, Tries, TryLater
 from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.connector import logger
@@ -149,14 +149,14 @@ class Copies:
         delay_ms, message, known_until_ms = 0, lease.message, None
         if isinstance(fate, Again):
             delay_ms = fate.delay_ms
-            dates = copies.dates(message, job.due_ms, lease.held_ms(now) + delay_ms)
+            dates = republish.dates(message, job.due_ms, lease.held_ms(now) + delay_ms)
             known_until_ms = dates.due_ms if dates.is_to_be_known else None
-            message = copies.again(message, attempt=job.attempt + 1, dates=dates, failure=why)
+            message = republish.again(message, attempt=job.attempt + 1, dates=dates, failure=why)
         else:
             now_ms = int(self._clock() * 1000)
-            message = copies.buried(message, reason=fate.reason, now_ms=now_ms, failure=why)
+            message = republish.buried(message, reason=fate.reason, now_ms=now_ms, failure=why)
             if _is_too_long(message):
-                message = copies.without_traceback(message)
+                message = republish.without_traceback(message)
         most = job.max_attempts or self._owner.max_attempts(job.topic)
         tries = Tries(now + delay_ms / 1000, most - job.attempt, now)
         return _Copy(lease, fate, why, message, known_until_ms, tries, future)
@@ -211,7 +211,7 @@ class Copies:
     def _retry_failed(self, copy: _Copy, error: Exception) -> None:
         with self._owner.lock:
             now = time.monotonic()
-            step = copy_retries.after_failure(copy.tries, error, now)
+            step = republish_retries.after_failure(copy.tries, error, now)
             if self._is_stopped and not isinstance(step, DeadLetter):
                 step = Return()
             match step:

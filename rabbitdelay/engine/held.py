@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeVar
 from pydantic import TypeAdapter
 
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.jobs import body, validation
 from rabbitdelay.core.jobs.states import Event
+from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.engine.flows import Flow, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.tracebacks import traceback_of

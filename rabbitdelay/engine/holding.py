@@ -10,16 +10,17 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from rabbitdelay.core import failure, responses
+from rabbitdelay.core import responses
 from rabbitdelay.core.consume.leases import Do, Identity, Lease, Leases
 from rabbitdelay.core.error_policies import Policies
-from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.outcome import RETURNED
 from rabbitdelay.core.publish.outbox import Pending, Target
 from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp
+from rabbitdelay.core.settle import failure
+from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.core.tally import Tally
 from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology.topology import Topology

@@ -9,11 +9,11 @@ from typing import Any
 
 from rabbitdelay.core import responses, verdict
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.outcome import RETURNED, Outcome
 from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp
+from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.core.verdict import GiveUpNow, Verdict
 from rabbitdelay.engine.flows import Call, Flow, Wait
 from rabbitdelay.engine.futures import Future

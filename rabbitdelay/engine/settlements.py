@@ -6,9 +6,9 @@ Everything here is called under the holding's lock.
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
-from rabbitdelay.core.acks import Acks
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.consume.leases import Do
+from rabbitdelay.core.settle.acknowledgements import Acks
 
 BROKER_COMMANDS = 32
 """Settlements of a quorum queue that a channel of the broker has in flight at most. It buffers

@@ -4,7 +4,7 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from rabbitdelay.core.failure import bounded_traceback
+from rabbitdelay.core.settle.failure import bounded_traceback
 from rabbitdelay.errors import HandlerVerdict
 
 _OUR_CODE = str(Path(__file__).parents[1])

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 from pika import BlockingConnection
 
-from rabbitdelay.core import buried, copies
+from rabbitdelay.core import buried
 from rabbitdelay.core.buried import Buried
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.settle import republish
 from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.models import Job
@@ -58,7 +59,7 @@ class BuriedQueue(ParkedQueue[Buried]):
         return self.death_of(job, found.message) is not None
 
     def _copy(self, found: Buried, now_ms: int) -> Copy:
-        kicked = copies.kicked(found.message, now_ms=now_ms)
+        kicked = republish.kicked(found.message, now_ms=now_ms)
         return Copy(buried.way_back(self._topology, found.topic), kicked.headers)
 
     def _why_missing(self) -> str:

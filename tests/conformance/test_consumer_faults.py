@@ -22,8 +22,8 @@ from rabbitdelay import Bury, Client, Job, JobSpec
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.field_table import ScaledInteger, Timestamp
-from rabbitdelay.core.copies import read_grave
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.settle.republish import read_grave
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import OutcomeUnknown, PermissionRefused
 from rabbitdelay.sync.worker import Worker

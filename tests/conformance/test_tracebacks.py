@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from rabbitdelay import Bury, Client, Job, ReservedJob
-from rabbitdelay.core.copies import TRACEBACK
-from rabbitdelay.core.failure import MAX_TRACEBACK
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.settle.failure import MAX_TRACEBACK
+from rabbitdelay.core.settle.republish import TRACEBACK
 from tests.conftest import LookerFactory, WorkerFactory
 from tests.support import process_handlers
 from tests.support.popping import pop

@@ -11,8 +11,8 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from rabbitdelay import Client, Job, ReservedJob, Retry, TopologyMissing
-from rabbitdelay.core import copy_retries
-from rabbitdelay.core.copies import read_grave
+from rabbitdelay.core.settle import republish_retries
+from rabbitdelay.core.settle.republish import read_grave
 from tests.conftest import ClientFactory, LookerFactory, WorkerFactory
 from tests.support.brokers import SharedBroker
 from tests.support.popping import pop
@@ -105,7 +105,7 @@ def test_a_job_whose_retry_is_never_allowed_is_buried_after_its_attempts(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(copy_retries, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(republish_retries, "FIRST_SECONDS", 0.1)
     url = user(rf"^{namespace}\.(tombstones|snapshots|v1\.buried).*")
     worker, runs = make_worker(url, declare=False, concurrency=1), Runs()
     worker.handler(topic_without_hold_queues, max_attempts=3)(runs.handle)

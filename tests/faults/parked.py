@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pika
 
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core.copies import REASON
+from rabbitdelay.core.settle.republish import REASON
 from rabbitdelay.core.topology.topology import Topology
 from tests.faults.putter import TOPICS
 from tests.faults.worker import FRAGILE_TOPIC, SLOW_TOPIC

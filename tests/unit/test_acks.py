@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rabbitdelay.core.acks import HELD_SHARE, HOLD_SECONDS, Acks
+from rabbitdelay.core.settle.acknowledgements import HELD_SHARE, HOLD_SECONDS, Acks
 
 
 class Broker:

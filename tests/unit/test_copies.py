@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core import copies, failure
-from rabbitdelay.core.copies import Dates, Grave, read_grave
-from rabbitdelay.core.failure import MAX_KIND, MAX_TEXT, Failure
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.settle import failure, republish
+from rabbitdelay.core.settle.failure import MAX_KIND, MAX_TEXT, Failure
+from rabbitdelay.core.settle.republish import Dates, Grave, read_grave
 from rabbitdelay.core.tombstones import LONG_MS
 from rabbitdelay.models import Job
 
@@ -103,7 +103,7 @@ def at(due_ms: int) -> Dates:
 def test_what_is_tried_again_is_the_same_job_with_another_attempt(
     job: Job, attempt: int, due_ms: int, why: Failure | None
 ) -> None:
-    copy = copies.again(travelled(job), attempt=attempt, dates=at(due_ms), failure=why)
+    copy = republish.again(travelled(job), attempt=attempt, dates=at(due_ms), failure=why)
     assert is_fresh(copy)
     back = decode(copy)
     assert (back.attempt, back.due_ms) == (attempt, due_ms)
@@ -114,7 +114,7 @@ def test_what_is_tried_again_is_the_same_job_with_another_attempt(
 def test_what_is_buried_is_the_same_job_with_its_reason(
     job: Job, reason: str, why: Failure | None
 ) -> None:
-    copy = copies.buried(travelled(job), reason=reason, now_ms=NOW_MS, failure=why)
+    copy = republish.buried(travelled(job), reason=reason, now_ms=NOW_MS, failure=why)
     assert is_fresh(copy)
     assert decode(copy) == job
     grave = read_grave(copy.headers)
@@ -126,11 +126,11 @@ def test_what_is_buried_is_the_same_job_with_its_reason(
 def test_what_is_kicked_is_the_same_job_with_all_its_attempts(
     job: Job, reason: str, why: Failure | None
 ) -> None:
-    grave = copies.buried(travelled(job), reason=reason, now_ms=1, failure=why)
-    copy = copies.kicked(grave, now_ms=NOW_MS)
+    grave = republish.buried(travelled(job), reason=reason, now_ms=1, failure=why)
+    copy = republish.kicked(grave, now_ms=NOW_MS)
     assert is_fresh(copy)
     assert not {name for name in copy.headers if name.startswith(("rd-error", "rd-reason"))}
-    assert not {copies.BURIED, copies.TRACEBACK} & copy.headers.keys()
+    assert not {republish.BURIED, republish.TRACEBACK} & copy.headers.keys()
     back = decode(copy)
     assert (back.attempt, back.due_ms) == (1, NOW_MS)
     assert _without_attempt(back) == _without_attempt(job)
@@ -140,9 +140,9 @@ def test_what_is_kicked_is_the_same_job_with_all_its_attempts(
 def test_a_copy_leaves_the_message_that_is_held_as_it_is(job: Job) -> None:
     held = travelled(job)
     before = dict(held.headers)
-    copies.again(held, attempt=2, dates=at(0), failure=Failure("E", "text"))
-    copies.buried(held, reason="why", now_ms=0, failure=None)
-    copies.kicked(held, now_ms=0)
+    republish.again(held, attempt=2, dates=at(0), failure=Failure("E", "text"))
+    republish.buried(held, reason="why", now_ms=0, failure=None)
+    republish.kicked(held, now_ms=0)
     assert held.headers == before
 
 
@@ -154,8 +154,8 @@ def test_a_retry_is_dated_by_its_putter(job: Job, delays: list[int]) -> None:
     """What is known of it is never later than its due time, nor much earlier; no clock is asked."""
     message, due_ms, known_ms = travelled(job), job.due_ms, job.due_ms
     for attempt, delay_ms in enumerate(delays, 2):
-        dates = copies.dates(message, due_ms, delay_ms)
-        message = copies.again(message, attempt=attempt, dates=dates, failure=None)
+        dates = republish.dates(message, due_ms, delay_ms)
+        message = republish.again(message, attempt=attempt, dates=dates, failure=None)
         due_ms = min(due_ms + delay_ms, (1 << 48) - 1)
         if dates.is_to_be_known:
             known_ms = due_ms
@@ -170,9 +170,9 @@ def test_what_is_kicked_is_no_better_known_than_before(
 ) -> None:
     """Whatever the clock of the machine that kicks it says."""
     message = travelled(job)
-    dates = copies.dates(message, job.due_ms, delay_ms)
-    retried = copies.again(message, attempt=2, dates=dates, failure=None)
-    assert envelope.known_ms(copies.kicked(retried, now_ms=now_ms)) == min(job.due_ms, now_ms)
+    dates = republish.dates(message, job.due_ms, delay_ms)
+    retried = republish.again(message, attempt=2, dates=dates, failure=None)
+    assert envelope.known_ms(republish.kicked(retried, now_ms=now_ms)) == min(job.due_ms, now_ms)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_how_long_deletes_of_a_message_are_known(message: Message, known_ms: int
 
 
 def test_what_the_putter_left_to_the_topic_is_still_left_to_it() -> None:
-    copy = copies.again(Message(b"", {}), attempt=2, dates=at(5), failure=None)
+    copy = republish.again(Message(b"", {}), attempt=2, dates=at(5), failure=None)
     assert copy.headers == {"rd-attempt": 2, "rd-due": 5}
 
 
@@ -201,9 +201,9 @@ def test_every_property_goes_along() -> None:
         b"body", {}, "id", "text/plain", 5, "replies", "c-1", "gzip", 3, "kind", "app"
     )
     for copy in (
-        copies.again(message, attempt=2, dates=at(0), failure=None),
-        copies.buried(message, reason="why", now_ms=0, failure=None),
-        copies.kicked(message, now_ms=0),
+        republish.again(message, attempt=2, dates=at(0), failure=None),
+        republish.buried(message, reason="why", now_ms=0, failure=None),
+        republish.kicked(message, now_ms=0),
     ):
         for name in set(Message.__slots__) - {"headers"}:
             assert getattr(copy, name) == getattr(message, name), name
@@ -212,15 +212,15 @@ def test_every_property_goes_along() -> None:
 def test_what_is_not_a_job_is_buried_as_it_is() -> None:
     """It cannot be read, and is kept whole for a person: only the reason is added."""
     strange = Message(b"\xff", {"rd-ttr": "soon", "rd-version": 99}, "x" * 300)
-    copy = copies.buried(strange, reason="header rd-ttr", now_ms=NOW_MS, failure=None)
-    added = {copies.REASON: "header rd-ttr", copies.BURIED: NOW_MS}
+    copy = republish.buried(strange, reason="header rd-ttr", now_ms=NOW_MS, failure=None)
+    added = {republish.REASON: "header rd-ttr", republish.BURIED: NOW_MS}
     assert copy == Message(b"\xff", {"rd-ttr": "soon", "rd-version": 99} | added, "x" * 300)
 
 
 def test_what_is_tried_again_after_a_person_moved_it_has_no_grave() -> None:
     """Moved by hand in the management UI, and not kicked: its old reason is not the next one."""
-    moved = copies.buried(Message(b"", {}, "id"), reason="old", now_ms=1, failure=None)
-    copy = copies.again(moved, attempt=2, dates=at(0), failure=None)
+    moved = republish.buried(Message(b"", {}, "id"), reason="old", now_ms=1, failure=None)
+    copy = republish.again(moved, attempt=2, dates=at(0), failure=None)
     by_broker = {**copy.headers, **BROKER_HEADERS}
     assert "delivery limit" in read_grave(by_broker).reason
     assert read_grave(by_broker).buried_ms != 1
@@ -231,8 +231,10 @@ def test_what_is_tried_again_after_a_person_moved_it_has_no_grave() -> None:
 
 @given(FAILURES.filter(bool), ANY_TEXT)
 def test_whatever_is_written_is_bounded_and_can_be_sent(why: Failure, reason: str) -> None:
-    copy = copies.buried(Message(b"", {}), reason=reason, now_ms=0, failure=why)
-    texts = [copy.headers[name] for name in (copies.REASON, copies.ERROR, copies.ERROR_TYPE)]
+    copy = republish.buried(Message(b"", {}), reason=reason, now_ms=0, failure=why)
+    texts = [
+        copy.headers[name] for name in (republish.REASON, republish.ERROR, republish.ERROR_TYPE)
+    ]
     for text, most in zip(texts, (MAX_TEXT, MAX_TEXT, MAX_KIND), strict=True):
         assert len(text) <= most
         assert "\x00" not in text
@@ -295,7 +297,7 @@ def test_the_brokers_own_burial_is_read(version: str, reason: str, text: str) ->
 
 def test_the_last_error_is_read_beside_the_brokers_reason() -> None:
     """It failed with an error, was tried again, and then its consumers died with it."""
-    copy = copies.again(Message(b"", {}), attempt=2, dates=at(0), failure=Failure("E", "text"))
+    copy = republish.again(Message(b"", {}), attempt=2, dates=at(0), failure=Failure("E", "text"))
     grave = read_grave({**copy.headers, **BROKER_HEADERS})
     assert "delivery limit" in grave.reason
     assert (grave.error_type, grave.error) == ("E", "text")

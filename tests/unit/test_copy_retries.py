@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core import copy_retries
-from rabbitdelay.core.copy_retries import BuryNow, DeadLetter, Return, Tries, TryLater
+from rabbitdelay.core.settle import republish_retries
+from rabbitdelay.core.settle.republish_retries import BuryNow, DeadLetter, Return, Tries, TryLater
 from rabbitdelay.errors import (
     BrokerBlocked,
     ClientClosed,
@@ -21,7 +21,7 @@ MISSING = TopologyMissing("no hold queue")
 def _waits(tries: Tries, error: Exception, now: float) -> list[float]:
     """Fail at each wait's end until something other than a wait follows."""
     waits = []
-    while isinstance(step := copy_retries.after_failure(tries, error, now), TryLater):
+    while isinstance(step := republish_retries.after_failure(tries, error, now), TryLater):
         waits.append(step.seconds)
         now += step.seconds
     assert isinstance(step, BuryNow)
@@ -46,34 +46,34 @@ def test_a_retry_is_never_published_before_its_delay_has_passed_without_it(
     delay: float, attempts_left: int, answer: float
 ) -> None:
     tries, now = Tries(100 + delay, attempts_left, 100.0), 100.0
-    while isinstance(step := copy_retries.after_failure(tries, MISSING, now), TryLater):
-        assert 0 < step.seconds <= copy_retries.MOST_SECONDS
+    while isinstance(step := republish_retries.after_failure(tries, MISSING, now), TryLater):
+        assert 0 < step.seconds <= republish_retries.MOST_SECONDS
         now += step.seconds
         assert now + tries.rest_ms(now) / 1000 >= tries.due_at - 1e-6
         now += answer
     assert isinstance(step, BuryNow)
     held = now - tries.began_at
-    assert tries.counted >= max(1, attempts_left) or held >= copy_retries.HOLD_SECONDS
-    assert held <= copy_retries.HOLD_SECONDS + copy_retries.MOST_SECONDS + 1
+    assert tries.counted >= max(1, attempts_left) or held >= republish_retries.HOLD_SECONDS
+    assert held <= republish_retries.HOLD_SECONDS + republish_retries.MOST_SECONDS + 1
 
 
 def test_a_delay_that_is_too_long_to_be_waited_for_here_ends_in_a_burial() -> None:
     tries = Tries(due_at=7_200.0, attempts_left=9, began_at=0.0)
-    assert copy_retries.HOLD_SECONDS <= sum(_waits(tries, PermissionRefused("no"), 0.0)) < 700
+    assert republish_retries.HOLD_SECONDS <= sum(_waits(tries, PermissionRefused("no"), 0.0)) < 700
 
 
 @pytest.mark.parametrize("kind", [OutcomeUnknown, BrokerBlocked])
 def test_a_broker_that_does_not_answer_costs_no_attempt(kind: type[OutcomeUnknown]) -> None:
     tries, now = Tries(due_at=0.0, attempts_left=1, began_at=0.0), 0.0
     error = kind("no answer", sent=True)
-    while isinstance(step := copy_retries.after_failure(tries, error, now), TryLater):
+    while isinstance(step := republish_retries.after_failure(tries, error, now), TryLater):
         now += step.seconds
     assert isinstance(step, Return)
     assert tries.counted == 0
-    assert now >= copy_retries.HOLD_SECONDS
+    assert now >= republish_retries.HOLD_SECONDS
 
 
 def test_some_errors_end_it_at_once() -> None:
     tries = Tries(due_at=30.0, attempts_left=9, began_at=0.0)
-    assert isinstance(copy_retries.after_failure(tries, ClientClosed("closed"), 0.0), Return)
-    assert isinstance(copy_retries.after_failure(tries, NotAJob("too long"), 0.0), DeadLetter)
+    assert isinstance(republish_retries.after_failure(tries, ClientClosed("closed"), 0.0), Return)
+    assert isinstance(republish_retries.after_failure(tries, NotAJob("too long"), 0.0), DeadLetter)

@@ -6,11 +6,11 @@ import pytest
 from pydantic import BaseModel
 
 from rabbitdelay.core import responses
-from rabbitdelay.core.failure import Failure
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.publish.outbox import Target
 from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.responses import Response
+from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import InvalidJob, NoResponse
 from rabbitdelay.models import Job

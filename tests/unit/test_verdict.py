@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from rabbitdelay.core import verdict
-from rabbitdelay.core.failure import Failure
+from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.core.verdict import GiveUpNow, TryAgain, Verdict
 from rabbitdelay.errors import Bury, LeaseLost, NotAJob, Retry
 

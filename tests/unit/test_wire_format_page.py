@@ -10,7 +10,6 @@ import pytest
 
 from rabbitdelay import duration
 from rabbitdelay.core import stones
-from rabbitdelay.core.copies import BURIED, ERROR, ERROR_TYPE, REASON, TRACEBACK
 from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.records import (
     Delete,
@@ -26,6 +25,7 @@ from rabbitdelay.core.records import (
     decode,
     encode,
 )
+from rabbitdelay.core.settle.republish import BURIED, ERROR, ERROR_TYPE, REASON, TRACEBACK
 from rabbitdelay.core.tombstones import GRACE_MS, HORIZON_MS
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rabbitdelay.core.failure import MAX_KIND, Failure, bounded, bounded_traceback
 from rabbitdelay.core.jobs.envelope import Message, fresh_headers, known_ms
+from rabbitdelay.core.settle.failure import MAX_KIND, Failure, bounded, bounded_traceback
 from rabbitdelay.core.stones import MAX_MS
 from rabbitdelay.core.tombstones import LONG_MS
 
