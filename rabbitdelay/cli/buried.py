@@ -30,7 +30,7 @@ from rabbitdelay.cli.display import (
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option, read_topic
 from rabbitdelay.cli.settings import Settings, pass_settings
-from rabbitdelay.core.buried import Buried, Choice
+from rabbitdelay.core.parked.buried import Buried, Choice
 from rabbitdelay.core.settle.republish import TRACEBACK
 from rabbitdelay.errors import ConnectionFailed, RabbitDelayError
 from rabbitdelay.sync.administration import Administrator

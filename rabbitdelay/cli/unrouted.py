@@ -23,7 +23,7 @@ from rabbitdelay.cli.display import (
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option
 from rabbitdelay.cli.settings import Settings, pass_settings
-from rabbitdelay.core.unrouted import Choice, Unrouted
+from rabbitdelay.core.parked.unrouted import Choice, Unrouted
 from rabbitdelay.sync.unrouted import UnroutedQueue
 
 _topic_option = click.option("--topic", help="Only the jobs of this topic.")

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rabbitdelay import address
-from rabbitdelay.core.buried import Choice
+from rabbitdelay.core.parked.buried import Choice
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Topology

@@ -20,13 +20,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from rabbitdelay.core import unrouted
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.jobs import envelope
+from rabbitdelay.core.parked import unrouted
+from rabbitdelay.core.parked.unrouted import Unrouted
 from rabbitdelay.core.publish.outbox import Pending, Target
 from rabbitdelay.core.topology.routes import Routes
-from rabbitdelay.core.unrouted import Unrouted
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.wire import Channel, Closed, Link
 from rabbitdelay.models import Job

@@ -2,7 +2,7 @@
 
 Each publishing connection has one. The broker confirms a job that it parks because a queue was
 deleted, so the putter learns of the loss only here. When to look is decided by
-core/unrouted_watch.py, and engine/rescue.py goes through the messages.
+core/parked/rescue_schedule.py, and engine/rescue.py goes through the messages.
 
 A client with `declare=False` makes nothing and takes nothing out of `unrouted`. When jobs are
 parked it looks for its queues again before the next put, which fails and names what is missing.
@@ -13,8 +13,8 @@ from functools import partial
 
 from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
+from rabbitdelay.core.parked.rescue_schedule import SOON_SECONDS, UnroutedWatch
 from rabbitdelay.core.topology.routes import Routes
-from rabbitdelay.core.unrouted_watch import SOON_SECONDS, UnroutedWatch
 from rabbitdelay.engine.connector import Connector, logger
 from rabbitdelay.engine.rescue import Rescue, Sender
 from rabbitdelay.engine.wire import Channel, Closed

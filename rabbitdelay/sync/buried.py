@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from pika import BlockingConnection
 
-from rabbitdelay.core import buried
-from rabbitdelay.core.buried import Buried
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.parked import buried
+from rabbitdelay.core.parked.buried import Buried
 from rabbitdelay.core.settle import republish
 from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology.topology import Topology

@@ -22,9 +22,9 @@ from pika import exceptions as pika_errors
 from pika.spec import BasicProperties
 
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.parked.unrouted import Way
 from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Part, Topology
-from rabbitdelay.core.unrouted import Way
 from rabbitdelay.errors import TopologyMissing
 from rabbitdelay.sync.administration import Administrator
 

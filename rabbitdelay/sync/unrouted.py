@@ -2,10 +2,10 @@
 
 from pika import BlockingConnection
 
-from rabbitdelay.core import unrouted
 from rabbitdelay.core.jobs.envelope import Message, fresh_headers
+from rabbitdelay.core.parked import unrouted
+from rabbitdelay.core.parked.unrouted import Unrouted
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.core.unrouted import Unrouted
 from rabbitdelay.sync.parked import Chooser, Copy, OnTried, ParkedQueue, SentOn
 
 

@@ -16,7 +16,7 @@ import pika
 import pytest
 
 from rabbitdelay import Client, address
-from rabbitdelay.core.buried import Choice
+from rabbitdelay.core.parked.buried import Choice
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.buried import BuriedQueue

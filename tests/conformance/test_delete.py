@@ -23,7 +23,7 @@ from rabbitdelay import (
     Worker,
     address,
 )
-from rabbitdelay.core.buried import Choice
+from rabbitdelay.core.parked.buried import Choice
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.errors import DeleteManyFailed
 from rabbitdelay.sync.blocking import connected

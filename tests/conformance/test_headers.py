@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rabbitdelay import Client, InvalidJob, JobSpec, PutManyFailed, ReservedJob, address
-from rabbitdelay.core.buried import Choice
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.parked.buried import Choice
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.buried import BuriedQueue
 from tests.conftest import WorkerFactory

@@ -14,7 +14,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay import Client, address
 from rabbitdelay.cli.deletes import Deletes
-from rabbitdelay.core.buried import Buried, Choice
+from rabbitdelay.core.parked.buried import Buried, Choice
 from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import DELIVERY_LIMIT
 from rabbitdelay.errors import TopologyMissing

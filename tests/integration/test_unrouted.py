@@ -10,7 +10,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay import Client, JobSpec, address
-from rabbitdelay.core.unrouted import Choice
+from rabbitdelay.core.parked.unrouted import Choice
 from rabbitdelay.errors import TopologyMissing
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.unrouted import UnroutedQueue

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.parked.unrouted import Choice, Unrouted, read, way_on
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.core.unrouted import Choice, Unrouted, read, way_on
 
 DUES = st.none() | st.integers(-1, 1 << 47) | st.just("soon")
 TOPOLOGY = Topology()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core.unrouted_watch import (
+from rabbitdelay.core.parked.rescue_schedule import (
     BUSY_SECONDS,
     IDLE_SECONDS,
     PASS_SHARE,

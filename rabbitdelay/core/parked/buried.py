@@ -11,10 +11,10 @@ from typing import Any
 
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.parked.unrouted import Way
 from rabbitdelay.core.settle.republish import BURIED, Grave, read_grave
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.core.unrouted import Way
 from rabbitdelay.errors import NotAJob
 from rabbitdelay.models import Job
 
