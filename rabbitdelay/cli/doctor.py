@@ -15,7 +15,7 @@ from rabbitdelay.cli.display import counted, output, print_json, print_table, ta
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.cli.parameters import json_option, read_duration
 from rabbitdelay.cli.settings import Settings, pass_settings
-from rabbitdelay.core.doctor import Check, Status
+from rabbitdelay.core.doctor.checks import Check, Status
 from rabbitdelay.models import DEFAULT_TTR_MS
 from rabbitdelay.sync.doctor import OnStep, examine
 

@@ -10,9 +10,9 @@ from pika import BlockingConnection
 from rabbitdelay import locate
 from rabbitdelay.address import Address
 from rabbitdelay.broker import configuration, find_running, settings
-from rabbitdelay.core import doctor_facts
-from rabbitdelay.core.doctor import Check, judge
-from rabbitdelay.core.doctor_facts import BrokerSettings, Facts, NodeFacts, Rights, Unknown
+from rabbitdelay.core.doctor import facts as doctor_facts
+from rabbitdelay.core.doctor.checks import Check, judge
+from rabbitdelay.core.doctor.facts import BrokerSettings, Facts, NodeFacts, Rights, Unknown
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology import verification
 from rabbitdelay.core.topology.counts import Listing, TopicCounts, read_listing

@@ -14,8 +14,8 @@ from pika import exceptions as pika_errors
 
 from rabbitdelay.address import Address
 from rabbitdelay.core.amqp import reply_codes
-from rabbitdelay.core.doctor import LEAST_MESSAGE_BYTES
-from rabbitdelay.core.doctor_facts import Unknown
+from rabbitdelay.core.doctor.checks import LEAST_MESSAGE_BYTES
+from rabbitdelay.core.doctor.facts import Unknown
 from rabbitdelay.core.topology.setup import Command, Declare, Inspect
 from rabbitdelay.core.topology.topology import Exchange, Topology
 from rabbitdelay.errors import BrokerBlocked, PermissionRefused, RabbitDelayError, TopologyError

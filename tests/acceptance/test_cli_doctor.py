@@ -15,7 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay.broker import PrivateBroker, configuration
 from rabbitdelay.cli import root
-from rabbitdelay.core.doctor import DEAD_LETTER_LINE, Check
+from rabbitdelay.core.doctor.checks import DEAD_LETTER_LINE, Check
 from rabbitdelay.engine import management
 from rabbitdelay.sync import doctor
 from tests.acceptance.conftest import CommandLine

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core import doctor_facts
-from rabbitdelay.core.doctor import DEAD_LETTER_LINE, Check, judge, worst
-from rabbitdelay.core.doctor_facts import (
+from rabbitdelay.core.doctor import facts
+from rabbitdelay.core.doctor.checks import DEAD_LETTER_LINE, Check, judge, worst
+from rabbitdelay.core.doctor.facts import (
     BrokerSettings,
     Facts,
     NodeFacts,
@@ -308,7 +308,7 @@ def test_nodes_are_read_with_their_alarms() -> None:
         {"name": "b", "running": False},
         {"name": "c", "running": True, "partitions": ["a"]},
     ]
-    assert doctor_facts.read_nodes(rows) == (
+    assert facts.read_nodes(rows) == (
         NodeFacts("a", is_running=True, alarms=("memory",)),
         NodeFacts("b", is_running=False),
         NodeFacts("c", is_running=True, is_partitioned=True),
@@ -320,15 +320,15 @@ def test_experimental_feature_flags_do_not_count() -> None:
         {"name": "a", "state": "disabled", "stability": "experimental"},
         {"name": "b", "state": "enabled", "stability": "stable"},
     ]
-    assert doctor_facts.read_feature_flags(rows) == {"b": "enabled"}
+    assert facts.read_feature_flags(rows) == {"b": "enabled"}
 
 
 def test_a_classic_queue_has_no_members() -> None:
-    (queue,) = doctor_facts.read_queues([{"name": "q", "node": "a"}])
+    (queue,) = facts.read_queues([{"name": "q", "node": "a"}])
     assert queue == QueueFacts("q", (), (), "a")
 
 
 def test_jobs_are_stuck_where_no_fewer_are_left_at_the_second_look() -> None:
     first = {"stuck": 18, "grown": 5, "moving": 9, "gone": 1}
     second = {"stuck": 18, "grown": 6, "moving": 8, "new": 4}
-    assert doctor_facts.read_stuck(first, second) == {"stuck": 18, "grown": 6}
+    assert facts.read_stuck(first, second) == {"stuck": 18, "grown": 6}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rabbitdelay import duration
-from rabbitdelay.core.doctor_facts import Facts, Unknown
+from rabbitdelay.core.doctor.facts import Facts, Unknown
 from rabbitdelay.core.topology import ladder, policies
 from rabbitdelay.core.topology.policies import PolicedObject
 
