@@ -16,7 +16,7 @@ from benchmarks.measuring import TOPIC, broker_version
 from rabbitdelay import Client, Job, Worker
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core import proof
-from rabbitdelay.core.tally import percentile
+from rabbitdelay.core.work.stats import percentile
 
 JOBS_PER_SECOND = 1_000
 FOR_EVER_SECONDS = 1e9

@@ -1,8 +1,8 @@
 """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
 
-from rabbitdelay.core.outcome import Outcome
-from rabbitdelay.core.responses import Response
-from rabbitdelay.core.retry import RetryPolicy
+from rabbitdelay.core.work.outcome import Outcome
+from rabbitdelay.core.work.responses import Response
+from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.working import WorkerStats
 from rabbitdelay.errors import (
     BrokerBlocked,

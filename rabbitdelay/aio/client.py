@@ -14,10 +14,10 @@ from rabbitdelay.aio.driving import drive, start
 from rabbitdelay.aio.reserved import ReservedJob, reserved_job
 from rabbitdelay.aio.wire import LentWire, OwnWire
 from rabbitdelay.core.jobs import validation
-from rabbitdelay.core.responses import Response
-from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.core.topology.topology import QueueType, Topology
+from rabbitdelay.core.work.responses import Response
+from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.batch import OnConfirmed
 from rabbitdelay.engine.deleting import OnDeleted
 from rabbitdelay.engine.following import Follower

@@ -25,8 +25,8 @@ from rabbitdelay.cli.parameters import (
 from rabbitdelay.cli.settings import AnyWorker, Settings, pass_settings
 from rabbitdelay.cli.worker_log import json_log, log_totals, plain_log
 from rabbitdelay.cli.worker_status import live_status, summary
-from rabbitdelay.core.handlers import is_async
-from rabbitdelay.core.retry import (
+from rabbitdelay.core.work.handlers import is_async
+from rabbitdelay.core.work.retry import (
     DEFAULT_BACKOFF_MAX_SECONDS,
     DEFAULT_BACKOFF_SECONDS,
     DEFAULT_MAX_ATTEMPTS,

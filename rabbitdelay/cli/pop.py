@@ -11,8 +11,8 @@ from rabbitdelay.cli.display import patience, printable
 from rabbitdelay.cli.exits import ExitCode, answer_no
 from rabbitdelay.cli.parameters import allow_reply_to_option, json_option, read_duration, read_topic
 from rabbitdelay.cli.settings import Settings, pass_settings
-from rabbitdelay.core import verdict
-from rabbitdelay.core.verdict import GiveUpNow
+from rabbitdelay.core.work import exceptions
+from rabbitdelay.core.work.exceptions import GiveUpNow
 from rabbitdelay.handling.reserved import ReservedJob
 from rabbitdelay.sync.administration import Administrator
 
@@ -99,7 +99,7 @@ def _run_one(action: Command, job: ReservedJob) -> bool:
     try:
         action(job)
     except Exception as error:  # noqa: BLE001 - whatever it is, the job goes back
-        decision = verdict.of(error)
+        decision = exceptions.of(error)
         if isinstance(decision, GiveUpNow):
             job.bury(decision.reason)
         else:

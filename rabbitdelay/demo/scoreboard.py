@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rabbitdelay.core.tally import percentile
+from rabbitdelay.core.work.stats import percentile
 
 BUCKETS_MS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 """Where the bars of the histogram begin; the last one has no end."""

@@ -13,14 +13,14 @@ from functools import partial
 from rabbitdelay.address import Address
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Do, Lease
-from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.validation import RANDOM_HEX_DIGITS
-from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.settle.acknowledgements import HOLD_SECONDS
 from rabbitdelay.core.topology import setup
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.topology.topology import Part, Topology
+from rabbitdelay.core.work.error_policies import Policies
+from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.engine import lifetime
 from rabbitdelay.engine.connector import Connector, FirstConnection, logger
 from rabbitdelay.engine.copies import Outlet

@@ -1,6 +1,6 @@
 """The dispatcher: from a delivery to a handler at work, and from its end to the next job.
 
-It hands out what has come in by the rules of core/turns.py, renews what is to be renewed, and takes
+It hands out what has come in by the rules of core/work/scheduler.py, renews what is to be renewed, and takes
 away what has passed its ttr, whatever the handlers do.
 
 It runs on the wire's thread, but for `end`: a thread that has ended a job starts the next one by
@@ -19,10 +19,10 @@ from functools import partial
 
 from rabbitdelay.core.amqp.decode import Delivery
 from rabbitdelay.core.consume.leases import Identity, Lease
-from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.jobs.states import Event
-from rabbitdelay.core.retry import Dropped, Fate, GiveUp
-from rabbitdelay.core.turns import StartSuspect, Turns
+from rabbitdelay.core.work.handlers import Handler
+from rabbitdelay.core.work.retry import Dropped, Fate, GiveUp
+from rabbitdelay.core.work.scheduler import StartSuspect, Turns
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.emptiness import Emptiness
 from rabbitdelay.engine.flows import Bell

@@ -15,9 +15,9 @@ from rabbitdelay.core.amqp.decode import Delivery
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.following import Following, Offset, Read
 from rabbitdelay.core.records import RecordTooNew, known_until
-from rabbitdelay.core.retry import Fate
 from rabbitdelay.core.snapshots import Reading
 from rabbitdelay.core.tombstones import GRACE_MS
+from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.appending import Appender
 from rabbitdelay.engine.compaction import Compactor
 from rabbitdelay.engine.connector import logger

@@ -10,20 +10,20 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from rabbitdelay.core import responses
 from rabbitdelay.core.consume.leases import Do, Identity, Lease, Leases
-from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.jobs.states import Event
-from rabbitdelay.core.outcome import RETURNED
 from rabbitdelay.core.publish.outbox import Pending, Target
-from rabbitdelay.core.reply_queues import ReplyQueues
-from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.settle import failure
 from rabbitdelay.core.settle.failure import Failure
-from rabbitdelay.core.tally import Tally
 from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.core.work import responses
+from rabbitdelay.core.work.error_policies import Policies
+from rabbitdelay.core.work.outcome import RETURNED
+from rabbitdelay.core.work.reply_queues import ReplyQueues
+from rabbitdelay.core.work.retry import Again, Dropped, Fate, GiveUp
+from rabbitdelay.core.work.stats import Tally
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.copies import Copies, Outlet
 from rabbitdelay.engine.futures import Future

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rabbitdelay.address import Address
-from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.records import Record
-from rabbitdelay.core.reply_queues import ReplyQueues
-from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.core.work.error_policies import Policies
+from rabbitdelay.core.work.reply_queues import ReplyQueues
+from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.appending import Appender
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Flow

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.retry import Fate
 from rabbitdelay.core.topology.topology import Part
+from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Flow, Wait
 from rabbitdelay.engine.following import Follower

@@ -4,12 +4,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 
-from rabbitdelay.core import responses
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.responses import Response
-from rabbitdelay.core.retry import Fate
+from rabbitdelay.core.work import responses
+from rabbitdelay.core.work.responses import Response
+from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Bell, Flow, Wait, until
 from rabbitdelay.engine.futures import Future

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.jobs.states import Event
+from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.flows import Flow
 
 

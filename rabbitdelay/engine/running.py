@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from rabbitdelay.core import responses, verdict
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.handlers import Handler
 from rabbitdelay.core.jobs.states import Event
-from rabbitdelay.core.outcome import RETURNED, Outcome
-from rabbitdelay.core.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.settle.failure import Failure
-from rabbitdelay.core.verdict import GiveUpNow, Verdict
+from rabbitdelay.core.work import exceptions, responses
+from rabbitdelay.core.work.exceptions import GiveUpNow, Verdict
+from rabbitdelay.core.work.handlers import Handler
+from rabbitdelay.core.work.outcome import RETURNED, Outcome
+from rabbitdelay.core.work.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.engine.flows import Call, Flow, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.held import HeldJob
@@ -125,7 +125,7 @@ class Runner:
         lease = run.lease
         if lease.is_timed_out:
             return  # it was cut off at its ttr, which has been told
-        decision = verdict.of(error)
+        decision = exceptions.of(error)
         fate = self._plan(lease, decision, error)
         yield from self._tell_failed(lease, job, error, fate)
         if lease.ended_by in _SETTLED_BY_HANDLER:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.retry import Fate
+from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.errors import ConnectionFailed
 
 

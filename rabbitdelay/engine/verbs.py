@@ -12,12 +12,12 @@ from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.publish.outbox import Pending
 from rabbitdelay.core.records import Pause, Resume
-from rabbitdelay.core.reply_queues import ReplyQueues
-from rabbitdelay.core.responses import Response
-from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.topology import counts
 from rabbitdelay.core.topology.counts import Listing, TopicCounts
 from rabbitdelay.core.topology.topology import QueueType, Topology
+from rabbitdelay.core.work.reply_queues import ReplyQueues
+from rabbitdelay.core.work.responses import Response
+from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine import management
 from rabbitdelay.engine.asking import Asker
 from rabbitdelay.engine.background import in_background

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.turns import is_suspect
+from rabbitdelay.core.work.scheduler import is_suspect
 
 
 class Waiting:

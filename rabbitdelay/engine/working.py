@@ -9,17 +9,17 @@ from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 from rabbitdelay import duration
-from rabbitdelay.core.error_policies import ErrorPolicy, Policies
-from rabbitdelay.core.handlers import Handler, check_hook, error_hook, make_handler
 from rabbitdelay.core.jobs import validation
-from rabbitdelay.core.retry import (
+from rabbitdelay.core.work.error_policies import ErrorPolicy, Policies
+from rabbitdelay.core.work.handlers import Handler, check_hook, error_hook, make_handler
+from rabbitdelay.core.work.retry import (
     DEFAULT_BACKOFF_MAX_SECONDS,
     DEFAULT_BACKOFF_SECONDS,
     DEFAULT_MAX_ATTEMPTS,
     Backoff,
     RetryPolicy,
 )
-from rabbitdelay.core.tally import Snapshot, Tally
+from rabbitdelay.core.work.stats import Snapshot, Tally
 from rabbitdelay.engine import lifetime
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.dispatcher import Dispatcher

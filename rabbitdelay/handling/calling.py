@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from rabbitdelay.core.handlers import Handler
+from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.handling.reserved import ReservedJob
 
 

@@ -15,8 +15,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, model_serializer
 
-from rabbitdelay.core.handlers import Function, Handler
 from rabbitdelay.core.settle.failure import Failure
+from rabbitdelay.core.work.handlers import Function, Handler
 from rabbitdelay.errors import (
     Bury,
     HandlerRaised,

@@ -29,10 +29,10 @@ from types import FrameType
 from typing import Any
 
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.handlers import Binding, Function, bind
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.jobs.states import NEXT, Event, State
 from rabbitdelay.core.settle.failure import Failure
+from rabbitdelay.core.work.handlers import Binding, Function, bind
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import LeaseLost
 from rabbitdelay.handling.child_messages import (

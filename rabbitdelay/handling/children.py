@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Self
 
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.handlers import Handler
+from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine import lifetime
 from rabbitdelay.engine.held import Holder
 from rabbitdelay.errors import HandlerDied, InvalidConfiguration, LeaseLost, RabbitDelayError

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable
 from typing import Literal
 
-from rabbitdelay.core.handlers import Handler
+from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flows import Flow, Wait

@@ -9,10 +9,10 @@ from typing import Any, Self, Unpack, overload
 
 from rabbitdelay import locate
 from rabbitdelay.core.jobs import validation
-from rabbitdelay.core.responses import Response
-from rabbitdelay.core.retry import RetryPolicy
 from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.core.topology.topology import QueueType, Topology
+from rabbitdelay.core.work.responses import Response
+from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.batch import OnConfirmed
 from rabbitdelay.engine.deleting import OnDeleted
 from rabbitdelay.engine.following import Follower

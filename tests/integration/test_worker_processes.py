@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rabbitdelay import Client, InvalidConfiguration, Job, NoResponse, Response, Worker
-from rabbitdelay.core.tally import Snapshot
+from rabbitdelay.core.work.stats import Snapshot
 from rabbitdelay.handling.child import Child, how_it_ended
 from rabbitdelay.handling.child_messages import Ready
 from tests.support import process_handlers

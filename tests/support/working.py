@@ -20,9 +20,9 @@ from rabbitdelay.aio.transport import FrameTransport
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.retry import Fate
+from rabbitdelay.core.work.error_policies import Policies
+from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.connector import Connector
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.popping import Popper

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay.core.error_policies import Policies
-from rabbitdelay.core.retry import Again, Fate, GiveUp, RetryPolicy
+from rabbitdelay.core.work.error_policies import Policies
+from rabbitdelay.core.work.retry import Again, Fate, GiveUp, RetryPolicy
 from rabbitdelay.errors import (
     Bury,
     HandlerRaised,

@@ -11,9 +11,9 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from rabbitdelay.core.error_policies import Policies
-from rabbitdelay.core.handlers import Binding, Handler, bind, make_handler
-from rabbitdelay.core.retry import RetryPolicy
+from rabbitdelay.core.work.error_policies import Policies
+from rabbitdelay.core.work.handlers import Binding, Handler, bind, make_handler
+from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.errors import InvalidConfiguration, NotAJob
 from rabbitdelay.handling.reserved import ReservedJob
 from rabbitdelay.models import BYTES, JSON, TEXT, Job

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.errors import InvalidConfiguration
 
 TOPOLOGY = Topology("ns")

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from rabbitdelay.core import responses
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.publish.outbox import Target
-from rabbitdelay.core.reply_queues import ReplyQueues
-from rabbitdelay.core.responses import Response
 from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.core.work import responses
+from rabbitdelay.core.work.reply_queues import ReplyQueues
+from rabbitdelay.core.work.responses import Response
 from rabbitdelay.errors import InvalidJob, NoResponse
 from rabbitdelay.models import Job
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbitdelay.core.jobs.validation import MAX_BACKOFF_MS, MAX_TTR_MS, MIN_TTR_MS
-from rabbitdelay.core.retry import Again, GiveUp, RetryPolicy
 from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.work.retry import Again, GiveUp, RetryPolicy
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.models import Job
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core.tally import KEPT_LATENESSES, RATE_SECONDS, Snapshot, Tally, percentile
+from rabbitdelay.core.work.stats import KEPT_LATENESSES, RATE_SECONDS, Snapshot, Tally, percentile
 
 LATENESSES = st.lists(st.floats(0, 1e6), max_size=50)
 PERCENTS = st.floats(0.1, 100)

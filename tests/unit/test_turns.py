@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from rabbitdelay.core.turns import (
+from rabbitdelay.core.work.scheduler import (
     SUSPECT_PATIENCE_SECONDS,
     Choice,
     Start,

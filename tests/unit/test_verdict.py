@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from rabbitdelay.core import verdict
 from rabbitdelay.core.settle.failure import Failure
-from rabbitdelay.core.verdict import GiveUpNow, TryAgain, Verdict
+from rabbitdelay.core.work import exceptions
+from rabbitdelay.core.work.exceptions import GiveUpNow, TryAgain, Verdict
 from rabbitdelay.errors import Bury, LeaseLost, NotAJob, Retry
 
 
@@ -32,13 +32,13 @@ class OurBury(Bury):
     ],
 )
 def test_every_exception_has_a_verdict(error: BaseException, expected: Verdict) -> None:
-    assert verdict.of(error) == expected
+    assert exceptions.of(error) == expected
 
 
 @pytest.mark.parametrize("delay", ["5m", True, float("nan"), float("inf"), 1e308, object()])
 def test_a_delay_that_is_none_is_a_failure_that_says_so(delay: object) -> None:
     """The thread of the handler must go on."""
-    found = verdict.of(Retry("later", delay=delay))  # type: ignore[arg-type]  # on purpose
+    found = exceptions.of(Retry("later", delay=delay))  # type: ignore[arg-type]  # on purpose
     assert isinstance(found, TryAgain)
     assert found.delay_ms is None
     assert found.failure.text != "later"
@@ -49,5 +49,5 @@ def test_a_text_that_cannot_be_read_is_no_obstacle() -> None:
         def __str__(self) -> str:
             raise RuntimeError
 
-    found = verdict.of(MuteError())
+    found = exceptions.of(MuteError())
     assert found == TryAgain(None, Failure("MuteError", "(its text cannot be read: RuntimeError)"))

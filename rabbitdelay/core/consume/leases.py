@@ -18,7 +18,7 @@ from enum import Enum
 
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.jobs.states import NEXT, Event, State
-from rabbitdelay.core.retry import Fate
+from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.errors import LeaseLost
 from rabbitdelay.models import DEFAULT_TTR_MS, Job
 

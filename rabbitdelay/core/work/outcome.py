@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
-from rabbitdelay.core.retry import Again, Fate, GiveUp
+from rabbitdelay.core.work.retry import Again, Fate, GiveUp
 from rabbitdelay.models import Job
 
 RETURNED = Again(0)

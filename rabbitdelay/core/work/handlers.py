@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
-from rabbitdelay.core.error_policies import Policies
 from rabbitdelay.core.jobs import body, validation
+from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.errors import InvalidConfiguration, InvalidJob
 from rabbitdelay.models import Job
 

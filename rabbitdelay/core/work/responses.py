@@ -6,10 +6,10 @@ from typing import Any
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.jobs.validation import encode_body
 from rabbitdelay.core.publish.outbox import Target
-from rabbitdelay.core.reply_queues import ReplyQueues
 from rabbitdelay.core.settle.failure import Failure, bounded
 from rabbitdelay.core.settle.republish import ERROR, ERROR_TYPE, REASON
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.errors import NoResponse
 from rabbitdelay.models import BYTES, JSON, Job, read_body
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from rabbitdelay.core.retry import Backoff, Fate, GiveUp, RetryPolicy
+from rabbitdelay.core.work.retry import Backoff, Fate, GiveUp, RetryPolicy
 from rabbitdelay.errors import (
     Bury,
     HandlerRaised,
