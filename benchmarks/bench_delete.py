@@ -31,7 +31,7 @@ from benchmarks.measuring import (
 from benchmarks.propagation import load, propagation_ms
 from rabbitdelay import Client, Job, JobSpec, Worker
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core.tombstones import Tombstones
+from rabbitdelay.core.deletes.tombstones import Tombstones
 
 DELAY_SECONDS = 3_600
 LEAST_MANY_RATIO = 0.8

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.measuring import TOPIC, broker_version
 from rabbitdelay import Client, Job, Worker
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core import proof
+from rabbitdelay.core.deletes import freshness
 from rabbitdelay.core.work.stats import percentile
 
 JOBS_PER_SECOND = 1_000
@@ -26,7 +26,7 @@ WARM_UP = "warm-up"
 def work(url: str, count: int, pipe: Pipe, *, expires: bool) -> None:
     """Handle so many jobs after the one that warms up; send what they took."""
     if not expires:
-        proof.FRESH_SECONDS = proof.REFRESH_SECONDS = FOR_EVER_SECONDS
+        freshness.FRESH_SECONDS = freshness.REFRESH_SECONDS = FOR_EVER_SECONDS
     worker = Worker(url, concurrency=10, prefetch=2_000, settle_seconds=0)
     latenesses_ms: list[float] = []
     began: list[float] = []

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.status import Status
 
 from rabbitdelay.cli.settings import LOOK_SECONDS, Settings
+from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.tombstones import Death
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.errors import CutOff
 from rabbitdelay.models import Job

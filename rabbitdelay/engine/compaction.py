@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rabbitdelay.core import records, snapshots
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.records import Fence, Taken
-from rabbitdelay.core.snapshots import Writing
+from rabbitdelay.core.deletes import records, snapshots
+from rabbitdelay.core.deletes.records import Fence, Taken
+from rabbitdelay.core.deletes.snapshots import Writing
 from rabbitdelay.engine.appending import TIMEOUT_SECONDS
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.consumer import Consumer
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rabbitdelay.engine.following import Follower
 
 SNAPSHOT_EVERY = 100_000
-"""A snapshot is due when it would cost so much to read what came since the last (core/following.py
+"""A snapshot is due when it would cost so much to read what came since the last (core/deletes/cursor.py
 counts it in tombstones), or half of what there is."""
 ASK_AGAIN_SECONDS = 60.0
 IN_FLIGHT = 4

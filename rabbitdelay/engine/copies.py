@@ -13,12 +13,12 @@ from typing import Protocol
 
 from rabbitdelay.core.amqp import field_table
 from rabbitdelay.core.consume.leases import Do, Lease
+from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.publish.outbox import Pending, Target
 from rabbitdelay.core.settle import republish, republish_retries
 from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.core.settle.republish_retries import BuryNow, DeadLetter, Return, Tries, TryLater
-from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.work.retry import Again, Fate, GiveUp
 from rabbitdelay.engine.connector import logger

@@ -8,11 +8,19 @@ import time
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
 
-from rabbitdelay.core import records
+from rabbitdelay.core.deletes import records
+from rabbitdelay.core.deletes.records import (
+    Delete,
+    Exact,
+    Horizon,
+    Keep,
+    Purge,
+    Record,
+    known_until,
+)
+from rabbitdelay.core.deletes.tombstones import HORIZON_MS, LONG_MS
 from rabbitdelay.core.jobs import ids, validation
 from rabbitdelay.core.publish.outbox import Pending
-from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Purge, Record, known_until
-from rabbitdelay.core.tombstones import HORIZON_MS, LONG_MS
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.appending import Appender, pending_record

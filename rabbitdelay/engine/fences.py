@@ -14,8 +14,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rabbitdelay.core import records
-from rabbitdelay.core.records import Fence
+from rabbitdelay.core.deletes import records
+from rabbitdelay.core.deletes.records import Fence
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription
 

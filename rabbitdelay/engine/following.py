@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from rabbitdelay.core import doubt, records, snapshots
 from rabbitdelay.core.amqp import encode, reply_codes
 from rabbitdelay.core.amqp.decode import Delivery
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.following import Following, Offset, Read
-from rabbitdelay.core.records import RecordTooNew, known_until
-from rabbitdelay.core.snapshots import Reading
-from rabbitdelay.core.tombstones import GRACE_MS
+from rabbitdelay.core.deletes import doubt, records, snapshots
+from rabbitdelay.core.deletes.cursor import Following, Offset, Read
+from rabbitdelay.core.deletes.records import RecordTooNew, known_until
+from rabbitdelay.core.deletes.snapshots import Reading
+from rabbitdelay.core.deletes.tombstones import GRACE_MS
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.appending import Appender
 from rabbitdelay.engine.compaction import Compactor

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from rabbitdelay.core.consume.leases import Do, Identity, Lease, Leases
+from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.publish.outbox import Pending, Target
 from rabbitdelay.core.settle import failure
 from rabbitdelay.core.settle.failure import Failure
-from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.work import responses
 from rabbitdelay.core.work.error_policies import Policies

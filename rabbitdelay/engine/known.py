@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.following import Following
+from rabbitdelay.core.deletes.cursor import Following
+from rabbitdelay.core.deletes.freshness import Freshness
+from rabbitdelay.core.deletes.records import Delete, Keep, Purge, Record
+from rabbitdelay.core.deletes.tombstones import Death, Tombstones
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.proof import Freshness
-from rabbitdelay.core.records import Delete, Keep, Purge, Record
-from rabbitdelay.core.tombstones import Death, Tombstones
 from rabbitdelay.models import Job
 
 SWEPT_AT_ONCE = 1 / 60

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rabbitdelay.address import Address
-from rabbitdelay.core.records import Record
+from rabbitdelay.core.deletes.records import Record
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.work.error_policies import Policies

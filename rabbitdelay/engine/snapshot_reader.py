@@ -8,10 +8,10 @@ messages a stream has nobody can tell: the broker's count is up to 5 s old.
 from collections.abc import Callable
 from functools import partial
 
-from rabbitdelay.core import snapshots
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
-from rabbitdelay.core.snapshots import BrokenSnapshot, Reading, Trailer
+from rabbitdelay.core.deletes import snapshots
+from rabbitdelay.core.deletes.snapshots import BrokenSnapshot, Reading, Trailer
 from rabbitdelay.engine.connector import logger
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.wire import Channel, nothing

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from rabbitdelay import duration
 from rabbitdelay.address import Address
 from rabbitdelay.core.consume.leases import Lease
+from rabbitdelay.core.deletes.records import Pause, Resume
 from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.publish.outbox import Pending
-from rabbitdelay.core.records import Pause, Resume
 from rabbitdelay.core.topology import counts
 from rabbitdelay.core.topology.counts import Listing, TopicCounts
 from rabbitdelay.core.topology.topology import QueueType, Topology

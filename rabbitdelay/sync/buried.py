@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from pika import BlockingConnection
 
+from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.parked import buried
 from rabbitdelay.core.parked.buried import Buried
 from rabbitdelay.core.settle import republish
-from rabbitdelay.core.tombstones import Death
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.models import Job
 from rabbitdelay.sync.parked import Chooser, Copy, OnTried, ParkedQueue, SentOn

@@ -16,7 +16,7 @@ import pytest
 from rabbitdelay import Client
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.cli.display import output
-from rabbitdelay.core.records import Delete, Fence, Keep, Record, decode, encode
+from rabbitdelay.core.deletes.records import Delete, Fence, Keep, Record, decode, encode
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.demo import performance, theatre
 from rabbitdelay.demo.performance import Evening

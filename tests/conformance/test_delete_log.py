@@ -9,7 +9,7 @@ import pytest
 
 from rabbitdelay import Client, Job, JobSpec, NamespaceMissing, OutcomeUnknown
 from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.core.records import RecordTooNew
+from rabbitdelay.core.deletes.records import RecordTooNew
 from rabbitdelay.errors import DeleteManyFailed
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rabbitdelay import Client
-from rabbitdelay.core import snapshots
-from rabbitdelay.core.snapshots import Anchor, Writing
-from rabbitdelay.core.stones import MAX_MS
-from rabbitdelay.core.tombstones import Tombstones
+from rabbitdelay.core.deletes import snapshots
+from rabbitdelay.core.deletes.snapshots import Anchor, Writing
+from rabbitdelay.core.deletes.tombstone_table import MAX_MS
+from rabbitdelay.core.deletes.tombstones import Tombstones
 from rabbitdelay.core.topology.topology import Topology
 from tests.conftest import WorkerFactory
 from tests.support import streams

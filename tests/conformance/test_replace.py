@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rabbitdelay import Client, InvalidConfiguration, InvalidJob, Job, JobSpec
-from rabbitdelay.core.tombstones import HORIZON_MS
+from rabbitdelay.core.deletes.tombstones import HORIZON_MS
 from rabbitdelay.errors import TopologyConflict
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting

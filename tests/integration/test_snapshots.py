@@ -14,10 +14,17 @@ from functools import partial
 import pytest
 
 from rabbitdelay import Client
-from rabbitdelay.core import snapshots
-from rabbitdelay.core.records import Delete, Fence, encode
-from rabbitdelay.core.snapshots import Anchor, Reading, Trailer, Writing, is_piece, read_trailer
-from rabbitdelay.core.tombstones import Tombstones
+from rabbitdelay.core.deletes import snapshots
+from rabbitdelay.core.deletes.records import Delete, Fence, encode
+from rabbitdelay.core.deletes.snapshots import (
+    Anchor,
+    Reading,
+    Trailer,
+    Writing,
+    is_piece,
+    read_trailer,
+)
+from rabbitdelay.core.deletes.tombstones import Tombstones
 from rabbitdelay.core.topology import topology
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine import compaction, fences, following, snapshot_reader

@@ -7,9 +7,9 @@ from typing import Any
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbitdelay.core import records
-from rabbitdelay.core.records import Record
-from rabbitdelay.core.snapshots import is_piece
+from rabbitdelay.core.deletes import records
+from rabbitdelay.core.deletes.records import Record
+from rabbitdelay.core.deletes.snapshots import is_piece
 from tests.support.waiting import patience
 from tests.support.working import publish
 

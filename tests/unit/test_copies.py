@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rabbitdelay.core.deletes.tombstones import LONG_MS
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.settle import failure, republish
 from rabbitdelay.core.settle.failure import MAX_KIND, MAX_TEXT, Failure
 from rabbitdelay.core.settle.republish import Dates, Grave, read_grave
-from rabbitdelay.core.tombstones import LONG_MS
 from rabbitdelay.models import Job
 
 NOW_MS = 1_794_845_600_000

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core import doubt, snapshots
-from rabbitdelay.core.doubt import AHEAD_MS, BEHIND_MS, Doubted
-from rabbitdelay.core.following import Following, Read
-from rabbitdelay.core.records import (
+from rabbitdelay.core.deletes import doubt, snapshots
+from rabbitdelay.core.deletes.cursor import Following, Read
+from rabbitdelay.core.deletes.doubt import AHEAD_MS, BEHIND_MS, Doubted
+from rabbitdelay.core.deletes.records import (
     MAX_MS,
     Delete,
     Exact,
@@ -23,9 +23,9 @@ from rabbitdelay.core.records import (
     Taken,
     encode,
 )
-from rabbitdelay.core.snapshots import Anchor, Reading, Writing
-from rabbitdelay.core.stones import split_by_time
-from rabbitdelay.core.tombstones import Death, Tombstones
+from rabbitdelay.core.deletes.snapshots import Anchor, Reading, Writing
+from rabbitdelay.core.deletes.tombstone_table import split_by_time
+from rabbitdelay.core.deletes.tombstones import Death, Tombstones
 
 NOW_MS = 1_794_845_600_000
 LATEST_MS = doubt.latest_ms(NOW_MS)

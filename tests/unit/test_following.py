@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rabbitdelay.core import snapshots
-from rabbitdelay.core.following import FIRST, MESSAGE_COST, Following, Read
-from rabbitdelay.core.records import (
+from rabbitdelay.core.deletes import snapshots
+from rabbitdelay.core.deletes.cursor import FIRST, MESSAGE_COST, Following, Read
+from rabbitdelay.core.deletes.records import (
     VERSION,
     Delete,
     Exact,
@@ -24,8 +24,14 @@ from rabbitdelay.core.records import (
     Taken,
     encode,
 )
-from rabbitdelay.core.snapshots import Anchor, BrokenSnapshot, Reading, Writing, read_trailer
-from rabbitdelay.core.tombstones import Death, Tombstones
+from rabbitdelay.core.deletes.snapshots import (
+    Anchor,
+    BrokenSnapshot,
+    Reading,
+    Writing,
+    read_trailer,
+)
+from rabbitdelay.core.deletes.tombstones import Death, Tombstones
 
 FENCE, OTHERS = Fence("mine"), Fence("another's")
 TOO_NEW = json.dumps({"revive": ["a"], "version": VERSION + 1}).encode()

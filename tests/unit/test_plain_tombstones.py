@@ -10,10 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core import records, snapshots
-from rabbitdelay.core.following import Following
-from rabbitdelay.core.records import Delete, Exact, Fence, Keep, Pause, Purge, Record, Resume
-from rabbitdelay.core.tombstones import Tombstones
+from rabbitdelay.core.deletes import records, snapshots
+from rabbitdelay.core.deletes.cursor import Following
+from rabbitdelay.core.deletes.records import (
+    Delete,
+    Exact,
+    Fence,
+    Keep,
+    Pause,
+    Purge,
+    Record,
+    Resume,
+)
+from rabbitdelay.core.deletes.tombstones import Tombstones
 
 FILE = Path(__file__).parents[2] / "examples" / "plain_amqp" / "tombstones.py"
 TOPICS, IDS, TOKENS, TIMES_MS = ("a", "b"), ("x", "y", "ä"), ("", "t", "u", "v"), (0, 1, 2, 3)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core.proof import (
+from rabbitdelay.core.deletes.freshness import (
     FRESH_SECONDS,
     LONGEST_ROUND_TRIP_SECONDS,
     REFRESH_SECONDS,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core import records
-from rabbitdelay.core.records import (
+from rabbitdelay.core.deletes import records
+from rabbitdelay.core.deletes.records import (
     MAX_MS,
     VERSION,
     Delete,

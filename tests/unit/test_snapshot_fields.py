@@ -9,10 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbitdelay.core import snapshots, stones
-from rabbitdelay.core.records import Delete, Pause, Purge
-from rabbitdelay.core.snapshots import Anchor, BrokenSnapshot, Reading, Writing, read_trailer
-from rabbitdelay.core.tombstones import Tombstones
+from rabbitdelay.core.deletes import snapshots, tombstone_table
+from rabbitdelay.core.deletes.records import Delete, Pause, Purge
+from rabbitdelay.core.deletes.snapshots import (
+    Anchor,
+    BrokenSnapshot,
+    Reading,
+    Writing,
+    read_trailer,
+)
+from rabbitdelay.core.deletes.tombstones import Tombstones
 from rabbitdelay.core.topology.ladder import MAX_DELAY_MS
 
 ANCHOR = Anchor.of(41, b'{"fence":"a"}')
@@ -164,12 +170,16 @@ def test_a_pause_behind_the_anchor_is_left_to_the_log() -> None:
     assert known.paused == {"y"}
 
 
-@given(st.binary(max_size=4 * stones.WIDTH))
+@given(st.binary(max_size=4 * tombstone_table.WIDTH))
 def test_a_piece_holds_stones_of_known_kinds_only(body: bytes) -> None:
     known = Tombstones()
     piece = with_checksum(body)
-    whole = [body[at : at + stones.WIDTH] for at in range(0, len(body), stones.WIDTH)]
-    if all(len(one) == stones.WIDTH and one[16:17] in b"BT" and one[23] < 2 for one in whole):
+    whole = [
+        body[at : at + tombstone_table.WIDTH] for at in range(0, len(body), tombstone_table.WIDTH)
+    ]
+    if all(
+        len(one) == tombstone_table.WIDTH and one[16:17] in b"BT" and one[23] < 2 for one in whole
+    ):
         assert snapshots.join_piece(known, piece) == len(whole)
     else:
         with pytest.raises(BrokenSnapshot):

@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbitdelay.core import snapshots
-from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Pause, Purge, Record, Resume
-from rabbitdelay.core.snapshots import (
+from rabbitdelay.core.deletes import snapshots
+from rabbitdelay.core.deletes.records import (
+    Delete,
+    Exact,
+    Horizon,
+    Keep,
+    Pause,
+    Purge,
+    Record,
+    Resume,
+)
+from rabbitdelay.core.deletes.snapshots import (
     Anchor,
     BrokenSnapshot,
     Reading,
@@ -19,8 +28,8 @@ from rabbitdelay.core.snapshots import (
     pieces_of,
     read_trailer,
 )
-from rabbitdelay.core.stones import WIDTH, Stones
-from rabbitdelay.core.tombstones import Tombstones
+from rabbitdelay.core.deletes.tombstone_table import WIDTH, Stones
+from rabbitdelay.core.deletes.tombstones import Tombstones
 from rabbitdelay.core.topology.ladder import DAY_MS
 
 NAME = "00112233aabbccdd"

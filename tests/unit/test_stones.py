@@ -7,16 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbitdelay.core import stones
-from rabbitdelay.core.stones import FEWEST_BUCKETS, ID_BYTES, STONES_A_BUCKET, WIDTH, Kill, Stones
+from rabbitdelay.core.deletes import tombstone_table
+from rabbitdelay.core.deletes.tombstone_table import (
+    FEWEST_BUCKETS,
+    ID_BYTES,
+    STONES_A_BUCKET,
+    WIDTH,
+    Kill,
+    Stones,
+)
 
-TIME_MS = st.integers(0, stones.MAX_MS)
+TIME_MS = st.integers(0, tombstone_table.MAX_MS)
 IDS = st.sampled_from(["a", "b", "order-17", "ü", "x" * 200, ""])
 TOKENS = st.sampled_from(["", "s", "t", "4f5c000000000000"])
 STONES = st.one_of(
-    st.builds(stones.before, IDS, TIME_MS, TIME_MS),
-    st.builds(stones.all_but, IDS, TOKENS, TIME_MS, TIME_MS),
-    st.builds(stones.exact, IDS, TOKENS, TIME_MS),
+    st.builds(tombstone_table.before, IDS, TIME_MS, TIME_MS),
+    st.builds(tombstone_table.all_but, IDS, TOKENS, TIME_MS, TIME_MS),
+    st.builds(tombstone_table.exact, IDS, TOKENS, TIME_MS),
 )
 MANY = 3 * STONES_A_BUCKET * FEWEST_BUCKETS + 100
 """Enough to double the buckets, and to be half way to double them again."""
@@ -30,7 +37,9 @@ def table_of(*some: bytes) -> Stones:
 
 
 def numbered(begin: int, end: int) -> list[bytes]:
-    return [stones.before(f"order-{number}", number, number) for number in range(begin, end)]
+    return [
+        tombstone_table.before(f"order-{number}", number, number) for number in range(begin, end)
+    ]
 
 
 def content(table: Stones) -> set[bytes]:
@@ -53,20 +62,23 @@ def killed(table: Stones, id: str, put_ms: int, token: str) -> bool:
 
 
 def test_a_stone_by_time_kills_what_was_put_at_or_before_it() -> None:
-    table = table_of(stones.before("a", 100, 200))
+    table = table_of(tombstone_table.before("a", 100, 200))
     assert [killed(table, "a", put_ms, "t") for put_ms in (0, 99, 100, 101)] == [True] * 3 + [False]
     assert not killed(table, "b", 50, "t")
 
 
 def test_an_exact_stone_kills_one_token_whenever_it_was_put() -> None:
-    table = table_of(stones.exact("a", "t", 200))
-    assert [killed(table, "a", put_ms, "t") for put_ms in (0, stones.MAX_MS)] == [True, True]
+    table = table_of(tombstone_table.exact("a", "t", 200))
+    assert [killed(table, "a", put_ms, "t") for put_ms in (0, tombstone_table.MAX_MS)] == [
+        True,
+        True,
+    ]
     assert not killed(table, "a", 0, "s")
     assert not killed(table, "b", 0, "t")
 
 
 def test_all_but_one_kills_what_was_put_before_it_and_spares_it() -> None:
-    table = table_of(stones.all_but("a", "t", 100, 200))
+    table = table_of(tombstone_table.all_but("a", "t", 100, 200))
     assert killed(table, "a", 99, "t")
     assert killed(table, "a", 99, "s")
     assert not killed(table, "a", 100, "t")
@@ -75,14 +87,14 @@ def test_all_but_one_kills_what_was_put_before_it_and_spares_it() -> None:
 
 @given(st.sets(st.text(max_size=16), min_size=2, max_size=8))
 def test_of_those_that_replace_each_other_in_one_moment_one_is_left(tokens: set[str]) -> None:
-    table = table_of(*(stones.all_but("a", token, 100, 200) for token in tokens))
+    table = table_of(*(tombstone_table.all_but("a", token, 100, 200) for token in tokens))
     assert [killed(table, "a", 100, token) for token in tokens].count(False) == 1
 
 
-@pytest.mark.parametrize(("ms", "shown"), [(-5, 0), (1 << 60, stones.MAX_MS)])
+@pytest.mark.parametrize(("ms", "shown"), [(-5, 0), (1 << 60, tombstone_table.MAX_MS)])
 def test_times_beyond_all_calendars_are_the_first_and_the_last(ms: int, shown: int) -> None:
-    table = table_of(stones.before("a", ms, ms))
-    assert [*map(stones.last_ms, table.of("a"))] == [shown]
+    table = table_of(tombstone_table.before("a", ms, ms))
+    assert [*map(tombstone_table.last_ms, table.of("a"))] == [shown]
     assert killed(table, "a", shown, "")
 
 
@@ -106,19 +118,24 @@ def test_a_join_kills_what_any_of_its_stones_kills(
 
 
 def test_for_one_key_the_higher_order_and_the_later_last_moment_win() -> None:
-    table = table_of(stones.before("a", 100, 900), stones.all_but("a", "t", 300, 400))
-    assert [*map(stones.last_ms, table.of("a"))] == [900]
+    table = table_of(
+        tombstone_table.before("a", 100, 900), tombstone_table.all_but("a", "t", 300, 400)
+    )
+    assert [*map(tombstone_table.last_ms, table.of("a"))] == [900]
     assert (table.kill("a", 299, ""), table.count) == (Kill.BY_ANOTHER, 1)
-    table.add(stones.before("a", 300, 0))
-    assert [*map(stones.last_ms, table.of("a"))] == [900]
+    table.add(tombstone_table.before("a", 300, 0))
+    assert [*map(tombstone_table.last_ms, table.of("a"))] == [900]
     assert (table.kill("a", 299, ""), table.count) == (Kill.BY_TIME, 1)
 
 
 def test_tokens_of_one_id_are_stones_of_their_own() -> None:
-    table = table_of(*(stones.exact("a", token, 7) for token in "sts"), stones.before("a", 1, 2))
+    table = table_of(
+        *(tombstone_table.exact("a", token, 7) for token in "sts"),
+        tombstone_table.before("a", 1, 2),
+    )
     assert (table.count, len(table.of("a"))) == (3, 3)
-    table.add(stones.exact("a", "t", 9))
-    assert sorted(map(stones.last_ms, table.of("a"))) == [2, 7, 9]
+    table.add(tombstone_table.exact("a", "t", 9))
+    assert sorted(map(tombstone_table.last_ms, table.of("a"))) == [2, 7, 9]
     assert (table.kill("a", 1, "t"), table.kill("a", 2, "t")) == (Kill.BY_TIME, Kill.BY_TOKEN)
 
 
@@ -165,17 +182,17 @@ def test_only_what_begins_a_stone_is_found(some: list[bytes], data: st.DataObjec
     begin = data.draw(st.integers(0, max(0, len(bucket) - 1)))
     key = bucket[begin : begin + data.draw(st.integers(1, 20))] or b"\x00"
     expected = [at for at in range(0, len(bucket), WIDTH) if bucket.startswith(key, at)]
-    assert stones._find(bucket, key) == (expected[0] if expected else -1)
+    assert tombstone_table._find(bucket, key) == (expected[0] if expected else -1)
 
 
 def test_an_id_with_the_same_quick_hash_is_another() -> None:
     """CRC-32 of these two is the same."""
     one, other = "plumless", "buckeroo"
-    assert stones.id_key(one)[:4] == stones.id_key(other)[:4]
-    table = table_of(stones.before(one, 1, 2))
+    assert tombstone_table.id_key(one)[:4] == tombstone_table.id_key(other)[:4]
+    table = table_of(tombstone_table.before(one, 1, 2))
     assert not table.of(other)
-    table.add(stones.before(other, 3, 4))
-    assert [*map(stones.last_ms, table.of(one) + table.of(other))] == [2, 4]
+    table.add(tombstone_table.before(other, 3, 4))
+    assert [*map(tombstone_table.last_ms, table.of(one) + table.of(other))] == [2, 4]
 
 
 # Dumping and loading
@@ -190,7 +207,7 @@ def test_what_was_dumped_is_loaded_into_any_number_of_buckets(room: int | None) 
     loaded.load(table.dump(range(len(table))))
     assert content(loaded) == content(table)
     assert loaded.count <= STONES_A_BUCKET * len(loaded)
-    loaded.add(stones.before("one more", 1, 2))
+    loaded.add(tombstone_table.before("one more", 1, 2))
     assert loaded.count == MANY + 1
 
 
@@ -203,7 +220,7 @@ def test_room_is_made_only_where_there_is_nothing() -> None:
 @pytest.mark.parametrize(("begin", "end"), [(0, 50), (MANY // 2, 2 * MANY), (0, MANY)])
 def test_loading_joins_with_what_is_there(begin: int, end: int) -> None:
     table, some = table_of(*numbered(begin, end)), table_of(*numbered(0, MANY))
-    later = [stones.before(f"order-{number}", 0, 1 << 40) for number in range(0, MANY, 7)]
+    later = [tombstone_table.before(f"order-{number}", 0, 1 << 40) for number in range(0, MANY, 7)]
     for stone in later:
         some.add(stone)
     table.load(some.dump(range(len(some))))
@@ -266,15 +283,15 @@ def test_expiring_in_parts_is_expiring_in_whole() -> None:
 
 def test_expiring_in_no_bucket_forgets_nothing() -> None:
     table = table_of(*numbered(0, 50))
-    table.expire(stones.MAX_MS, range(7, 7))
+    table.expire(tombstone_table.MAX_MS, range(7, 7))
     assert table.count == 50
-    table.expire(stones.MAX_MS)
+    table.expire(tombstone_table.MAX_MS)
     assert table.count == 0
 
 
 def test_what_is_added_after_all_was_forgotten_is_there() -> None:
     table = table_of(*numbered(0, MANY))
-    table.expire(stones.MAX_MS)
+    table.expire(tombstone_table.MAX_MS)
     for stone in numbered(0, MANY):
         table.add(stone)
     assert content(table) == set(numbered(0, MANY))
@@ -286,8 +303,8 @@ MEASURE = """
 import gc
 from pathlib import Path
 from rabbitdelay.core.jobs.ids import generate
-from rabbitdelay.core.records import Delete
-from rabbitdelay.core.tombstones import Tombstones
+from rabbitdelay.core.deletes.records import Delete
+from rabbitdelay.core.deletes.tombstones import Tombstones
 
 def resident_bytes():
     gc.collect()

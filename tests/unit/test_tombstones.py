@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rabbitdelay.core.jobs import ids
-from rabbitdelay.core.records import (
+from rabbitdelay.core.deletes.records import (
     Delete,
     Exact,
     Fence,
@@ -22,8 +21,9 @@ from rabbitdelay.core.records import (
     Taken,
     known_until,
 )
-from rabbitdelay.core.stones import token_key
-from rabbitdelay.core.tombstones import GRACE_MS, HORIZON_MS, Death, Tombstones
+from rabbitdelay.core.deletes.tombstone_table import token_key
+from rabbitdelay.core.deletes.tombstones import GRACE_MS, HORIZON_MS, Death, Tombstones
+from rabbitdelay.core.jobs import ids
 from rabbitdelay.core.topology.ladder import DAY_MS, HOUR_MS
 
 NOW_MS = 1_731_500_000_000

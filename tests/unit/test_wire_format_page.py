@@ -9,9 +9,8 @@ from typing import get_args
 import pytest
 
 from rabbitdelay import duration
-from rabbitdelay.core import stones
-from rabbitdelay.core.jobs import envelope, validation
-from rabbitdelay.core.records import (
+from rabbitdelay.core.deletes import tombstone_table
+from rabbitdelay.core.deletes.records import (
     Delete,
     Exact,
     Fence,
@@ -25,8 +24,9 @@ from rabbitdelay.core.records import (
     decode,
     encode,
 )
+from rabbitdelay.core.deletes.tombstones import GRACE_MS, HORIZON_MS
+from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.settle.republish import BURIED, ERROR, ERROR_TYPE, REASON, TRACEBACK
-from rabbitdelay.core.tombstones import GRACE_MS, HORIZON_MS
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.models import DEFAULT_TTR_MS
@@ -179,12 +179,12 @@ def test_it_has_the_times_of_forgetting_and_of_fences() -> None:
     assert f"{HORIZON_MS // ladder.DAY_MS} days" in PAGE
     assert f"{GRACE_MS // ladder.HOUR_MS} hours" in PAGE
     assert "within the last 2 s" in PAGE
-    assert f"stones, {stones.WIDTH} bytes each" in PAGE
+    assert f"stones, {tombstone_table.WIDTH} bytes each" in PAGE
 
 
 def test_it_has_the_bytes_of_a_stone() -> None:
     """The rows of both tables follow each other without a gap, to the end."""
-    for name, width in (("bytes of a piece", 32), ("bytes of a stone", stones.WIDTH)):
+    for name, width in (("bytes of a piece", 32), ("bytes of a stone", tombstone_table.WIDTH)):
         ends = [[int(number) for number in re.findall(r"\d+", row[0])] for row in _table(name)]
         assert [end[0] for end in ends[1:]] == [end[-1] + 1 for end in ends[:-1]]
         assert ends[-1][-1] in (width, width - 1)

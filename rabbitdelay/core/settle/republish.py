@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rabbitdelay.core.deletes.tombstone_table import MAX_MS
+from rabbitdelay.core.deletes.tombstones import LONG_MS
 from rabbitdelay.core.jobs.envelope import Message, fresh_headers, known_ms
 from rabbitdelay.core.settle.failure import MAX_KIND, Failure, bounded, bounded_traceback
-from rabbitdelay.core.stones import MAX_MS
-from rabbitdelay.core.tombstones import LONG_MS
 
 DUE, KNOWN = "rd-due", "rd-known"
 ERROR, ERROR_TYPE = "rd-error", "rd-error-type"

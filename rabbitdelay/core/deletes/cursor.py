@@ -15,10 +15,10 @@ Three rules this file owns:
 
 from enum import Enum, auto
 
-from rabbitdelay.core import doubt, records, snapshots
-from rabbitdelay.core.doubt import Doubted
-from rabbitdelay.core.proof import Proof
-from rabbitdelay.core.records import (
+from rabbitdelay.core.deletes import doubt, records, snapshots
+from rabbitdelay.core.deletes.doubt import Doubted
+from rabbitdelay.core.deletes.freshness import Proof
+from rabbitdelay.core.deletes.records import (
     Fence,
     NotARecord,
     Pause,
@@ -27,9 +27,9 @@ from rabbitdelay.core.records import (
     Resume,
     Taken,
 )
-from rabbitdelay.core.snapshots import Anchor, BrokenSnapshot
-from rabbitdelay.core.stones import MAX_MS
-from rabbitdelay.core.tombstones import Tombstones
+from rabbitdelay.core.deletes.snapshots import Anchor, BrokenSnapshot
+from rabbitdelay.core.deletes.tombstone_table import MAX_MS
+from rabbitdelay.core.deletes.tombstones import Tombstones
 
 FIRST = "first"
 MESSAGE_COST = 10

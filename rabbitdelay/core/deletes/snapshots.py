@@ -15,11 +15,11 @@ from hashlib import blake2b
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 
-from rabbitdelay.core import records
-from rabbitdelay.core.doubt import Doubted
-from rabbitdelay.core.snapshot_fields import are_stones, read_fields
-from rabbitdelay.core.stones import MAX_MS, WIDTH, split_by_time
-from rabbitdelay.core.tombstones import GRACE_MS, Switch, Tombstones
+from rabbitdelay.core.deletes import records
+from rabbitdelay.core.deletes.doubt import Doubted
+from rabbitdelay.core.deletes.snapshot_fields import are_stones, read_fields
+from rabbitdelay.core.deletes.tombstone_table import MAX_MS, WIDTH, split_by_time
+from rabbitdelay.core.deletes.tombstones import GRACE_MS, Switch, Tombstones
 from rabbitdelay.core.topology.topology import LOG_SEGMENT_BYTES
 from rabbitdelay.errors import RabbitDelayError
 

@@ -14,8 +14,8 @@ Times are milliseconds since 1970.
 
 from dataclasses import replace
 
-from rabbitdelay.core.records import Delete, Exact, Keep, Pause, Purge, Record
-from rabbitdelay.core.tombstones import Death, Tombstones
+from rabbitdelay.core.deletes.records import Delete, Exact, Keep, Pause, Purge, Record
+from rabbitdelay.core.deletes.tombstones import Death, Tombstones
 from rabbitdelay.core.topology import ladder
 
 AHEAD_MS = 7 * ladder.DAY_MS

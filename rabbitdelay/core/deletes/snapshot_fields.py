@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from rabbitdelay.core import stones
+from rabbitdelay.core.deletes import tombstone_table
 from rabbitdelay.core.topology import ladder
 
 MAX_POSITION = (1 << 63) - 1
@@ -27,7 +27,7 @@ def _utf8(text: str) -> str:
 
 _Text = Annotated[str, Strict(), AfterValidator(_utf8)]
 _Whole = Annotated[int, Strict(), Field(ge=0, le=MAX_POSITION)]
-_Moment = Annotated[int, Strict(), Field(ge=0, le=stones.MAX_MS)]
+_Moment = Annotated[int, Strict(), Field(ge=0, le=tombstone_table.MAX_MS)]
 _SwitchPosition = Annotated[int, Strict(), Field(ge=-1, le=MAX_POSITION)]
 
 
@@ -66,7 +66,9 @@ def read_fields(fields: object) -> dict[str, Any]:
 def are_stones(dumped: bytes) -> bool:
     """Whether bytes are stones, one after the other, and each of a known kind."""
     return (
-        len(dumped) % stones.WIDTH == 0
-        and stones.KINDS.issuperset(dumped[stones.KIND_AT :: stones.WIDTH])
-        and {0, 1}.issuperset(dumped[stones.ALL_TOKENS_AT :: stones.WIDTH])
+        len(dumped) % tombstone_table.WIDTH == 0
+        and tombstone_table.KINDS.issuperset(
+            dumped[tombstone_table.KIND_AT :: tombstone_table.WIDTH]
+        )
+        and {0, 1}.issuperset(dumped[tombstone_table.ALL_TOKENS_AT :: tombstone_table.WIDTH])
     )

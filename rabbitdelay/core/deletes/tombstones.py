@@ -18,10 +18,19 @@ Two rules this file owns:
 from dataclasses import dataclass
 from enum import Enum
 
-from rabbitdelay.core import stones
+from rabbitdelay.core.deletes import tombstone_table
+from rabbitdelay.core.deletes.records import (
+    Delete,
+    Exact,
+    Horizon,
+    Keep,
+    Pause,
+    Purge,
+    Record,
+    Resume,
+)
+from rabbitdelay.core.deletes.tombstone_table import Kill, Stones
 from rabbitdelay.core.jobs import ids
-from rabbitdelay.core.records import Delete, Exact, Horizon, Keep, Pause, Purge, Record, Resume
-from rabbitdelay.core.stones import Kill, Stones
 from rabbitdelay.core.topology import ladder
 
 GRACE_MS = 24 * ladder.HOUR_MS
@@ -179,17 +188,17 @@ class Tombstones:
     def _delete(self, record: Delete, target: str | Exact) -> None:
         if isinstance(target, Exact):
             last_ms = max(target.due_ms, record.time_ms, self._known_until_ms(target.id))
-            self._add(target.id, stones.exact(target.id, target.token, last_ms), last_ms)
+            self._add(target.id, tombstone_table.exact(target.id, target.token, last_ms), last_ms)
         else:
             last_ms = self._last_ms(target, record.time_ms, record.due_ms)
-            self._add(target, stones.before(target, record.time_ms, last_ms), last_ms)
+            self._add(target, tombstone_table.before(target, record.time_ms, last_ms), last_ms)
 
     def _keep(self, record: Keep) -> None:
         last_ms = max(record.due_ms, self._last_ms(record.id, record.time_ms, None))
-        stone = stones.all_but(record.id, record.token, record.time_ms, last_ms)
+        stone = tombstone_table.all_but(record.id, record.token, record.time_ms, last_ms)
         self._add(record.id, stone, last_ms)
         for token in record.instead_of:
-            self._add(record.id, stones.exact(record.id, token, last_ms), last_ms)
+            self._add(record.id, tombstone_table.exact(record.id, token, last_ms), last_ms)
 
     def _last_ms(self, id: str, time_ms: int, due_ms: int | None) -> int:
         """When the last job that a tombstone may kill is due, or may be."""
@@ -199,7 +208,7 @@ class Tombstones:
 
     def _known_until_ms(self, id: str) -> int:
         """When the last job of an id is due, as far as its stones tell: it may be a later copy."""
-        return max(map(stones.last_ms, self.stones.of(id)), default=0)
+        return max(map(tombstone_table.last_ms, self.stones.of(id)), default=0)
 
     def _add(self, id: str, stone: bytes, last_ms: int) -> None:
         # Of an id that is still known a job may be due later than this record could know.
