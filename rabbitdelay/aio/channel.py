@@ -18,7 +18,7 @@ from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 from rabbitdelay.core.topology.topology import Binding, Exchange, Queue
-from rabbitdelay.engine.wire import Channel, Closed, Confirm, Returned, Then, nothing
+from rabbitdelay.engine.transport import Channel, Closed, Confirm, Returned, Then, nothing
 
 Answered = Callable[[Any], None]
 

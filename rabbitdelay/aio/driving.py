@@ -7,7 +7,7 @@ from contextlib import suppress
 from inspect import isawaitable
 from typing import Any, TypeVar
 
-from rabbitdelay.engine.flows import Call, Flow, Sleep, Step, Wait
+from rabbitdelay.engine.flow import Call, Flow, Sleep, Step, Wait
 
 Result = TypeVar("Result")
 

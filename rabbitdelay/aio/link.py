@@ -14,7 +14,7 @@ from aiormq.abc import ChannelFrame
 from rabbitdelay.aio.channel import LoopChannel
 from rabbitdelay.aio.transport import FrameTransport
 from rabbitdelay.core.amqp.decode import Deliveries, Other
-from rabbitdelay.engine.wire import Channel, OnInbound, Then, nothing
+from rabbitdelay.engine.transport import Channel, OnInbound, Then, nothing
 
 LOOK_SECONDS = 0.25
 """How often it is looked whether the broker blocks who publishes: aiormq tells nobody."""

@@ -9,7 +9,7 @@ from rabbitdelay.aio.driving import drive
 from rabbitdelay.aio.reserved import ReservedJob, reserved_job
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.consumer import Consumer
-from rabbitdelay.engine.flows import Call, Flow
+from rabbitdelay.engine.flow import Call, Flow
 from rabbitdelay.engine.run import End, Run
 from rabbitdelay.engine.running import Hooks, Runner
 from rabbitdelay.handling.threads import ThreadExecutor

@@ -16,7 +16,7 @@ from yarl import URL
 
 from rabbitdelay.address import Address
 from rabbitdelay.core.amqp.decode import Deliveries, Other
-from rabbitdelay.engine.wire import OnInbound, Then, nothing
+from rabbitdelay.engine.transport import OnInbound, Then, nothing
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 CLOSE, CLOSE_AT = b"\x00\x0a\x00\x32", 7

@@ -17,7 +17,7 @@ from rabbitdelay.aio import driver_errors
 from rabbitdelay.aio.link import LentLink, LoopLink, OwnLink
 from rabbitdelay.aio.transport import FrameTransport
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.wire import Link, Owner, Then
+from rabbitdelay.engine.transport import Link, Owner, Then
 from rabbitdelay.errors import ConnectionFailed
 
 # Without this, a program that set up no logging gets their warnings on its terminal whenever a

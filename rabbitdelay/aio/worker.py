@@ -17,7 +17,7 @@ from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine import signals
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.consumer import Consumer
-from rabbitdelay.engine.flows import Flow, Wait
+from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.run import Executor
 from rabbitdelay.engine.working import Working
 from rabbitdelay.handling.threads import PoolKind, ThreadExecutor, check_pool, new_caller

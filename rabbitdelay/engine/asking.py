@@ -9,9 +9,9 @@ from typing import TypeVar
 from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.topology.counts import QueueCount
 from rabbitdelay.engine.consumer import Consumer
-from rabbitdelay.engine.flows import Flow, Wait
+from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.wire import Channel, Closed
+from rabbitdelay.engine.transport import Channel, Closed
 from rabbitdelay.errors import ConnectionFailed
 
 Answer = TypeVar("Answer")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from rabbitdelay.core.publish.outbox import Pending
-from rabbitdelay.engine.flows import Bell, Flow, until
+from rabbitdelay.engine.flow import Bell, Flow, until
 from rabbitdelay.errors import PutManyFailed
 from rabbitdelay.models import Job
 

@@ -19,7 +19,7 @@ from rabbitdelay.core.deletes import records, snapshots
 from rabbitdelay.core.deletes.records import Fence, Taken
 from rabbitdelay.core.deletes.snapshots import Writing
 from rabbitdelay.engine.appending import TIMEOUT_SECONDS
-from rabbitdelay.engine.connector import logger
+from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription

@@ -21,16 +21,16 @@ from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.topology.topology import Part, Topology
 from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.reply_queues import ReplyQueues
-from rabbitdelay.engine import lifetime
-from rabbitdelay.engine.connector import Connector, FirstConnection, logger
+from rabbitdelay.engine import process_lifetime
+from rabbitdelay.engine.connection import Connector, FirstConnection, logger
 from rabbitdelay.engine.copies import Outlet
-from rabbitdelay.engine.flows import Flow
+from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.holding import Holding
 from rabbitdelay.engine.proofs import Proofs
 from rabbitdelay.engine.settlements import Settlements
 from rabbitdelay.engine.setup import SetupDriver, flush_name
+from rabbitdelay.engine.transport import Channel, Closed, Link, OnInbound, Then, Wire
 from rabbitdelay.engine.users import User
-from rabbitdelay.engine.wire import Channel, Closed, Link, OnInbound, Then, Wire
 from rabbitdelay.errors import ConnectionFailed, NotAJob
 from rabbitdelay.models import DEFAULT_TTR_MS, Job
 
@@ -119,7 +119,7 @@ class Consumer:
         self.close_soon(flush_seconds)
         return self._connector.until_ended(flush_seconds)
 
-    def close_soon(self, flush_seconds: float = lifetime.EXIT_FLUSH_SECONDS) -> None:
+    def close_soon(self, flush_seconds: float = process_lifetime.EXIT_FLUSH_SECONDS) -> None:
         """Close in the background."""
         if not self._closed:
             self._closed = True

@@ -21,7 +21,7 @@ from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.core.settle.republish_retries import BuryNow, DeadLetter, Return, Tries, TryLater
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.work.retry import Again, Fate, GiveUp
-from rabbitdelay.engine.connector import logger
+from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import NotAJob
 from rabbitdelay.models import Job

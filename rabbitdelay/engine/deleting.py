@@ -24,9 +24,9 @@ from rabbitdelay.core.publish.outbox import Pending
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.appending import Appender, pending_record
-from rabbitdelay.engine.flows import END, Flow, Sleep, Source, Wait
+from rabbitdelay.engine.connections import Links
+from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.links import Links
 from rabbitdelay.errors import (
     DeleteManyFailed,
     InvalidJob,

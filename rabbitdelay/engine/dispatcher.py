@@ -25,7 +25,7 @@ from rabbitdelay.core.work.retry import Dropped, Fate, GiveUp
 from rabbitdelay.core.work.scheduler import StartSuspect, Turns
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.emptiness import Emptiness
-from rabbitdelay.engine.flows import Bell
+from rabbitdelay.engine.flow import Bell
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.known import Verdict
 from rabbitdelay.engine.popping import MAX_AT_ONCE

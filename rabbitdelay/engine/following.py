@@ -20,7 +20,7 @@ from rabbitdelay.core.deletes.tombstones import GRACE_MS
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.appending import Appender
 from rabbitdelay.engine.compaction import Compactor
-from rabbitdelay.engine.connector import logger
+from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.fences import Fences
 from rabbitdelay.engine.futures import Future

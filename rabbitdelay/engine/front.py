@@ -6,7 +6,7 @@ Jobs, responses, and the log of deletes, by which it knows which jobs it must no
 import secrets
 
 from rabbitdelay.engine.consumer import Consumer
-from rabbitdelay.engine.flows import Flow, Wait
+from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.popping import Popper
 from rabbitdelay.engine.replies import Replies

@@ -12,7 +12,7 @@ from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.jobs import body, validation
 from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.settle.failure import Failure
-from rabbitdelay.engine.flows import Flow, Wait
+from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.tracebacks import traceback_of
 from rabbitdelay.errors import InvalidJob, RabbitDelayError

@@ -24,7 +24,7 @@ from rabbitdelay.core.work.outcome import RETURNED
 from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.core.work.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.work.stats import Tally
-from rabbitdelay.engine.connector import logger
+from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.copies import Copies, Outlet
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.remembered import Remembered

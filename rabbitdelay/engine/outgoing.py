@@ -4,7 +4,7 @@ import time
 from typing import Protocol
 
 from rabbitdelay.core.publish.in_flight import Flight
-from rabbitdelay.engine.wire import Channel, Closed, Confirm, Link, Returned
+from rabbitdelay.engine.transport import Channel, Closed, Confirm, Link, Returned
 
 
 class Listener(Protocol):

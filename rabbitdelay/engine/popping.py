@@ -17,7 +17,7 @@ from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.consumer import Consumer
-from rabbitdelay.engine.flows import Flow, Wait
+from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.known import Verdict
 from rabbitdelay.engine.slot import Pop, Slot

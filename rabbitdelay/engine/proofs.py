@@ -20,7 +20,7 @@ from functools import partial
 
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
-from rabbitdelay.engine.wire import Channel, Then
+from rabbitdelay.engine.transport import Channel, Then
 
 
 class Proofs:

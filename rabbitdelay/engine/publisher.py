@@ -16,15 +16,15 @@ from rabbitdelay.core.publish import lanes
 from rabbitdelay.core.publish.lanes import Lane
 from rabbitdelay.core.publish.outbox import Outbox, Pending, Target, timeout_error
 from rabbitdelay.core.topology.routes import Routes
-from rabbitdelay.engine import lifetime
-from rabbitdelay.engine.connector import Connector, FirstConnection, logger
-from rabbitdelay.engine.flows import Flow
+from rabbitdelay.engine import process_lifetime
+from rabbitdelay.engine.connection import Connector, FirstConnection, logger
+from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.outgoing import Outgoing
 from rabbitdelay.engine.rescuer import Rescuer
 from rabbitdelay.engine.setups import Setups
 from rabbitdelay.engine.stall_detector import StallDetector
+from rabbitdelay.engine.transport import Closed, Confirm, Link, Returned, Wire, nothing
 from rabbitdelay.engine.window import Window
-from rabbitdelay.engine.wire import Closed, Confirm, Link, Returned, Wire, nothing
 from rabbitdelay.errors import (
     ClientClosed,
     ConnectionFailed,
@@ -142,7 +142,7 @@ class Publisher:
         self.close_soon(flush_seconds)
         return self._connector.until_ended(flush_seconds)
 
-    def close_soon(self, flush_seconds: float = lifetime.EXIT_FLUSH_SECONDS) -> None:
+    def close_soon(self, flush_seconds: float = process_lifetime.EXIT_FLUSH_SECONDS) -> None:
         """Close in the background."""
         if not self._closed:
             self._closed = True
@@ -579,7 +579,9 @@ class Publisher:
         self._closing_at = None
         self._give_up_the_rest()
         is_silent = self._blocked is not None or self._is_unanswered
-        self._connector.close(lifetime.UNANSWERED_SECONDS if is_silent else lifetime.CLOSE_SECONDS)
+        self._connector.close(
+            process_lifetime.UNANSWERED_SECONDS if is_silent else process_lifetime.CLOSE_SECONDS
+        )
 
     def _give_up_the_rest(self) -> None:
         unconfirmed = list(self._outbox)

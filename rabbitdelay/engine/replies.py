@@ -11,7 +11,7 @@ from rabbitdelay.core.work import responses
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.consumer import Consumer
-from rabbitdelay.engine.flows import Bell, Flow, Wait, until
+from rabbitdelay.engine.flow import Bell, Flow, Wait, until
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.subscription import Subscription
 from rabbitdelay.errors import ClientClosed, ConnectionFailed, NoResponse

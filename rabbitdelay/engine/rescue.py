@@ -27,8 +27,8 @@ from rabbitdelay.core.parked import unrouted
 from rabbitdelay.core.parked.unrouted import Unrouted
 from rabbitdelay.core.publish.outbox import Pending, Target
 from rabbitdelay.core.topology.routes import Routes
-from rabbitdelay.engine.connector import logger
-from rabbitdelay.engine.wire import Channel, Closed, Link
+from rabbitdelay.engine.connection import logger
+from rabbitdelay.engine.transport import Channel, Closed, Link
 from rabbitdelay.models import Job
 
 TIMEOUT_SECONDS = 30.0

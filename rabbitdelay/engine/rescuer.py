@@ -15,9 +15,9 @@ from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.parked.rescue_schedule import SOON_SECONDS, UnroutedWatch
 from rabbitdelay.core.topology.routes import Routes
-from rabbitdelay.engine.connector import Connector, logger
+from rabbitdelay.engine.connection import Connector, logger
 from rabbitdelay.engine.rescue import Rescue, Sender
-from rabbitdelay.engine.wire import Channel, Closed
+from rabbitdelay.engine.transport import Channel, Closed
 
 STALLED_SECONDS = 60.0
 """A look or a pass without an answer of the broker for so long is given up."""

@@ -7,7 +7,7 @@ from typing import Protocol
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.work.handlers import Handler
-from rabbitdelay.engine.flows import Flow
+from rabbitdelay.engine.flow import Flow
 
 
 @dataclass(slots=True, eq=False)

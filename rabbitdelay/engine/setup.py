@@ -22,7 +22,7 @@ from rabbitdelay.core.topology.setup import (
     is_flushed_by_declaring,
 )
 from rabbitdelay.core.topology.topology import Declaration, Queue
-from rabbitdelay.engine.wire import Channel, Closed, Link, Then, nothing
+from rabbitdelay.engine.transport import Channel, Closed, Link, Then, nothing
 
 _EMPTY = Message(b"", {})
 Result = TypeVar("Result")

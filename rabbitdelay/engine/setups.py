@@ -10,10 +10,10 @@ from rabbitdelay.core.publish.outbox import Outbox
 from rabbitdelay.core.publish.pending import Pending
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.topology.topology import Part
-from rabbitdelay.engine.connector import Connector, logger
+from rabbitdelay.engine.connection import Connector, logger
 from rabbitdelay.engine.setup import SetupDriver, flush_name
 from rabbitdelay.engine.stall_detector import StallDetector
-from rabbitdelay.engine.wire import Link, Then
+from rabbitdelay.engine.transport import Link, Then
 
 AT_ONCE = 4
 """Setups that run at the same time. The first of a connection, which makes the base, runs alone."""

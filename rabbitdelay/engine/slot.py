@@ -10,7 +10,7 @@ from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.known import Verdict
-from rabbitdelay.engine.wire import Channel
+from rabbitdelay.engine.transport import Channel
 
 
 class Owner(Protocol):

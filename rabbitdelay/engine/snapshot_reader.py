@@ -12,9 +12,9 @@ from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.deletes import snapshots
 from rabbitdelay.core.deletes.snapshots import BrokenSnapshot, Reading, Trailer
-from rabbitdelay.engine.connector import logger
+from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consumer import Consumer
-from rabbitdelay.engine.wire import Channel, nothing
+from rabbitdelay.engine.transport import Channel, nothing
 
 PREFETCH = 20
 PATIENCE_SECONDS = 5.0

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.topology.topology import Part
-from rabbitdelay.engine.connector import logger
+from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consumer import Consumer
-from rabbitdelay.engine.wire import Channel
+from rabbitdelay.engine.transport import Channel
 
 RETRY_SECONDS = 2.0
 """How long to wait before a queue that could not be consumed is tried again."""

@@ -8,7 +8,7 @@ whether there is room, and may overshoot by one message each.
 from collections import deque
 
 from rabbitdelay.core.publish.pending import Pending
-from rabbitdelay.engine.flows import Bell, Flow, until
+from rabbitdelay.engine.flow import Bell, Flow, until
 
 
 class Window:

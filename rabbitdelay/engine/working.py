@@ -20,15 +20,15 @@ from rabbitdelay.core.work.retry import (
     RetryPolicy,
 )
 from rabbitdelay.core.work.stats import Snapshot, Tally
-from rabbitdelay.engine import lifetime
+from rabbitdelay.engine import process_lifetime
+from rabbitdelay.engine.client import Verbs
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.dispatcher import Dispatcher
-from rabbitdelay.engine.flows import Bell, Flow, Sleep, until
+from rabbitdelay.engine.flow import Bell, Flow, Sleep, until
 from rabbitdelay.engine.popping import MAX_AT_ONCE
 from rabbitdelay.engine.run import Executor
 from rabbitdelay.engine.running import Hooks
 from rabbitdelay.engine.users import Users
-from rabbitdelay.engine.verbs import Verbs
 from rabbitdelay.errors import (
     InvalidConfiguration,
     InvalidJob,
@@ -263,7 +263,7 @@ class Working(ABC, Generic[AnyClient]):
     @property
     def _flush_seconds(self) -> float:
         """How long copies on their way are waited for: what is not confirmed then goes back."""
-        return 1.0 if self.was_stopped_at_once else lifetime.EXIT_FLUSH_SECONDS
+        return 1.0 if self.was_stopped_at_once else process_lifetime.EXIT_FLUSH_SECONDS
 
     def _watch(self, dispatcher: Dispatcher, executor: Executor) -> Flow[None]:
         """Wait until it is to stop."""

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.work.handlers import Handler
-from rabbitdelay.engine import lifetime
+from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.held import Holder
 from rabbitdelay.errors import HandlerDied, InvalidConfiguration, LeaseLost, RabbitDelayError
 from rabbitdelay.handling import child_process
@@ -44,7 +44,7 @@ class ChildCaller:
         self._children: set[Child] = set()
         self._idle: list[Child] = []
         self._is_closed = False
-        lifetime.opened(self)
+        process_lifetime.opened(self)
         # multiprocessing ends its children by SIGTERM, for which they do not end, and waits.
         atexit.register(self.close)
 
@@ -91,7 +91,7 @@ class ChildCaller:
             self._end(child, child_process.EXIT_SECONDS)
         with self._changed:  # the threads that have the others end them
             self._changed.wait_for(lambda: not self._children, seconds)
-        lifetime.closed(self)
+        process_lifetime.closed(self)
         atexit.unregister(self.close)
 
     def flush_at_exit(self, seconds: float) -> None:

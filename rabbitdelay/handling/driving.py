@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from inspect import iscoroutine
 from typing import Any, TypeVar
 
-from rabbitdelay.engine.flows import Call, Flow, Sleep, Step, Wait
+from rabbitdelay.engine.flow import Call, Flow, Sleep, Step, Wait
 from rabbitdelay.errors import InvalidJob, RabbitDelayError
 
 Result = TypeVar("Result")

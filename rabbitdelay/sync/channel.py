@@ -8,7 +8,7 @@ from pika.channel import Channel as PikaChannel
 from pika.exchange_type import ExchangeType
 
 from rabbitdelay.core.topology.topology import Binding, Exchange, Queue
-from rabbitdelay.engine.wire import Channel, Closed, Confirm, Returned, Then, nothing
+from rabbitdelay.engine.transport import Channel, Closed, Confirm, Returned, Then, nothing
 
 
 class ThreadChannel:

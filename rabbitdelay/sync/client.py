@@ -14,10 +14,10 @@ from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.batch import OnConfirmed
+from rabbitdelay.engine.client import Duration, Verbs
 from rabbitdelay.engine.deleting import OnDeleted
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.known import TombstoneStats
-from rabbitdelay.engine.verbs import Duration, Verbs
 from rabbitdelay.handling.driving import drive
 from rabbitdelay.handling.reserved import ReservedJob, reserved_job
 from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions, make_spec

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pika
 
 from rabbitdelay.core.amqp.decode import Deliveries, Other
-from rabbitdelay.engine.wire import Channel, OnInbound, Then
+from rabbitdelay.engine.transport import Channel, OnInbound, Then
 from rabbitdelay.sync.channel import ThreadChannel
 
 RECEIVE_BYTES = 64 * 1024

@@ -9,9 +9,9 @@ from pika.adapters.select_connection import IOLoop
 from pika.connection import Connection, ConnectionParameters, SSLOptions
 
 from rabbitdelay.address import Address
-from rabbitdelay.engine import lifetime
+from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.wire import Link, Owner, Then
+from rabbitdelay.engine.transport import Link, Owner, Then
 from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.sync import driver_errors
 from rabbitdelay.sync.link import ThreadLink
@@ -40,7 +40,7 @@ class ThreadWire:
         self._owner = owner
         self._running = IOLoop()  # it has sockets: one that is never started must not have it
         self._loop.add_callback(first)
-        lifetime.opened(self)
+        process_lifetime.opened(self)
         self._thread.start()
 
     def call(self, function: Then) -> bool:
@@ -60,7 +60,7 @@ class ThreadWire:
         assert self._owner is not None
         self._owner.close_soon(seconds)
         if self.may_wait() and self._thread.is_alive():
-            self._thread.join(seconds + lifetime.CLOSE_SECONDS)
+            self._thread.join(seconds + process_lifetime.CLOSE_SECONDS)
 
     def abandon_in_child(self) -> None:
         """This is a forked child: the owner lets go of the parent's connection."""
@@ -134,7 +134,7 @@ class ThreadWire:
             with self._ending:
                 self._has_ended = True
                 self._loop.close()
-            lifetime.closed(self)
+            process_lifetime.closed(self)
             assert self._owner is not None
             self._owner.connection_closed()
             self.ended.set_result(None)

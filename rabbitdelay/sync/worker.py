@@ -10,7 +10,7 @@ from functools import partial
 from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine import signals
 from rabbitdelay.engine.consumer import Consumer
-from rabbitdelay.engine.flows import Flow
+from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.run import Executor
 from rabbitdelay.engine.working import Working
 from rabbitdelay.handling.driving import drive, refuse

@@ -28,7 +28,7 @@ from rabbitdelay import (
     RabbitDelayError,
 )
 from rabbitdelay.aio import Client, ReservedJob, Worker
-from rabbitdelay.engine.connector import Connector
+from rabbitdelay.engine.connection import Connector
 from tests.conftest import ReceiverFactory, TopicsFactory
 from tests.support.waiting import patience
 from tests.support.working import Process, cut

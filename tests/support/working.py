@@ -23,10 +23,10 @@ from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.retry import Fate
-from rabbitdelay.engine.connector import Connector
+from rabbitdelay.engine.connection import Connector
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.popping import Popper
-from rabbitdelay.engine.wire import Channel, nothing
+from rabbitdelay.engine.transport import Channel, nothing
 from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.handling.driving import drive
 from tests.support.waiting import patience, wait_until

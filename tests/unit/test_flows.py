@@ -11,7 +11,7 @@ import pytest
 
 from rabbitdelay import InvalidJob
 from rabbitdelay.aio import driving as aio_driving
-from rabbitdelay.engine.flows import Bell, Call, Flow, Sleep, Source, Wait, until
+from rabbitdelay.engine.flow import Bell, Call, Flow, Sleep, Source, Wait, until
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.handling import driving
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from rabbitdelay.address import Address
 from rabbitdelay.core.publish import backoff
-from rabbitdelay.engine import lifetime
-from rabbitdelay.engine.flows import Bell, Flow, Wait
-from rabbitdelay.engine.wire import Link, Owner, Then, Wire, nothing
+from rabbitdelay.engine import process_lifetime
+from rabbitdelay.engine.flow import Bell, Flow, Wait
+from rabbitdelay.engine.transport import Link, Owner, Then, Wire, nothing
 from rabbitdelay.errors import BrokerUnreachable, ClientClosed, ConnectionFailed
 
 logger = logging.getLogger("rabbitdelay")
@@ -58,7 +58,7 @@ class Connector:
         """
         if self.wire.may_wait() and self.wire.call(nothing):
             with suppress(TimeoutError):
-                yield Wait(self.wire.ended, flush_seconds + lifetime.CLOSE_SECONDS)
+                yield Wait(self.wire.ended, flush_seconds + process_lifetime.CLOSE_SECONDS)
 
     # On the wire's thread
 
@@ -66,7 +66,7 @@ class Connector:
         """Run a function after a while; return what cancels it."""
         return self.wire.call_later(seconds, function)
 
-    def close(self, patience_seconds: float = lifetime.CLOSE_SECONDS) -> None:
+    def close(self, patience_seconds: float = process_lifetime.CLOSE_SECONDS) -> None:
         """Close the connection, also one that is being made, and end.
 
         A connection whose end the broker does not confirm in time is cut.

@@ -22,16 +22,16 @@ from rabbitdelay.engine import management
 from rabbitdelay.engine.asking import Asker
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.batch import Batch, OnConfirmed
+from rabbitdelay.engine.connections import Links
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.deleting import Deleter, OnDeleted
-from rabbitdelay.engine.flows import END, Flow, Sleep, Source, Wait
+from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.held import HeldJob
-from rabbitdelay.engine.links import Links
 from rabbitdelay.engine.management import Management
 from rabbitdelay.engine.popping import MAX_AT_ONCE
-from rabbitdelay.engine.wire import Wire
+from rabbitdelay.engine.transport import Wire
 from rabbitdelay.errors import (
     CutOff,
     InvalidJob,

@@ -16,12 +16,12 @@ from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.appending import Appender
 from rabbitdelay.engine.consumer import Consumer
-from rabbitdelay.engine.flows import Flow
+from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.front import Front
 from rabbitdelay.engine.publisher import Publisher
+from rabbitdelay.engine.transport import Wire
 from rabbitdelay.engine.window import Window
-from rabbitdelay.engine.wire import Wire
 from rabbitdelay.errors import ClientClosed, RabbitDelayError
 
 WINDOW_BYTES = 64 * 1024 * 1024
