@@ -16,8 +16,8 @@ from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology import namespaces
 from rabbitdelay.core.topology.setup import require_namespace
 from rabbitdelay.core.topology.topology import QueueType, Topology
-from rabbitdelay.engine import management
-from rabbitdelay.engine.management import Management
+from rabbitdelay.engine.topology import management_api as management
+from rabbitdelay.engine.topology.management_api import Management
 from rabbitdelay.errors import ManagementUnreachable, NamespaceMissing
 from rabbitdelay.handling.threads import PoolKind
 from rabbitdelay.sync.administration import Administrator

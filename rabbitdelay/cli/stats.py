@@ -31,7 +31,7 @@ from rabbitdelay.cli.pauses import Pauses, PauseWatch, remark, topic_as_json
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine.management import Management
+from rabbitdelay.engine.topology.management_api import Management
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected

@@ -18,8 +18,6 @@ from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
-from rabbitdelay.engine import management
-from rabbitdelay.engine.asking import Asker
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.batch import Batch, OnConfirmed
 from rabbitdelay.engine.connections import Links
@@ -29,8 +27,10 @@ from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.held import HeldJob
-from rabbitdelay.engine.management import Management
 from rabbitdelay.engine.popping import MAX_AT_ONCE
+from rabbitdelay.engine.topology import management_api
+from rabbitdelay.engine.topology.management_api import Management
+from rabbitdelay.engine.topology.queue_queries import Asker
 from rabbitdelay.engine.transport import Wire
 from rabbitdelay.errors import (
     CutOff,
@@ -351,7 +351,7 @@ class Verbs:
         return Asker(front.consumer, self.timeout)
 
     def _listing(self, management_url: str | None, *, needed: bool) -> Flow[Listing]:
-        address = management.locate(management_url, self.addresses)
+        address = management_api.locate(management_url, self.addresses)
         api = Management(address, self.addresses[0].vhost)
         try:
             queues = yield Wait(in_background(lambda: api.queues(self.topology.prefix)))

@@ -28,7 +28,7 @@ from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.holding import Holding
 from rabbitdelay.engine.proofs import Proofs
 from rabbitdelay.engine.settlements import Settlements
-from rabbitdelay.engine.setup import SetupDriver, flush_name
+from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name
 from rabbitdelay.engine.transport import Channel, Closed, Link, OnInbound, Then, Wire
 from rabbitdelay.engine.users import User
 from rabbitdelay.errors import ConnectionFailed, NotAJob

@@ -21,8 +21,8 @@ from rabbitdelay.engine.connection import Connector, FirstConnection, logger
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.outgoing import Outgoing
 from rabbitdelay.engine.rescuer import Rescuer
-from rabbitdelay.engine.setups import Setups
 from rabbitdelay.engine.stall_detector import StallDetector
+from rabbitdelay.engine.topology.declarations import Setups
 from rabbitdelay.engine.transport import Closed, Confirm, Link, Returned, Wire, nothing
 from rabbitdelay.engine.window import Window
 from rabbitdelay.errors import (

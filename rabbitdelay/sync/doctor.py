@@ -19,8 +19,8 @@ from rabbitdelay.core.topology.counts import Listing, TopicCounts, read_listing
 from rabbitdelay.core.topology.definitions import Definitions, definitions
 from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.core.topology.verification import Finding
-from rabbitdelay.engine import management
-from rabbitdelay.engine.management import Management
+from rabbitdelay.engine.topology import management_api
+from rabbitdelay.engine.topology.management_api import Management
 from rabbitdelay.errors import BrokerProcessError, ManagementUnreachable, PermissionRefused
 from rabbitdelay.models import DEFAULT_TTR_MS
 from rabbitdelay.sync import probes
@@ -68,7 +68,7 @@ def examine(
     topology = Topology(namespace, queue_type, validation.check_max_delay_ms(max_delay))
     ttr_ms = validation.check_ttr_ms(longest_ttr)
     addresses = locate.locate(url)
-    api = Management(management.locate(management_url, addresses), addresses[0].vhost)
+    api = Management(management_api.locate(management_url, addresses), addresses[0].vhost)
     with connected(addresses) as connection:
         surgery = _Surgery(connection, addresses, api, topology, on_step or (lambda _: None))
         return judge(surgery.facts(ttr_ms))
@@ -157,7 +157,7 @@ class _Surgery:
         ports = [address.port for address in self.addresses]
         nodes = private.nodes if private is not None else ()
         node = next((node for node in nodes if node.layout.amqp_port in ports), None)
-        if node is None or not management.is_loopback(self.addresses[0].host):
+        if node is None or not management_api.is_loopback(self.addresses[0].host):
             return Unknown(NOT_VISIBLE)
         self.on_step("asking the node for its settings")
         try:

@@ -13,7 +13,7 @@ from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.counts import Listing, TopicCounts, of_topic, read_listing
 from rabbitdelay.core.topology.ladder import Hop
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine.management import Management
+from rabbitdelay.engine.topology.management_api import Management
 from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.sync.administration import Administrator
 

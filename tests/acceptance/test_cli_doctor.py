@@ -16,7 +16,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from rabbitdelay.broker import PrivateBroker, configuration
 from rabbitdelay.cli import root
 from rabbitdelay.core.doctor.checks import DEAD_LETTER_LINE, Check
-from rabbitdelay.engine import management
+from rabbitdelay.engine.topology import management_api
 from rabbitdelay.sync import doctor
 from tests.acceptance.conftest import CommandLine
 from tests.conftest import PrivateBrokerFactory
@@ -240,7 +240,7 @@ def test_a_clock_that_is_wrong_is_a_problem(
         def time() -> float:
             return time.time() + 3_600
 
-    monkeypatch.setattr(management, "time", HourAhead)
+    monkeypatch.setattr(management_api, "time", HourAhead)
     found = examine()["clock"]
     assert found["status"] == "problem"
     assert "ahead of the broker" in found["reason"]

@@ -3,7 +3,7 @@
 import pytest
 
 from rabbitdelay import address
-from rabbitdelay.engine import management
+from rabbitdelay.engine.topology import management_api
 from rabbitdelay.errors import InvalidConfiguration
 
 
@@ -24,7 +24,7 @@ def _no_private_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_its_usual_port_on_the_host_of_the_broker(amqp: str, expected: str) -> None:
-    assert management.locate(None, address.parse_all(amqp)).url == expected
+    assert management_api.locate(None, address.parse_all(amqp)).url == expected
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def test_its_usual_port_on_the_host_of_the_broker(amqp: str, expected: str) -> N
     ],
 )
 def test_as_it_is_given(given: str, expected: str) -> None:
-    assert management.locate(given, address.parse_all("amqp://localhost")).url == expected
+    assert management_api.locate(given, address.parse_all("amqp://localhost")).url == expected
 
 
 def test_user_and_password_are_those_of_the_broker_unless_given() -> None:
     addresses = address.parse_all("amqp://ann:one%2Ftwo@localhost")
-    same = management.locate("http://localhost", addresses)
-    own = management.locate("http://bob:three%40@localhost", addresses)
+    same = management_api.locate("http://localhost", addresses)
+    own = management_api.locate("http://bob:three%40@localhost", addresses)
     assert (same.user, same.password) == ("ann", "one/two")
     assert (own.user, own.password) == ("bob", "three@")
     assert "three" not in repr(own)
@@ -50,4 +50,4 @@ def test_user_and_password_are_those_of_the_broker_unless_given() -> None:
 
 def test_another_scheme_is_refused() -> None:
     with pytest.raises(InvalidConfiguration, match="http:// or https://"):
-        management.locate("amqp://localhost:15672", address.parse_all("amqp://localhost"))
+        management_api.locate("amqp://localhost:15672", address.parse_all("amqp://localhost"))

@@ -11,8 +11,8 @@ from rabbitdelay.core.publish.pending import Pending
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.connection import Connector, logger
-from rabbitdelay.engine.setup import SetupDriver, flush_name
 from rabbitdelay.engine.stall_detector import StallDetector
+from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name
 from rabbitdelay.engine.transport import Link, Then
 
 AT_ONCE = 4
