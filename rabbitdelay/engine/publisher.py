@@ -20,7 +20,7 @@ from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.connection import Connector, FirstConnection, logger
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.outgoing import Outgoing
-from rabbitdelay.engine.rescuer import Rescuer
+from rabbitdelay.engine.parked.rescuer import Rescuer
 from rabbitdelay.engine.stall_detector import StallDetector
 from rabbitdelay.engine.topology.declarations import Setups
 from rabbitdelay.engine.transport import Closed, Confirm, Link, Returned, Wire, nothing

@@ -2,7 +2,7 @@
 
 Each publishing connection has one. The broker confirms a job that it parks because a queue was
 deleted, so the putter learns of the loss only here. When to look is decided by
-core/parked/rescue_schedule.py, and engine/rescue.py goes through the messages.
+core/parked/rescue_schedule.py, and engine/parked/rescue.py goes through the messages.
 
 A client with `declare=False` makes nothing and takes nothing out of `unrouted`. When jobs are
 parked it looks for its queues again before the next put, which fails and names what is missing.
@@ -16,7 +16,7 @@ from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.parked.rescue_schedule import SOON_SECONDS, UnroutedWatch
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine.connection import Connector, logger
-from rabbitdelay.engine.rescue import Rescue, Sender
+from rabbitdelay.engine.parked.rescue import Rescue, Sender
 from rabbitdelay.engine.transport import Channel, Closed
 
 STALLED_SECONDS = 60.0
