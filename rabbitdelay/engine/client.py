@@ -19,7 +19,6 @@ from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.background import in_background
-from rabbitdelay.engine.batch import Batch, OnConfirmed
 from rabbitdelay.engine.connections import Links
 from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.deleting import Deleter, OnDeleted
@@ -28,6 +27,7 @@ from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.held import HeldJob
 from rabbitdelay.engine.popping import MAX_AT_ONCE
+from rabbitdelay.engine.publish.batch import Batch, OnConfirmed
 from rabbitdelay.engine.topology import management_api
 from rabbitdelay.engine.topology.management_api import Management
 from rabbitdelay.engine.topology.queue_queries import Asker

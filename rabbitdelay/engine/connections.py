@@ -19,9 +19,9 @@ from rabbitdelay.engine.consumer import Consumer
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.front import Front
-from rabbitdelay.engine.publisher import Publisher
+from rabbitdelay.engine.publish.publisher import Publisher
+from rabbitdelay.engine.publish.window import Window
 from rabbitdelay.engine.transport import Wire
-from rabbitdelay.engine.window import Window
 from rabbitdelay.errors import ClientClosed, RabbitDelayError
 
 WINDOW_BYTES = 64 * 1024 * 1024

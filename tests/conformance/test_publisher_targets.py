@@ -12,7 +12,7 @@ from rabbitdelay import Client, Job, JobRefused
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine import stall_detector
+from rabbitdelay.engine.publish import stall_detector
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
 from tests.support.brokers import SharedBroker
 from tests.support.fronts import Front

@@ -11,7 +11,7 @@ from rabbitdelay.core.publish.pending import Pending
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.connection import Connector, logger
-from rabbitdelay.engine.stall_detector import StallDetector
+from rabbitdelay.engine.publish.stall_detector import StallDetector
 from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name
 from rabbitdelay.engine.transport import Link, Then
 

@@ -19,12 +19,12 @@ from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.connection import Connector, FirstConnection, logger
 from rabbitdelay.engine.flow import Flow
-from rabbitdelay.engine.outgoing import Outgoing
 from rabbitdelay.engine.parked.rescuer import Rescuer
-from rabbitdelay.engine.stall_detector import StallDetector
+from rabbitdelay.engine.publish.confirm_channel import Outgoing
+from rabbitdelay.engine.publish.stall_detector import StallDetector
+from rabbitdelay.engine.publish.window import Window
 from rabbitdelay.engine.topology.declarations import Setups
 from rabbitdelay.engine.transport import Closed, Confirm, Link, Returned, Wire, nothing
-from rabbitdelay.engine.window import Window
 from rabbitdelay.errors import (
     ClientClosed,
     ConnectionFailed,
