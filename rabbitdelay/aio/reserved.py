@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from rabbitdelay.aio.driving import drive
-from rabbitdelay.engine.held import HeldJob, held_job
+from rabbitdelay.engine.consume.held_job import HeldJob, held_job
 
 
 @dataclass(frozen=True, slots=True, eq=False)

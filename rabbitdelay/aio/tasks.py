@@ -8,7 +8,7 @@ from typing import Any
 from rabbitdelay.aio.driving import drive
 from rabbitdelay.aio.reserved import ReservedJob, reserved_job
 from rabbitdelay.core.work.handlers import Handler
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Call, Flow
 from rabbitdelay.engine.run import End, Run
 from rabbitdelay.engine.running import Hooks, Runner

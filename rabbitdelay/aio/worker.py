@@ -16,7 +16,7 @@ from rabbitdelay.aio.tasks import TaskExecutor
 from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine import signals
 from rabbitdelay.engine.background import in_background
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.run import Executor
 from rabbitdelay.engine.working import Working

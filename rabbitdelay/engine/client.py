@@ -20,12 +20,12 @@ from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.connections import Links
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.consume.held_job import HeldJob
 from rabbitdelay.engine.deleting import Deleter, OnDeleted
 from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.held import HeldJob
 from rabbitdelay.engine.popping import MAX_AT_ONCE
 from rabbitdelay.engine.publish.batch import Batch, OnConfirmed
 from rabbitdelay.engine.topology import management_api

@@ -20,9 +20,9 @@ from rabbitdelay.core.deletes.records import Fence, Taken
 from rabbitdelay.core.deletes.snapshots import Writing
 from rabbitdelay.engine.appending import TIMEOUT_SECONDS
 from rabbitdelay.engine.connection import logger
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.errors import CutOff, RabbitDelayError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.appending import Appender
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.front import Front

@@ -23,14 +23,14 @@ from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.core.work.retry import Dropped, Fate, GiveUp
 from rabbitdelay.core.work.scheduler import StartSuspect, Turns
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.consume.subscription import Subscription
 from rabbitdelay.engine.emptiness import Emptiness
 from rabbitdelay.engine.flow import Bell
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.known import Verdict
 from rabbitdelay.engine.popping import MAX_AT_ONCE
 from rabbitdelay.engine.run import Executor, Run, log_fields, title
-from rabbitdelay.engine.subscription import Subscription
 from rabbitdelay.engine.waiting import Waiting
 from rabbitdelay.errors import ConnectionFailed, LeaseLost, WorkerFailed
 from rabbitdelay.models import DEFAULT_TTR_MS

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 
-from rabbitdelay.engine.consumer import Consumer
-from rabbitdelay.engine.subscription import Subscription
+from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.consume.subscription import Subscription
 
 QUIET_SECONDS = 0.2
 """For how long nothing must come before the queues are asked whether they are empty."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from rabbitdelay.core.deletes import records
 from rabbitdelay.core.deletes.records import Fence
+from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription
 
 if TYPE_CHECKING:
     from rabbitdelay.engine.following import Follower

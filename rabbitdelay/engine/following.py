@@ -21,12 +21,12 @@ from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.appending import Appender
 from rabbitdelay.engine.compaction import Compactor
 from rabbitdelay.engine.connection import logger
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.engine.fences import Fences
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.known import Known
 from rabbitdelay.engine.snapshot_reader import SnapshotReader
-from rabbitdelay.engine.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.errors import ConnectionFailed, CutOff, NamespaceMissing, PermissionRefused
 from rabbitdelay.models import Job
 

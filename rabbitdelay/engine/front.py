@@ -5,12 +5,12 @@ Jobs, responses, and the log of deletes, by which it knows which jobs it must no
 
 import secrets
 
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.consume.listener import Users
+from rabbitdelay.engine.consume.reply_queue import Replies
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.popping import Popper
-from rabbitdelay.engine.replies import Replies
-from rabbitdelay.engine.users import Users
 from rabbitdelay.errors import CutOff, NamespaceMissing
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.core.work.retry import Fate
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.known import Verdict

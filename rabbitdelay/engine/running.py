@@ -15,9 +15,9 @@ from rabbitdelay.core.work.exceptions import GiveUpNow, Verdict
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.core.work.outcome import RETURNED, Outcome
 from rabbitdelay.core.work.retry import Again, Dropped, Fate, GiveUp
+from rabbitdelay.engine.consume.held_job import HeldJob
 from rabbitdelay.engine.flow import Call, Flow, Wait
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.held import HeldJob
 from rabbitdelay.engine.holding import Holding
 from rabbitdelay.engine.run import End, Run, log_fields, title
 from rabbitdelay.engine.tracebacks import traceback_of

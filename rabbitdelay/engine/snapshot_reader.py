@@ -13,7 +13,7 @@ from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.deletes import snapshots
 from rabbitdelay.core.deletes.snapshots import BrokenSnapshot, Reading, Trailer
 from rabbitdelay.engine.connection import logger
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.transport import Channel, nothing
 
 PREFETCH = 20

@@ -22,13 +22,13 @@ from rabbitdelay.core.work.retry import (
 from rabbitdelay.core.work.stats import Snapshot, Tally
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.client import Verbs
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.consume.listener import Users
 from rabbitdelay.engine.dispatcher import Dispatcher
 from rabbitdelay.engine.flow import Bell, Flow, Sleep, until
 from rabbitdelay.engine.popping import MAX_AT_ONCE
 from rabbitdelay.engine.run import Executor
 from rabbitdelay.engine.running import Hooks
-from rabbitdelay.engine.users import Users
 from rabbitdelay.errors import (
     InvalidConfiguration,
     InvalidJob,

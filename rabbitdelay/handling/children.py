@@ -15,7 +15,7 @@ from typing import Any, Self
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine import process_lifetime
-from rabbitdelay.engine.held import Holder
+from rabbitdelay.engine.consume.held_job import Holder
 from rabbitdelay.errors import HandlerDied, InvalidConfiguration, LeaseLost, RabbitDelayError
 from rabbitdelay.handling import child_process
 from rabbitdelay.handling.child import END_SECONDS, Child, how_it_ended

@@ -6,7 +6,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from rabbitdelay.engine.held import HeldJob, held_job
+from rabbitdelay.engine.consume.held_job import HeldJob, held_job
 from rabbitdelay.handling.driving import drive
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.background import in_background
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.run import End, Run
 from rabbitdelay.engine.running import Hooks, Runner

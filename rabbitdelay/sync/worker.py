@@ -9,7 +9,7 @@ from functools import partial
 
 from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine import signals
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.run import Executor
 from rabbitdelay.engine.working import Working

@@ -8,7 +8,7 @@ import pytest
 from rabbitdelay import Client, Job, LeaseLost
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
 from tests.conftest import ReceiverFactory, WorkerFactory
 from tests.support.popping import pop
 from tests.support.waiting import patience, wait_until

@@ -28,8 +28,8 @@ from rabbitdelay.core.deletes.tombstones import Tombstones
 from rabbitdelay.core.topology import topology
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine import compaction, fences, following, snapshot_reader
+from rabbitdelay.engine.consume.subscription import Subscription
 from rabbitdelay.engine.following import Follower
-from rabbitdelay.engine.subscription import Subscription
 from tests.conftest import ClientFactory
 from tests.support import streams
 from tests.support.deleting_processes import COMPACTOR

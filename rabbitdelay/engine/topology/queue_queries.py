@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.topology.counts import QueueCount
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.transport import Channel, Closed

@@ -10,10 +10,10 @@ from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.work import responses
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import Fate
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.consume.subscription import Subscription
 from rabbitdelay.engine.flow import Bell, Flow, Wait, until
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.subscription import Subscription
 from rabbitdelay.errors import ClientClosed, ConnectionFailed, NoResponse
 from rabbitdelay.models import Job
 

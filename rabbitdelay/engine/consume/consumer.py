@@ -23,6 +23,7 @@ from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.connection import Connector, FirstConnection, logger
+from rabbitdelay.engine.consume.listener import User
 from rabbitdelay.engine.copies import Outlet
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.holding import Holding
@@ -30,7 +31,6 @@ from rabbitdelay.engine.proofs import Proofs
 from rabbitdelay.engine.settlements import Settlements
 from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name
 from rabbitdelay.engine.transport import Channel, Closed, Link, OnInbound, Then, Wire
-from rabbitdelay.engine.users import User
 from rabbitdelay.errors import ConnectionFailed, NotAJob
 from rabbitdelay.models import DEFAULT_TTR_MS, Job
 

@@ -13,7 +13,7 @@ from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.connection import logger
-from rabbitdelay.engine.consumer import Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.transport import Channel
 
 RETRY_SECONDS = 2.0
