@@ -7,8 +7,8 @@ from collections.abc import Callable
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.publish.outbox import Pending, Target
 from rabbitdelay.core.topology.topology import Part
-from rabbitdelay.engine.copies import Outlet
 from rabbitdelay.engine.futures import Future
+from rabbitdelay.engine.settle.republisher import Outlet
 from rabbitdelay.models import JSON, Job
 
 Resolve = Callable[[Pending, Exception | None], None]

@@ -18,7 +18,7 @@ from rabbitdelay import (
     NoResponse,
     Worker,
 )
-from rabbitdelay.engine import holding
+from rabbitdelay.engine.settle import settlement
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.receiver import Receiver
 from tests.support.waiting import patience, wait_until
@@ -236,7 +236,7 @@ class TestAllowedQueues:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(holding, "MOST_REFUSED_LOGGED", 3)
+        monkeypatch.setattr(settlement, "MOST_REFUSED_LOGGED", 3)
         worker = make_worker()
         worker.handler("orders")(lambda body: body)
         client.put_many(JobSpec("orders", n, reply_to=f"queue-{n}") for n in range(10))

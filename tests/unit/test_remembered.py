@@ -1,7 +1,7 @@
 """Remembered: the newest attempts that were finished here."""
 
 from rabbitdelay.core.consume.leases import Identity
-from rabbitdelay.engine.remembered import MOST, Remembered
+from rabbitdelay.engine.settle.recently_finished import MOST, Remembered
 
 
 def identity(number: int = 0, *, token: str = "t", attempt: int = 1) -> Identity:  # noqa: S107 - no password

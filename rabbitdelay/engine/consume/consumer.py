@@ -24,11 +24,11 @@ from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.connection import Connector, FirstConnection, logger
 from rabbitdelay.engine.consume.listener import User
-from rabbitdelay.engine.copies import Outlet
 from rabbitdelay.engine.flow import Flow
-from rabbitdelay.engine.holding import Holding
-from rabbitdelay.engine.proofs import Proofs
-from rabbitdelay.engine.settlements import Settlements
+from rabbitdelay.engine.settle.ack_buffer import Settlements
+from rabbitdelay.engine.settle.ack_proof import Proofs
+from rabbitdelay.engine.settle.republisher import Outlet
+from rabbitdelay.engine.settle.settlement import Holding
 from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name
 from rabbitdelay.engine.transport import Channel, Closed, Link, OnInbound, Then, Wire
 from rabbitdelay.errors import ConnectionFailed, NotAJob

@@ -25,9 +25,9 @@ from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.core.work.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.work.stats import Tally
 from rabbitdelay.engine.connection import logger
-from rabbitdelay.engine.copies import Copies, Outlet
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.remembered import Remembered
+from rabbitdelay.engine.settle.recently_finished import Remembered
+from rabbitdelay.engine.settle.republisher import Copies, Outlet
 from rabbitdelay.errors import LeaseLost, TimedOut
 from rabbitdelay.models import Job
 
