@@ -26,7 +26,7 @@ from rabbitdelay.engine.deleting import Deleter, OnDeleted
 from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.popping import MAX_AT_ONCE
+from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.publish.batch import Batch, OnConfirmed
 from rabbitdelay.engine.topology import management_api
 from rabbitdelay.engine.topology.management_api import Management

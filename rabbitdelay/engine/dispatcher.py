@@ -29,7 +29,7 @@ from rabbitdelay.engine.emptiness import Emptiness
 from rabbitdelay.engine.flow import Bell
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.known import Verdict
-from rabbitdelay.engine.popping import MAX_AT_ONCE
+from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.run import Executor, Run, log_fields, title
 from rabbitdelay.engine.waiting import Waiting
 from rabbitdelay.errors import ConnectionFailed, LeaseLost, WorkerFailed

@@ -10,7 +10,7 @@ from rabbitdelay.engine.consume.listener import Users
 from rabbitdelay.engine.consume.reply_queue import Replies
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.following import Follower
-from rabbitdelay.engine.popping import Popper
+from rabbitdelay.engine.pop.popper import Popper
 from rabbitdelay.errors import CutOff, NamespaceMissing
 
 

@@ -26,7 +26,7 @@ from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.listener import Users
 from rabbitdelay.engine.dispatcher import Dispatcher
 from rabbitdelay.engine.flow import Bell, Flow, Sleep, until
-from rabbitdelay.engine.popping import MAX_AT_ONCE
+from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.run import Executor
 from rabbitdelay.engine.running import Hooks
 from rabbitdelay.errors import (

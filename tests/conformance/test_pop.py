@@ -24,8 +24,8 @@ from rabbitdelay import (
 )
 from rabbitdelay.aio.wire import LoopWire
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine import popping
 from rabbitdelay.engine.flow import Wait
+from rabbitdelay.engine.pop import popper as popping
 from rabbitdelay.sync.wire import ThreadWire
 from tests.conftest import ClientFactory, LookerFactory, TopicsFactory
 from tests.support.fronts import Front

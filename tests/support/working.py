@@ -25,7 +25,7 @@ from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.connection import Connector
 from rabbitdelay.engine.following import Follower
-from rabbitdelay.engine.popping import Popper
+from rabbitdelay.engine.pop.popper import Popper
 from rabbitdelay.engine.transport import Channel, nothing
 from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.handling.driving import drive

@@ -20,7 +20,7 @@ from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.known import Verdict
-from rabbitdelay.engine.slot import Pop, Slot
+from rabbitdelay.engine.pop.channel import Pop, Slot
 from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff, NamespaceMissing
 
 LOOK_SECONDS = 1.0
