@@ -3,7 +3,7 @@
 from rabbitdelay.core.work.outcome import Outcome
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
-from rabbitdelay.engine.working import WorkerStats
+from rabbitdelay.engine.work.base_worker import WorkerStats
 from rabbitdelay.errors import (
     BrokerBlocked,
     BrokerUnreachable,

@@ -10,8 +10,8 @@ from rabbitdelay.aio.reserved import ReservedJob, reserved_job
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Call, Flow
-from rabbitdelay.engine.run import End, Run
-from rabbitdelay.engine.running import Hooks, Runner
+from rabbitdelay.engine.work.run import End, Run
+from rabbitdelay.engine.work.runner import Hooks, Runner
 from rabbitdelay.handling.threads import ThreadExecutor
 
 CANCEL_SECONDS = 5.0

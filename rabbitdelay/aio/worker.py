@@ -14,12 +14,12 @@ from rabbitdelay.aio.client import Client
 from rabbitdelay.aio.driving import drive
 from rabbitdelay.aio.tasks import TaskExecutor
 from rabbitdelay.core.topology.topology import QueueType
-from rabbitdelay.engine import signals
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow, Wait
-from rabbitdelay.engine.run import Executor
-from rabbitdelay.engine.working import Working
+from rabbitdelay.engine.work import signals
+from rabbitdelay.engine.work.base_worker import Working
+from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.handling.threads import PoolKind, ThreadExecutor, check_pool, new_caller
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from rabbitdelay.cli.display import printable
-from rabbitdelay.engine.working import WorkerStats
+from rabbitdelay.engine.work.base_worker import WorkerStats
 
 LOGGER = "rabbitdelay"
 FIELDS = (

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rabbitdelay.cli.settings import AnyWorker, Settings
 from rabbitdelay.cli.worker_log import LineFormatter, logging_to
-from rabbitdelay.engine.working import WorkerStats
+from rabbitdelay.engine.work.base_worker import WorkerStats
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync.administration import Administrator
 

@@ -8,8 +8,8 @@ from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow, Wait
-from rabbitdelay.engine.run import End, Run
-from rabbitdelay.engine.running import Hooks, Runner
+from rabbitdelay.engine.work.run import End, Run
+from rabbitdelay.engine.work.runner import Hooks, Runner
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.handling.calling import HereCaller
 from rabbitdelay.handling.children import ChildCaller

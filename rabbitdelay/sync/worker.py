@@ -8,11 +8,11 @@ from datetime import timedelta
 from functools import partial
 
 from rabbitdelay.core.topology.topology import QueueType
-from rabbitdelay.engine import signals
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow
-from rabbitdelay.engine.run import Executor
-from rabbitdelay.engine.working import Working
+from rabbitdelay.engine.work import signals
+from rabbitdelay.engine.work.base_worker import Working
+from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.handling.driving import drive, refuse
 from rabbitdelay.handling.threads import PoolKind, ThreadExecutor, check_pool, new_caller
 from rabbitdelay.sync.client import Client

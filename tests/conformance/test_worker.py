@@ -28,7 +28,7 @@ from rabbitdelay import (
     Worker,
 )
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine.run import Run
+from rabbitdelay.engine.work.run import Run
 from tests.conftest import ClientFactory, LookerFactory, TopicsFactory, WorkerFactory
 from tests.support import process_handlers
 from tests.support.fronts import Front

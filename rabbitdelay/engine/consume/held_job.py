@@ -14,7 +14,7 @@ from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.tracebacks import traceback_of
+from rabbitdelay.engine.work.tracebacks import traceback_of
 from rabbitdelay.errors import InvalidJob, RabbitDelayError
 from rabbitdelay.models import Job
 

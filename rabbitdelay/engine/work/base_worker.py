@@ -24,11 +24,11 @@ from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.client import Verbs
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.listener import Users
-from rabbitdelay.engine.dispatcher import Dispatcher
 from rabbitdelay.engine.flow import Bell, Flow, Sleep, until
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
-from rabbitdelay.engine.run import Executor
-from rabbitdelay.engine.running import Hooks
+from rabbitdelay.engine.work.dispatcher import Dispatcher
+from rabbitdelay.engine.work.run import Executor
+from rabbitdelay.engine.work.runner import Hooks
 from rabbitdelay.errors import (
     InvalidConfiguration,
     InvalidJob,

@@ -25,13 +25,13 @@ from rabbitdelay.core.work.retry import Dropped, Fate, GiveUp
 from rabbitdelay.core.work.scheduler import StartSuspect, Turns
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import Subscription
-from rabbitdelay.engine.emptiness import Emptiness
 from rabbitdelay.engine.flow import Bell
 from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.known import Verdict
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
-from rabbitdelay.engine.run import Executor, Run, log_fields, title
-from rabbitdelay.engine.waiting import Waiting
+from rabbitdelay.engine.work.drain import Emptiness
+from rabbitdelay.engine.work.prefetched import Waiting
+from rabbitdelay.engine.work.run import Executor, Run, log_fields, title
 from rabbitdelay.errors import ConnectionFailed, LeaseLost, WorkerFailed
 from rabbitdelay.models import DEFAULT_TTR_MS
 

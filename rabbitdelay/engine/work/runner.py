@@ -18,9 +18,9 @@ from rabbitdelay.core.work.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.engine.consume.held_job import HeldJob
 from rabbitdelay.engine.flow import Call, Flow, Wait
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.run import End, Run, log_fields, title
 from rabbitdelay.engine.settle.settlement import Holding
-from rabbitdelay.engine.tracebacks import traceback_of
+from rabbitdelay.engine.work.run import End, Run, log_fields, title
+from rabbitdelay.engine.work.tracebacks import traceback_of
 from rabbitdelay.errors import (
     ActionFailed,
     Bury,
