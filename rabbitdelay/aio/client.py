@@ -19,9 +19,9 @@ from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.client import Duration, Verbs
-from rabbitdelay.engine.deleting import OnDeleted
-from rabbitdelay.engine.following import Follower
-from rabbitdelay.engine.known import TombstoneStats
+from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.view import TombstoneStats
+from rabbitdelay.engine.deletes.writer import OnDeleted
 from rabbitdelay.engine.publish.batch import OnConfirmed
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions, make_spec

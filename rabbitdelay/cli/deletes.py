@@ -13,7 +13,7 @@ from rich.status import Status
 from rabbitdelay.cli.settings import LOOK_SECONDS, Settings
 from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.errors import CutOff
 from rabbitdelay.models import Job
 from rabbitdelay.sync.administration import Administrator

@@ -9,7 +9,7 @@ from rabbitdelay.cli.deletes import known_deletes
 from rabbitdelay.cli.display import moment, print_json, relative
 from rabbitdelay.cli.parameters import json_option
 from rabbitdelay.cli.settings import Settings, pass_settings
-from rabbitdelay.engine.known import TombstoneStats
+from rabbitdelay.engine.deletes.view import TombstoneStats
 
 _NOTHING = TombstoneStats(0, 0, None, None, 0, ())
 _MEGABYTE = 1_000_000

@@ -22,9 +22,9 @@ from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.connections import Links
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.held_job import HeldJob
-from rabbitdelay.engine.deleting import Deleter, OnDeleted
+from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.writer import Deleter, OnDeleted
 from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
-from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.publish.batch import Batch, OnConfirmed

@@ -14,10 +14,10 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.core.work.retry import RetryPolicy
-from rabbitdelay.engine.appending import Appender
 from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.deletes.appender import Appender
+from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.engine.flow import Flow
-from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.front import Front
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.publish.window import Window

@@ -8,8 +8,8 @@ import secrets
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.listener import Users
 from rabbitdelay.engine.consume.reply_queue import Replies
+from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.engine.flow import Flow, Wait
-from rabbitdelay.engine.following import Follower
 from rabbitdelay.engine.pop.popper import Popper
 from rabbitdelay.errors import CutOff, NamespaceMissing
 

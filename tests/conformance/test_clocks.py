@@ -8,7 +8,7 @@ import pytest
 
 from rabbitdelay import Client, Job, Worker
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine import following
+from rabbitdelay.engine.deletes import reader
 from tests.conftest import TopicsFactory, WorkerFactory
 from tests.support.deleting import left_over
 from tests.support.waiting import wait_until
@@ -43,7 +43,7 @@ def test_jobs_that_fail_and_are_deleted_meanwhile_do_not_run_again(
     The worker begins to forget between both: before that it knows every delete, and if it began
     earlier, it would read the log again for the first attempt and keep all of it.
     """
-    monkeypatch.setattr(following, "SWEEP_SECONDS", 4.0)
+    monkeypatch.setattr(reader, "SWEEP_SECONDS", 4.0)
     worker, runs = make_worker(clock=skewed(days)), Counter[str]()
 
     @worker.handler("t", backoff=[10])

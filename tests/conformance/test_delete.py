@@ -24,7 +24,7 @@ from rabbitdelay import (
     address,
 )
 from rabbitdelay.core.parked.buried import Choice
-from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.errors import DeleteManyFailed
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.buried import BuriedQueue

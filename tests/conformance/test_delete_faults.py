@@ -17,8 +17,8 @@ import pytest
 from rabbitdelay import Client, Job, JobSpec, Worker
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine import compaction, fences, following, known
-from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.deletes import fence, reader, snapshot_writer, view
+from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.errors import OutcomeUnknown
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import streams
@@ -222,8 +222,8 @@ def test_a_broker_that_stands_still(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What a worker has prefetched it does not hand out while it cannot know what is deleted."""
-    monkeypatch.setattr(fences, "LOOK_SECONDS", 0.3)
-    monkeypatch.setattr(fences, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(fence, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(fence, "PATIENCE_SECONDS", 0.5)
     worker = front.worker(breakable_broker.url, namespace=namespace, concurrency=1, prefetch=100)
     seen = Seen(worker, seconds=0.05)
     with front.client(breakable_broker.url, namespace=namespace, timeout=patience(20)) as client:
@@ -320,8 +320,8 @@ def test_snapshots_and_their_queue_are_deleted_while_a_worker_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing stops, and snapshots are taken on."""
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
-    monkeypatch.setattr(compaction, "ASK_AGAIN_SECONDS", 1.0)
+    monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
+    monkeypatch.setattr(snapshot_writer, "ASK_AGAIN_SECONDS", 1.0)
     topology = Topology(namespace)
     worker = make_worker()
     seen = Seen(worker)
@@ -352,13 +352,13 @@ def test_a_job_that_is_overdue_is_looked_up_in_the_whole_log(
 ) -> None:
     """Consumers have forgotten its tombstone, and the snapshot does not have it."""
     forget_soon(monkeypatch)
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 1_000_000)
+    monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 1_000_000)
     dead, alive = client.put("t", delay=0.1), client.put("t", delay=0.1)
     client.delete(dead.id)
     other = make_client()
     assert other.follower().is_current
     wait_until(lambda: other.tombstones().count == 0, seconds=30, what="it forgets")
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 1)
+    monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 1)
     wait_until(lambda: other.tombstones().snapshot_ms is not None, seconds=30)
     worker = make_worker()
     seen = Seen(worker)
@@ -380,7 +380,7 @@ def test_one_reading_of_the_log_serves_jobs_that_are_due_further_and_further_bac
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each was due two days before the one that came before it."""
-    monkeypatch.setattr(following, "SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(reader, "SWEEP_SECONDS", 0.05)
     worker = make_worker()
     seen = Seen(worker)
     client.delete("dead")
@@ -407,5 +407,5 @@ def forget_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = Follower.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "grace_ms", 500)
-    monkeypatch.setattr(following, "SWEEP_SECONDS", 0.05)
-    monkeypatch.setattr(known, "SWEPT_AT_ONCE", 1.0)
+    monkeypatch.setattr(reader, "SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(view, "SWEPT_AT_ONCE", 1.0)

@@ -33,7 +33,7 @@ from rabbitdelay import (
 from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine import appending, compaction, fences
+from rabbitdelay.engine.deletes import appender, fence, snapshot_writer
 from tests.support.deleting import deletes_flow, noting
 from tests.support.fronts import Front
 from tests.support.popping import pop
@@ -434,8 +434,8 @@ def test_jobs_are_consumed_while_an_alarm_lasts(
 
     Else nobody could ever consume what the alarm is about.
     """
-    monkeypatch.setattr(fences, "LOOK_SECONDS", 0.3)
-    monkeypatch.setattr(fences, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(fence, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(fence, "PATIENCE_SECONDS", 0.5)
     new_client = partial(
         front.client, broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
     )
@@ -471,9 +471,9 @@ def test_a_consumer_that_starts_during_an_alarm_reads_a_new_log_from_its_beginni
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The log was deleted and made again: the position that its snapshot names is not there yet."""
-    monkeypatch.setattr(fences, "LOOK_SECONDS", 0.3)
-    monkeypatch.setattr(fences, "PATIENCE_SECONDS", 2.0)
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
+    monkeypatch.setattr(fence, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(fence, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
     new_client = partial(
         front.client, broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
     )
@@ -482,7 +482,7 @@ def test_a_consumer_that_starts_during_an_alarm_reads_a_new_log_from_its_beginni
         for number in range(200):
             client.delete(f"old-{number}")
         wait_until(lambda: client.tombstones().snapshot_ms, seconds=20)
-        monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 1_000_000)
+        monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 1_000_000)
         follower = client.follower()
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             connection.channel().queue_delete(client.topology.tombstones)
@@ -508,8 +508,8 @@ def test_a_worker_goes_on_after_an_alarm_while_others_delete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A fence could not be written in time: another is, also while the log is being read."""
-    monkeypatch.setattr(appending, "TIMEOUT_SECONDS", 1.0)
-    monkeypatch.setattr(fences, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(appender, "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(fence, "PATIENCE_SECONDS", 0.5)
     worker = front.worker(broker.url, namespace=namespace, settle_seconds=0)
     seen = noting(worker)
     with (

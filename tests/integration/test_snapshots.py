@@ -27,9 +27,9 @@ from rabbitdelay.core.deletes.snapshots import (
 from rabbitdelay.core.deletes.tombstones import Tombstones
 from rabbitdelay.core.topology import topology
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine import compaction, fences, following, snapshot_reader
 from rabbitdelay.engine.consume.subscription import Subscription
-from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.deletes import fence, reader, snapshot_reader, snapshot_writer
+from rabbitdelay.engine.deletes.reader import Follower
 from tests.conftest import ClientFactory
 from tests.support import streams
 from tests.support.deleting_processes import COMPACTOR
@@ -63,8 +63,8 @@ def _slow_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Follower, "read", read_later)
     monkeypatch.setattr(Follower, "_snapshot_read", read_on)
-    monkeypatch.setattr(following, "PREFETCH", 1)
-    monkeypatch.setattr(fences, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(reader, "PREFETCH", 1)
+    monkeypatch.setattr(fence, "PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(snapshot_reader, "PATIENCE_SECONDS", 1.0)
 
 
@@ -94,7 +94,7 @@ def snapshot_ms(client: Client) -> int:
 def test_one_of_three_takes_a_snapshot_and_the_next_one_starts_with_it(
     make_client: ClientFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
+    monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
     consumers = [make_client() for _ in range(3)]
     for client in consumers:
         client.follower()
@@ -118,7 +118,7 @@ def test_one_of_three_takes_a_snapshot_and_the_next_one_starts_with_it(
 def is_over(client: Client) -> bool:
     """Whether the snapshot that there is has nearly everything: no other is due."""
     follower = client.follower()
-    return follower.following.since_snapshot < compaction.SNAPSHOT_EVERY
+    return follower.following.since_snapshot < snapshot_writer.SNAPSHOT_EVERY
 
 
 @pytest.mark.usefixtures("existing_namespace")
@@ -128,13 +128,13 @@ def test_exactly_one_writes_what_three_ask_for(
     names: Topology,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
+    monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
     consumers = [make_client() for _ in range(3)]
     for client in consumers:
         client.follower()
     consumers[0].delete_many(f"packed-{n}" for n in range(900))
     wait_until(lambda: all(map(snapshot_ms, consumers)), seconds=60)
-    time.sleep(2 * following.SWEEP_SECONDS)  # another would be asked for by then
+    time.sleep(2 * reader.SWEEP_SECONDS)  # another would be asked for by then
     (trailer,) = streams.trailers(broker_url, names.snapshots)
     assert read_trailer(trailer).count == 900
 
@@ -146,8 +146,8 @@ def test_when_the_chosen_one_is_killed_another_goes_on(
     namespace: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
-    monkeypatch.setattr(compaction, "ASK_AGAIN_SECONDS", 1.0)
+    monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
+    monkeypatch.setattr(snapshot_writer, "ASK_AGAIN_SECONDS", 1.0)
     arguments = (broker_url, namespace, "500")
     with Process(COMPACTOR, *arguments) as chosen, Process(COMPACTOR, *arguments) as stopped:
         chosen.wait_for("ready", seconds=60)
@@ -175,7 +175,7 @@ def test_a_snapshot_of_several_segments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A stream uses up a position whenever it begins a segment: the first piece is farther away."""
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 3_000)
+    monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 3_000)
     monkeypatch.setattr(snapshots, "PIECE_BYTES", 4_000)
     for module in (snapshots, topology):
         monkeypatch.setattr(module, "LOG_SEGMENT_BYTES", 12_000)
@@ -336,13 +336,13 @@ def leave_nothing_but_a_snapshot(
     client: Client, broker_url: str, names: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Let a snapshot of 600 deletes be taken, and delete the log; no other is taken after it."""
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 500)
+    monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
     client.follower()
     client.delete_many(f"old-{n}" for n in range(600))
     wait_until(lambda: snapshot_ms(client) > 0, seconds=60)
     client.close()
     streams.delete_queue(broker_url, names.tombstones)
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 1_000_000)
+    monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 1_000_000)
 
 
 @pytest.mark.usefixtures("_slow_log")
@@ -439,8 +439,8 @@ def test_old_snapshots_go_away(
     monkeypatch.setattr(topology, "LOG_SEGMENT_BYTES", 20_000)
     monkeypatch.setattr(snapshots, "LOG_SEGMENT_BYTES", 20_000)
     monkeypatch.setattr(topology, "SNAPSHOT_AGE_MS", 1_000)
-    monkeypatch.setattr(compaction, "SNAPSHOT_EVERY", 400)
-    monkeypatch.setattr(compaction, "ASK_AGAIN_SECONDS", 0.5)
+    monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 400)
+    monkeypatch.setattr(snapshot_writer, "ASK_AGAIN_SECONDS", 0.5)
     client = make_client()
     client.put("t")  # makes the namespace
     client.follower()

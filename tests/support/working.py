@@ -24,7 +24,7 @@ from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.connection import Connector
-from rabbitdelay.engine.following import Follower
+from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.engine.pop.popper import Popper
 from rabbitdelay.engine.transport import Channel, nothing
 from rabbitdelay.errors import ConnectionFailed

@@ -8,8 +8,8 @@ from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.deletes.view import Verdict
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.known import Verdict
 from rabbitdelay.engine.transport import Channel
 
 

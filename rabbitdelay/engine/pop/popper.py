@@ -17,9 +17,9 @@ from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.view import Verdict
 from rabbitdelay.engine.flow import Flow, Wait
-from rabbitdelay.engine.following import Follower
-from rabbitdelay.engine.known import Verdict
 from rabbitdelay.engine.pop.channel import Pop, Slot
 from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff, NamespaceMissing
 

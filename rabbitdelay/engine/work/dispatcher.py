@@ -25,9 +25,9 @@ from rabbitdelay.core.work.retry import Dropped, Fate, GiveUp
 from rabbitdelay.core.work.scheduler import StartSuspect, Turns
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import Subscription
+from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.view import Verdict
 from rabbitdelay.engine.flow import Bell
-from rabbitdelay.engine.following import Follower
-from rabbitdelay.engine.known import Verdict
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.work.drain import Emptiness
 from rabbitdelay.engine.work.prefetched import Waiting

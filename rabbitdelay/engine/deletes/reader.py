@@ -18,15 +18,15 @@ from rabbitdelay.core.deletes.records import RecordTooNew, known_until
 from rabbitdelay.core.deletes.snapshots import Reading
 from rabbitdelay.core.deletes.tombstones import GRACE_MS
 from rabbitdelay.core.work.retry import Fate
-from rabbitdelay.engine.appending import Appender
-from rabbitdelay.engine.compaction import Compactor
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
-from rabbitdelay.engine.fences import Fences
+from rabbitdelay.engine.deletes.appender import Appender
+from rabbitdelay.engine.deletes.fence import Fences
+from rabbitdelay.engine.deletes.snapshot_reader import SnapshotReader
+from rabbitdelay.engine.deletes.snapshot_writer import Compactor
+from rabbitdelay.engine.deletes.view import Known
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.known import Known
-from rabbitdelay.engine.snapshot_reader import SnapshotReader
 from rabbitdelay.errors import ConnectionFailed, CutOff, NamespaceMissing, PermissionRefused
 from rabbitdelay.models import Job
 

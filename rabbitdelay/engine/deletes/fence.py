@@ -20,7 +20,7 @@ from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.engine.futures import Future
 
 if TYPE_CHECKING:
-    from rabbitdelay.engine.following import Follower
+    from rabbitdelay.engine.deletes.reader import Follower
 
 PATIENCE_SECONDS = 5.0
 """How long a fence may take to come back before the follower is no longer current."""

@@ -23,8 +23,8 @@ from rabbitdelay.core.jobs import ids, validation
 from rabbitdelay.core.publish.outbox import Pending
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine.appending import Appender, pending_record
 from rabbitdelay.engine.connections import Links
+from rabbitdelay.engine.deletes.appender import Appender, pending_record
 from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import (

@@ -18,15 +18,15 @@ from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.deletes import records, snapshots
 from rabbitdelay.core.deletes.records import Fence, Taken
 from rabbitdelay.core.deletes.snapshots import Writing
-from rabbitdelay.engine.appending import TIMEOUT_SECONDS
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
+from rabbitdelay.engine.deletes.appender import TIMEOUT_SECONDS
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import CutOff, RabbitDelayError
 
 if TYPE_CHECKING:
-    from rabbitdelay.engine.following import Follower
+    from rabbitdelay.engine.deletes.reader import Follower
 
 SNAPSHOT_EVERY = 100_000
 """A snapshot is due when it would cost so much to read what came since the last (core/deletes/cursor.py
