@@ -35,7 +35,7 @@ from rabbitdelay.errors import (
     VhostRefused,
     WorkerFailed,
 )
-from rabbitdelay.handling.reserved import ReservedJob
+from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.models import Job, JobSpec
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.worker import Worker

@@ -12,7 +12,7 @@ from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Call, Flow
 from rabbitdelay.engine.work.run import End, Run
 from rabbitdelay.engine.work.runner import Hooks, Runner
-from rabbitdelay.handling.threads import ThreadExecutor
+from rabbitdelay.executors.thread_executor import ThreadExecutor
 
 CANCEL_SECONDS = 5.0
 """How long a handler that is cancelled at the end may take to clean up."""

@@ -20,7 +20,7 @@ from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.work import signals
 from rabbitdelay.engine.work.base_worker import Working
 from rabbitdelay.engine.work.run import Executor
-from rabbitdelay.handling.threads import PoolKind, ThreadExecutor, check_pool, new_caller
+from rabbitdelay.executors.thread_executor import PoolKind, ThreadExecutor, check_pool, new_caller
 
 
 class Worker(Working[Client]):

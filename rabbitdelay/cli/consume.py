@@ -32,8 +32,8 @@ from rabbitdelay.core.work.retry import (
     DEFAULT_MAX_ATTEMPTS,
     Backoff,
 )
-from rabbitdelay.handling.reserved import ReservedJob
-from rabbitdelay.handling.threads import PoolKind
+from rabbitdelay.executors.reserved_job import ReservedJob
+from rabbitdelay.executors.thread_executor import PoolKind
 from rabbitdelay.sync.worker import Worker
 
 Function = Callable[..., Any]

@@ -13,7 +13,7 @@ from rabbitdelay.cli.parameters import allow_reply_to_option, json_option, read_
 from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.work import exceptions
 from rabbitdelay.core.work.exceptions import GiveUpNow
-from rabbitdelay.handling.reserved import ReservedJob
+from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.sync.administration import Administrator
 
 

@@ -19,7 +19,7 @@ from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.engine.topology import management_api as management
 from rabbitdelay.engine.topology.management_api import Management
 from rabbitdelay.errors import ManagementUnreachable, NamespaceMissing
-from rabbitdelay.handling.threads import PoolKind
+from rabbitdelay.executors.thread_executor import PoolKind
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.client import Client

@@ -14,7 +14,7 @@ from operator import itemgetter
 from rabbitdelay.demo.scoreboard import Arrival
 from rabbitdelay.demo.story import NEW_DELAY_MS, TOPIC, TTR_SECONDS, Change, Mishap, Order
 from rabbitdelay.errors import Bury
-from rabbitdelay.handling.reserved import ReservedJob
+from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.models import Job
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.worker import Worker

@@ -18,8 +18,8 @@ from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.engine.deletes.view import TombstoneStats
 from rabbitdelay.engine.deletes.writer import OnDeleted
 from rabbitdelay.engine.publish.batch import OnConfirmed
-from rabbitdelay.handling.driving import drive
-from rabbitdelay.handling.reserved import ReservedJob, reserved_job
+from rabbitdelay.executors.blocking import drive
+from rabbitdelay.executors.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions, make_spec
 from rabbitdelay.sync.wire import ThreadWire
 

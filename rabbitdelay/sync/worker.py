@@ -13,8 +13,8 @@ from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.work import signals
 from rabbitdelay.engine.work.base_worker import Working
 from rabbitdelay.engine.work.run import Executor
-from rabbitdelay.handling.driving import drive, refuse
-from rabbitdelay.handling.threads import PoolKind, ThreadExecutor, check_pool, new_caller
+from rabbitdelay.executors.blocking import drive, refuse
+from rabbitdelay.executors.thread_executor import PoolKind, ThreadExecutor, check_pool, new_caller
 from rabbitdelay.sync.client import Client
 
 

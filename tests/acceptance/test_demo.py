@@ -23,7 +23,7 @@ from rabbitdelay.demo.performance import Evening
 from rabbitdelay.demo.shop import Shop
 from rabbitdelay.demo.stage import Stage
 from rabbitdelay.demo.story import NEW_DELAY_MS, Change, Order
-from rabbitdelay.handling.reserved import ReservedJob
+from rabbitdelay.executors.reserved_job import ReservedJob
 from tests.support.waiting import patience, wait_until
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from rabbitdelay import Client, InvalidConfiguration, Job, NoResponse, Response, Worker
 from rabbitdelay.core.work.stats import Snapshot
-from rabbitdelay.handling.child import Child, how_it_ended
-from rabbitdelay.handling.child_messages import Ready
+from rabbitdelay.executors.process_handle import Child, how_it_ended
+from rabbitdelay.executors.process_messages import Ready
 from tests.support import process_handlers
 from tests.support.brokers import SharedBroker
 from tests.support.waiting import patience, wait_until

@@ -28,7 +28,7 @@ from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.engine.pop.popper import Popper
 from rabbitdelay.engine.transport import Channel, nothing
 from rabbitdelay.errors import ConnectionFailed
-from rabbitdelay.handling.driving import drive
+from rabbitdelay.executors.blocking import drive
 from tests.support.waiting import patience, wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rabbitdelay.actions.held import HeldJob, headers_as_json, moment
-from rabbitdelay.handling.reserved import ReservedJob
+from rabbitdelay.executors.reserved_job import ReservedJob
 
 
 @dataclass

@@ -13,11 +13,11 @@ from rabbitdelay import InvalidJob
 from rabbitdelay.aio import driving as aio_driving
 from rabbitdelay.engine.flow import Bell, Call, Flow, Sleep, Source, Wait, until
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.handling import driving
+from rabbitdelay.executors import blocking
 
 Drive = Callable[[Flow[Any]], Any]
 DRIVES: dict[str, Drive] = {
-    "threads": driving.drive,
+    "threads": blocking.drive,
     "asyncio": lambda flow: asyncio.run(aio_driving.drive(flow)),
 }
 

@@ -15,7 +15,7 @@ from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.handlers import Binding, Handler, bind, make_handler
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.errors import InvalidConfiguration, NotAJob
-from rabbitdelay.handling.reserved import ReservedJob
+from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.models import BYTES, JSON, TEXT, Job
 
 

@@ -7,7 +7,7 @@ from queue import Queue
 
 import pytest
 
-from rabbitdelay.handling.pool import Pool
+from rabbitdelay.executors.thread_pool import Pool
 from tests.support.waiting import wait_until
 
 SECONDS = 10.0

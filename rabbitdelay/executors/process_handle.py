@@ -17,8 +17,8 @@ from multiprocessing import connection, resource_tracker
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from rabbitdelay.handling import child_process
-from rabbitdelay.handling.child_messages import Answer, Call, HandlerName
+from rabbitdelay.executors import process_main
+from rabbitdelay.executors.process_messages import Answer, Call, HandlerName
 
 DEATH_SECONDS = 1.0
 """How long a child that has hung up may take to end by itself."""
@@ -42,7 +42,7 @@ class Child:
         self.is_ended = False
         self._connection, theirs = _spawn.Pipe()
         self._process = _spawn.Process(
-            target=child_process.run, args=(theirs, names), name="rabbitdelay-handler", daemon=True
+            target=process_main.run, args=(theirs, names), name="rabbitdelay-handler", daemon=True
         )
         try:
             _start(self._process)
@@ -116,7 +116,7 @@ class Child:
 def _start(process: SpawnProcess) -> None:
     """Start it with Ctrl-C and the like blocked, until it has seen to them."""
     resource_tracker.ensure_running()  # which unblocks signals when it is first started
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, child_process.SPARED_SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, process_main.SPARED_SIGNALS)
     try:
         with _reaping:
             process.start()

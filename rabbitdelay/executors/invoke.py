@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rabbitdelay.core.work.handlers import Handler
-from rabbitdelay.handling.reserved import ReservedJob
+from rabbitdelay.executors.reserved_job import ReservedJob
 
 
 class HereCaller:

@@ -17,9 +17,9 @@ from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.consume.held_job import Holder
 from rabbitdelay.errors import HandlerDied, InvalidConfiguration, LeaseLost, RabbitDelayError
-from rabbitdelay.handling import child_process
-from rabbitdelay.handling.child import END_SECONDS, Child, how_it_ended
-from rabbitdelay.handling.child_messages import (
+from rabbitdelay.executors import process_main
+from rabbitdelay.executors.process_handle import END_SECONDS, Child, how_it_ended
+from rabbitdelay.executors.process_messages import (
     Answer,
     Ask,
     Call,
@@ -28,7 +28,7 @@ from rabbitdelay.handling.child_messages import (
     Ready,
     Returned,
 )
-from rabbitdelay.handling.reserved import ReservedJob
+from rabbitdelay.executors.reserved_job import ReservedJob
 
 START_SECONDS = 60.0
 """How long a child may take to import its handlers."""
@@ -88,7 +88,7 @@ class ChildCaller:
         for child in idle:
             child.hang_up()
         for child in idle:
-            self._end(child, child_process.EXIT_SECONDS)
+            self._end(child, process_main.EXIT_SECONDS)
         with self._changed:  # the threads that have the others end them
             self._changed.wait_for(lambda: not self._children, seconds)
         process_lifetime.closed(self)

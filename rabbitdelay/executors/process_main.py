@@ -35,7 +35,7 @@ from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.core.work.handlers import Binding, Function, bind
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import LeaseLost
-from rabbitdelay.handling.child_messages import (
+from rabbitdelay.executors.process_messages import (
     Answer,
     Ask,
     Call,
@@ -44,7 +44,7 @@ from rabbitdelay.handling.child_messages import (
     Ready,
     Returned,
 )
-from rabbitdelay.handling.reserved import reserved_job
+from rabbitdelay.executors.reserved_job import reserved_job
 
 EXIT_SECONDS = 2.0
 """How long an idle process may take for its atexit functions."""

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from rabbitdelay.engine.consume.held_job import HeldJob, held_job
-from rabbitdelay.handling.driving import drive
+from rabbitdelay.executors.blocking import drive
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,11 +11,11 @@ from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.work.run import End, Run
 from rabbitdelay.engine.work.runner import Hooks, Runner
 from rabbitdelay.errors import InvalidConfiguration
-from rabbitdelay.handling.calling import HereCaller
-from rabbitdelay.handling.children import ChildCaller
-from rabbitdelay.handling.driving import Await, drive
-from rabbitdelay.handling.pool import Pool
-from rabbitdelay.handling.reserved import reserved_job
+from rabbitdelay.executors.blocking import Await, drive
+from rabbitdelay.executors.invoke import HereCaller
+from rabbitdelay.executors.process_executor import ChildCaller
+from rabbitdelay.executors.reserved_job import reserved_job
+from rabbitdelay.executors.thread_pool import Pool
 
 PoolKind = Literal["thread", "process"]
 
