@@ -9,7 +9,7 @@ from pika import exceptions as pika_errors
 from rabbitdelay.address import Address
 from rabbitdelay.errors import BrokerBlocked, BrokerUnreachable
 from rabbitdelay.sync import driver_errors
-from rabbitdelay.sync.wire import connection_parameters
+from rabbitdelay.sync.transport import connection_parameters
 
 BLOCKED_SECONDS = 30.0
 """How long to wait for a broker that has raised an alarm: without it pika waits for ever."""

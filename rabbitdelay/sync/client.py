@@ -21,7 +21,7 @@ from rabbitdelay.engine.publish.batch import OnConfirmed
 from rabbitdelay.executors.blocking import drive
 from rabbitdelay.executors.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions, make_spec
-from rabbitdelay.sync.wire import ThreadWire
+from rabbitdelay.sync.transport import ThreadWire
 
 
 class Client:

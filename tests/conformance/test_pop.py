@@ -26,7 +26,7 @@ from rabbitdelay.aio.wire import LoopWire
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.flow import Wait
 from rabbitdelay.engine.pop import popper as popping
-from rabbitdelay.sync.wire import ThreadWire
+from rabbitdelay.sync.transport import ThreadWire
 from tests.conftest import ClientFactory, LookerFactory, TopicsFactory
 from tests.support.fronts import Front
 from tests.support.popping import pop

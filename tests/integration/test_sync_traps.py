@@ -10,7 +10,7 @@ import pytest
 
 from rabbitdelay import Client, Job, JobSpec, LeaseLost
 from rabbitdelay.errors import RabbitDelayError
-from rabbitdelay.sync.link import ThreadLink
+from rabbitdelay.sync.connection import ThreadLink
 from tests.conftest import WorkerFactory
 from tests.support.popping import pop
 from tests.support.waiting import patience, wait_until

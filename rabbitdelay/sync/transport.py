@@ -14,7 +14,7 @@ from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.transport import Link, Owner, Then
 from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.sync import driver_errors
-from rabbitdelay.sync.link import ThreadLink
+from rabbitdelay.sync.connection import ThreadLink
 
 # Without this, a program that set up no logging gets pika's tracebacks on its terminal whenever
 # a connection is refused. Handlers that the program did set up still get them.
