@@ -1,7 +1,7 @@
 """The asyncio front, on aio-pika: the same names, in the same order, to be awaited."""
 
 from rabbitdelay.aio.client import Client
-from rabbitdelay.aio.reserved import ReservedJob
+from rabbitdelay.aio.reserved_job import ReservedJob
 from rabbitdelay.aio.worker import Worker
 
 __all__ = ["Client", "ReservedJob", "Worker"]

@@ -10,9 +10,9 @@ from typing import Any, Self, Unpack, overload
 from aio_pika import Connection
 
 from rabbitdelay import address, locate
-from rabbitdelay.aio.driving import drive, start
-from rabbitdelay.aio.reserved import ReservedJob, reserved_job
-from rabbitdelay.aio.wire import LentWire, OwnWire
+from rabbitdelay.aio.awaiting import drive, start
+from rabbitdelay.aio.frame_reader import LentWire, OwnWire
+from rabbitdelay.aio.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.core.topology.topology import QueueType, Topology

@@ -1,99 +1,238 @@
-"""The transport of our own connections: it reads deliveries before aio-pika sees them.
-
-aiormq waits three times for each frame and makes three objects and a task of each delivery; and a
-header that it cannot decode ends the connection, again and again. Everything else is handed on.
-"""
+"""The wire over aio-pika: the event loop, and a connection on it."""
 
 import asyncio
-import time
-from typing import Any
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
 
-import pamqp.frame
-from aiormq.connection import TransportFactory
-from aiormq.exceptions import AMQPError, ConnectionClosed, IncompatibleProtocolError
-from pamqp import commands as spec
+import aio_pika
+from aio_pika.abc import AbstractConnection
+from aiormq.exceptions import AMQPError
 from yarl import URL
 
 from rabbitdelay.address import Address
-from rabbitdelay.core.amqp.decode import Deliveries, Other
-from rabbitdelay.engine.transport import OnInbound, Then, nothing
+from rabbitdelay.aio import driver_errors
+from rabbitdelay.aio.connection import LentLink, LoopLink, OwnLink
+from rabbitdelay.aio.frame_reader import FrameTransport
+from rabbitdelay.engine.futures import Future
+from rabbitdelay.engine.transport import Link, Owner, Then
+from rabbitdelay.errors import ConnectionFailed
 
-HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
-CLOSE, CLOSE_AT = b"\x00\x0a\x00\x32", 7
-"""Connection.Close, behind the header of its frame."""
-TELL_SECONDS = 1.0
-"""How often aiormq is told that the broker is alive: it sees no delivery."""
+# Without this, a program that set up no logging gets their warnings on its terminal whenever a
+# connection is refused. Handlers that the program did set up still get them.
+for _name in ("aio_pika", "aiormq"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
-class FrameReader(asyncio.StreamReader):
-    """A reader that takes deliveries out of what it is fed."""
+END_SECONDS = 2.0
+"""How long a connection may take to close when the event loop ends."""
+
+
+class LoopWire(ABC):
+    """The running event loop."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.on_inbound: OnInbound = nothing
-        self.on_read: Then = nothing
-        self._has_heard = False
-        """Whether a whole frame has come: who answers speaks AMQP."""
-        self._close: bytes | None = None
-        """The frame in which the broker said why it closes the connection."""
-        self._deliveries = Deliveries()
-        self._told_at = 0.0
+        self.ended: Future[None] = Future()
+        self.ended.set_running_or_notify_cancel()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._owner: Owner | None = None
+        self._link: LoopLink | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
 
-    def feed_data(self, data: bytes) -> None:  # type: ignore[override] # it is always bytes
-        """Take bytes as they come."""
-        took = False
-        for found in self._deliveries.feed(data):
-            if isinstance(found, Other):
-                self._has_heard = True
-                if found.frame.startswith(CLOSE, CLOSE_AT):
-                    self._close = found.frame
-                super().feed_data(found.frame)
-            else:
-                took = True
-                self.on_inbound(found)
-        if took:
-            self._tell()
-            self.on_read()
+    # From any thread
 
-    def reason(self, error: AMQPError) -> AMQPError:
-        """Why a connection could not be made: of what the broker says aiormq tells only a part."""
-        if self._close is not None:
-            frame = pamqp.frame.unmarshal(self._close)[2]
-            assert isinstance(frame, spec.Connection.Close)
-            return ConnectionClosed(frame.reply_code, frame.reply_text)
-        return error if self._has_heard else IncompatibleProtocolError(*error.args)
+    def start(self, owner: Owner, first: Then) -> None:
+        """Begin."""
+        self._owner = owner
+        self.call(first)
 
-    def _tell(self) -> None:
-        """Let aiormq have a heartbeat, else it takes a busy broker for dead."""
-        now = time.monotonic()
-        if now - self._told_at > TELL_SECONDS:
-            self._told_at = now
-            super().feed_data(HEARTBEAT)
+    def call(self, function: Then) -> bool:
+        """Run a function soon; False when it has ended, or the loop is closed."""
+        if self.ended.done() or self._loop.is_closed():
+            return False
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(function)
+        else:
+            self._loop.call_soon_threadsafe(function)
+        return True
 
+    def may_wait(self) -> bool:
+        """Whether the caller may wait: to await stops nobody."""
+        return True
 
-class FrameTransport(TransportFactory):
-    """Opens the socket of one connection."""
+    # On the loop
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self.reader = FrameReader()
-        self.writer: asyncio.StreamWriter | None = None
+    def call_later(self, seconds: float, function: Then) -> object:
+        """Run a function after a while."""
+        return self._loop.call_later(seconds, function)
 
-    async def create(
+    def cancel(self, timer: object) -> None:
+        """Do not run it after all."""
+        assert isinstance(timer, asyncio.TimerHandle)
+        timer.cancel()
+
+    def connect(
         self,
-        url: URL,  # noqa: ARG002 - aiormq's; the address is what we were given
-        **kwargs: Any,  # noqa: ANN401, ARG002 - the same
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect, with TLS if the address says so."""
-        loop, address = asyncio.get_running_loop(), self._address
-        context = address.tls_context()
-        protocol = asyncio.StreamReaderProtocol(self.reader)
-        transport, _ = await loop.create_connection(
-            lambda: protocol,
-            address.host,
-            address.port,
-            ssl=context,
-            server_hostname=(address.server_name or address.host) if context else None,
-        )
-        self.writer = asyncio.StreamWriter(transport, protocol, self.reader, loop)
-        return self.reader, self.writer
+        address: Address,
+        opened: Callable[[Link], None],
+        failed: Callable[[ConnectionFailed], None],
+    ) -> None:
+        """Connect, and tell how that ends."""
+
+        def tell_if_never_begun(opening: asyncio.Task[None]) -> None:
+            if opening.cancelled():  # before its first step: else it tells by itself
+                self._opening = None
+                failed(driver_errors.connection_error(None, address))
+
+        connecting = self._connect(address, opened, failed)
+        self._opening = self._loop.create_task(connecting, name="rabbitdelay-connect")
+        self._opening.add_done_callback(tell_if_never_begun)
+
+    def stop(self) -> None:
+        """Close the connection, also one that is being made, and end."""
+        if self._opening is not None:
+            self._opening.cancel()
+        elif self._link is not None:
+            self._link.close()
+        else:
+            self._end()
+
+    def cut(self) -> None:
+        """End a connection whose end the broker does not confirm."""
+        if self._link is not None:
+            self._link.cut()
+
+    def abandon(self) -> None:  # noqa: B027 - not abstract: there is nothing to do
+        """Nothing to do: an event loop does not go on in a forked child."""
+
+    async def _connect(
+        self,
+        address: Address,
+        opened: Callable[[Link], None],
+        failed: Callable[[ConnectionFailed], None],
+    ) -> None:
+        try:
+            async with asyncio.timeout(address.connection_timeout_seconds):
+                link = await self._open(address)
+        except BaseException as error:  # noqa: BLE001 - reported to whoever waits for it
+            self._opening = None
+            failed(driver_errors.connection_error(error, address))
+            return
+        self._opening = None
+        self._link = link
+
+        def lost(closing: asyncio.Future[object]) -> None:
+            if self._link is link:
+                self._link = None
+                error = None if closing.cancelled() else closing.exception()
+                failed(driver_errors.connection_error(error, address))
+
+        link.connection.closing.add_done_callback(lost)
+        opened(link)
+
+    @abstractmethod
+    async def _open(self, address: Address) -> LoopLink:
+        """Return a connection that is open."""
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            assert self._owner is not None
+            self._owner.connection_closed()
+            self.ended.set_result(None)
+
+    def _in_background(self, closing: asyncio.Task[None]) -> None:
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+class OwnWire(LoopWire):
+    """Connections of our own."""
+
+    async def _open(self, address: Address) -> LoopLink:
+        transport = FrameTransport(address)
+        connection = _Connection(_url(address))
+        connection.kwargs["transport_factory"] = transport
+        try:
+            await connection.connect()
+        except AMQPError as error:
+            raise transport.reader.reason(error) from None
+        assert connection.transport is not None
+        self._in_background(self._loop.create_task(self._outlive(connection)))
+
+        def close() -> None:
+            self._in_background(self._loop.create_task(connection.close()))
+
+        return OwnLink(connection, connection.transport.connection, transport, close)
+
+    async def _outlive(self, connection: aio_pika.Connection) -> None:
+        """Wait for the end of a connection. When that of the event loop comes first, close it.
+
+        asyncio.run waits for the tasks that it cancels, and not for those that aiormq begins then.
+        """
+        assert connection.transport is not None
+        closing = connection.transport.connection.closing
+        try:
+            await asyncio.wait([closing])
+        except asyncio.CancelledError:
+            self._link = None
+            self._end()
+            with suppress(Exception):
+                async with asyncio.timeout(END_SECONDS):
+                    await connection.close()
+                    await asyncio.wait([closing])
+            raise
+
+
+class _Connection(aio_pika.Connection):
+    """It is closed by us, and not whenever somebody forgets it."""
+
+    def __del__(self) -> None:
+        pass
+
+
+class LentWire(LoopWire):
+    """The application's own connection, which comes back by itself if it is a robust one."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    async def _open(self, address: Address) -> LoopLink:
+        connection = self._connection
+        await self._until_connected_or_closed()
+        if connection.is_closed:
+            raise ConnectionFailed(f"{address}: the connection that was lent is closed")
+        assert connection.transport is not None
+
+        def close() -> None:
+            self._link = None
+            self._loop.call_soon(self._end)
+
+        return LentLink(connection, connection.transport.connection, close)
+
+    async def _until_connected_or_closed(self) -> None:
+        """Wait for either: the application may close a connection that is being restored."""
+        closed = asyncio.ensure_future(self._connection.closed())
+        connected = asyncio.ensure_future(self._connection.connected.wait())
+        try:
+            await asyncio.wait((closed, connected), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closed.cancel()
+            connected.cancel()
+
+
+def _url(address: Address) -> URL:
+    """What aio-pika is told; the socket, and TLS, are opened by our own transport."""
+    return URL.build(
+        scheme="amqp",
+        user=address.user,
+        password=address.password,
+        host=address.host,
+        port=address.port,
+        path="/" if address.vhost == "/" else f"/{address.vhost}",
+        query={"heartbeat": str(address.heartbeat_seconds), "name": "rabbitdelay"},
+    )

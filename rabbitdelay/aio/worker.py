@@ -10,9 +10,9 @@ from functools import partial
 
 from aio_pika import Connection
 
+from rabbitdelay.aio.awaiting import drive
 from rabbitdelay.aio.client import Client
-from rabbitdelay.aio.driving import drive
-from rabbitdelay.aio.tasks import TaskExecutor
+from rabbitdelay.aio.task_executor import TaskExecutor
 from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.consume.consumer import Consumer

@@ -1,7 +1,7 @@
 """Flows: what a caller waits for, written once as generators that each front drives in its way.
 
 A flow yields what to wait for and is sent the result, or is thrown the error. sync/driving.py waits
-with the thread, aio/driving.py with the event loop. Whatever ends the waiting, also a Ctrl-C or a
+with the thread, aio/awaiting.py with the event loop. Whatever ends the waiting, also a Ctrl-C or a
 cancelled task, is thrown into the flow: it cleans up there.
 """
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 import pika
 
 from rabbitdelay import Client, RetryPolicy, Worker
-from rabbitdelay.aio.transport import FrameTransport
+from rabbitdelay.aio.frame_reader import FrameTransport
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Lease

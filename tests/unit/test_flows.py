@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rabbitdelay import InvalidJob
-from rabbitdelay.aio import driving as aio_driving
+from rabbitdelay.aio import awaiting as aio_driving
 from rabbitdelay.engine.flow import Bell, Call, Flow, Sleep, Source, Wait, until
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.executors import blocking

@@ -5,8 +5,8 @@ import threading
 from functools import partial
 from typing import Any
 
-from rabbitdelay.aio.driving import drive
-from rabbitdelay.aio.reserved import ReservedJob, reserved_job
+from rabbitdelay.aio.awaiting import drive
+from rabbitdelay.aio.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Call, Flow

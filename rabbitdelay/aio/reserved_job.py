@@ -6,7 +6,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from rabbitdelay.aio.driving import drive
+from rabbitdelay.aio.awaiting import drive
 from rabbitdelay.engine.consume.held_job import HeldJob, held_job
 
 

@@ -12,7 +12,7 @@ from aiormq.abc import AbstractConnection as AiormqConnection
 from aiormq.abc import ChannelFrame
 
 from rabbitdelay.aio.channel import LoopChannel
-from rabbitdelay.aio.transport import FrameTransport
+from rabbitdelay.aio.frame_reader import FrameTransport
 from rabbitdelay.core.amqp.decode import Deliveries, Other
 from rabbitdelay.engine.transport import Channel, OnInbound, Then, nothing
 
