@@ -10,11 +10,11 @@ from typing import Any, TextIO, cast
 import click
 
 from rabbitdelay import aio
-from rabbitdelay.actions.allow_list import AllowList
-from rabbitdelay.actions.command import BURY_EXIT_CODE, Command
-from rabbitdelay.actions.loading import load_handler
-from rabbitdelay.actions.printing import JobPrinter
-from rabbitdelay.actions.webhook import Webhook
+from rabbitdelay.actions.command.command import BURY_EXIT_CODE, Command
+from rabbitdelay.actions.import_handler import load_handler
+from rabbitdelay.actions.print_json import JobPrinter
+from rabbitdelay.actions.webhook.allow_list import AllowList
+from rabbitdelay.actions.webhook.webhook import Webhook
 from rabbitdelay.cli.exits import ExitCode
 from rabbitdelay.cli.parameters import (
     allow_reply_to_option,

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import click
 
-from rabbitdelay.actions.command import BURY_EXIT_CODE, Command
-from rabbitdelay.actions.printing import job_as_json
+from rabbitdelay.actions.command.command import BURY_EXIT_CODE, Command
+from rabbitdelay.actions.print_json import job_as_json
 from rabbitdelay.cli.display import patience, printable
 from rabbitdelay.cli.exits import ExitCode, answer_no
 from rabbitdelay.cli.parameters import allow_reply_to_option, json_option, read_duration, read_topic

@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import trustme
 
-from rabbitdelay.actions.allow_list import AllowList
-from rabbitdelay.actions.resolving import Resolver, look_up
-from rabbitdelay.actions.webhook import Webhook
+from rabbitdelay.actions.webhook.allow_list import AllowList
+from rabbitdelay.actions.webhook.host_lookup import Resolver, look_up
+from rabbitdelay.actions.webhook.webhook import Webhook
 from rabbitdelay.errors import Bury, Retry
 from tests.support.waiting import patience
 from tests.unit.test_actions_held import StandInJob

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rabbitdelay.actions.command import BURY_EXIT_CODE, MAX_TAIL, Command
-from rabbitdelay.actions.process_group import ProcessGroup
+from rabbitdelay.actions.command.command import BURY_EXIT_CODE, MAX_TAIL, Command
+from rabbitdelay.actions.command.process_group import ProcessGroup
 from rabbitdelay.errors import Bury, InvalidConfiguration, LeaseLost, Retry
 from tests.support.waiting import patience, wait_until
 from tests.unit.test_actions_held import StandInJob

@@ -12,7 +12,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from rabbitdelay.actions.webhook import Webhook
+from rabbitdelay.actions.webhook.webhook import Webhook
 from rabbitdelay.errors import Bury, InvalidConfiguration, LeaseLost, Retry
 from tests.support.waiting import patience, wait_until
 from tests.unit.test_actions_held import StandInJob

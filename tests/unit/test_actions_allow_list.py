@@ -4,8 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from rabbitdelay.actions import target
-from rabbitdelay.actions.allow_list import AllowList, is_public
+from rabbitdelay.actions.webhook import url as target
+from rabbitdelay.actions.webhook.allow_list import AllowList, is_public
 from rabbitdelay.errors import Bury, InvalidConfiguration
 
 

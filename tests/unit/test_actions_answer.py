@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rabbitdelay.actions.answer import Answer, judge, retry_after_seconds, shown
+from rabbitdelay.actions.webhook.status import Answer, judge, retry_after_seconds, shown
 from rabbitdelay.errors import Bury, Retry
 
 NOW = datetime(2027, 1, 15, 8, 0, 0, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay.actions.held import HeldJob, headers_as_json, moment
+from rabbitdelay.actions.job_facts import HeldJob, headers_as_json, moment
 from rabbitdelay.executors.reserved_job import ReservedJob
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rabbitdelay.actions.interruption import deferred
+from rabbitdelay.actions.command.interruption import deferred
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rabbitdelay.actions.loading import load_handler
+from rabbitdelay.actions.import_handler import load_handler
 from rabbitdelay.errors import InvalidConfiguration
 
 MODULE = """

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay.actions.printing import JobPrinter, job_as_json
+from rabbitdelay.actions.print_json import JobPrinter, job_as_json
 from rabbitdelay.errors import InvalidConfiguration
 from tests.unit.test_actions_held import StandInJob
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rabbitdelay.actions import target
-from rabbitdelay.actions.target import InvalidTarget, Target
+from rabbitdelay.actions.webhook import url as target
+from rabbitdelay.actions.webhook.url import InvalidTarget, Target
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 
-from rabbitdelay.actions.allow_list import IPAddress
-from rabbitdelay.actions.target import literal_address
+from rabbitdelay.actions.webhook.allow_list import IPAddress
+from rabbitdelay.actions.webhook.url import literal_address
 
 Resolver = Callable[[str], Sequence[str]]
 """Returns the addresses of a name, as text; an OSError when there are none."""

@@ -7,7 +7,7 @@ import threading
 from base64 import b64encode
 from typing import Any, TextIO
 
-from rabbitdelay.actions.held import HeldJob, headers_as_json, moment
+from rabbitdelay.actions.job_facts import HeldJob, headers_as_json, moment
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.models import JSON
 

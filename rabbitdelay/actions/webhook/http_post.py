@@ -14,9 +14,9 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from types import TracebackType
 from typing import Self
 
-from rabbitdelay.actions.allow_list import IPAddress
-from rabbitdelay.actions.answer import Answer
-from rabbitdelay.actions.target import Target
+from rabbitdelay.actions.webhook.allow_list import IPAddress
+from rabbitdelay.actions.webhook.status import Answer
+from rabbitdelay.actions.webhook.url import Target
 
 CONNECT_SECONDS = 10.0
 MAX_READ_BYTES = 65_536

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Self
 
-from rabbitdelay.actions.target import DEFAULT_PORTS, InvalidTarget, Target, normal_host
+from rabbitdelay.actions.webhook.url import DEFAULT_PORTS, InvalidTarget, Target, normal_host
 from rabbitdelay.errors import Bury, InvalidConfiguration
 
 IPAddress = IPv4Address | IPv6Address

@@ -12,13 +12,13 @@ from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import quote
 
-from rabbitdelay.actions import target as targets
-from rabbitdelay.actions.allow_list import AllowList
-from rabbitdelay.actions.answer import Answer, judge, shown
-from rabbitdelay.actions.held import HeldJob, moment
-from rabbitdelay.actions.posting import Cutoff, post
-from rabbitdelay.actions.resolving import Resolver, look_up, resolve
-from rabbitdelay.actions.target import InvalidTarget, Target
+from rabbitdelay.actions.job_facts import HeldJob, moment
+from rabbitdelay.actions.webhook import url as targets
+from rabbitdelay.actions.webhook.allow_list import AllowList
+from rabbitdelay.actions.webhook.host_lookup import Resolver, look_up, resolve
+from rabbitdelay.actions.webhook.http_post import Cutoff, post
+from rabbitdelay.actions.webhook.status import Answer, judge, shown
+from rabbitdelay.actions.webhook.url import InvalidTarget, Target
 from rabbitdelay.errors import ActionFailed, Bury, InvalidConfiguration, LeaseLost
 
 RESOLVE_SECONDS = 10.0

@@ -23,10 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rabbitdelay.actions.held import HeldJob, headers_as_json, moment
-from rabbitdelay.actions.interruption import deferred
-from rabbitdelay.actions.pipes import PassedOn, feed
-from rabbitdelay.actions.process_group import ProcessGroup
+from rabbitdelay.actions.command.interruption import deferred
+from rabbitdelay.actions.command.pipes import PassedOn, feed
+from rabbitdelay.actions.command.process_group import ProcessGroup
+from rabbitdelay.actions.job_facts import HeldJob, headers_as_json, moment
 from rabbitdelay.errors import ActionFailed, Bury, InvalidConfiguration, LeaseLost
 
 BURY_EXIT_CODE = 100
