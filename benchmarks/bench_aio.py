@@ -17,8 +17,8 @@ from benchmarks.bench_consume import CONCURRENCY, PREFETCH, fill, work
 from benchmarks.costs import Cost, Stopwatch, in_turns, rates_and_figures
 from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick
 from rabbitdelay import Client, Job, JobSpec, aio
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.jobs import envelope
+from rabbitdelay.private_broker import PrivateBroker
 
 DELAY_SECONDS = 3_600
 GATHERED = 500

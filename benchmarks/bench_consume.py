@@ -17,7 +17,7 @@ from pika.spec import Basic, BasicProperties
 from benchmarks.costs import Cost, Stopwatch, in_turns, rates_and_figures
 from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick
 from rabbitdelay import Client, Job, JobSpec, Worker
-from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.private_broker import PrivateBroker
 
 PREFETCH = 100
 CONCURRENCY = 10

@@ -30,8 +30,8 @@ from benchmarks.measuring import (
 )
 from benchmarks.propagation import load, propagation_ms
 from rabbitdelay import Client, Job, JobSpec, Worker
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.deletes.tombstones import Tombstones
+from rabbitdelay.private_broker import PrivateBroker
 
 DELAY_SECONDS = 3_600
 LEAST_MANY_RATIO = 0.8

@@ -19,8 +19,8 @@ from benchmarks.bench_lateness import (
 )
 from benchmarks.measuring import Report, broker_version, is_quick
 from rabbitdelay import Client
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology.setup import SETTLE_SECONDS
+from rabbitdelay.private_broker import PrivateBroker
 
 AIM_P99_MS = 150.0
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from benchmarks.measuring import TOPIC, Report, broker_version, is_quick
 from rabbitdelay import Client
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology.setup import SETTLE_SECONDS
+from rabbitdelay.private_broker import PrivateBroker
 
 PUTS = 60
 QUICK_PUTS = 6

@@ -35,10 +35,10 @@ from benchmarks.measuring import (
 from benchmarks.pipelined import Letter, PacedLoop
 from benchmarks.receiver import GRACE_SECONDS, WARM_UP_PREFIX, Arrival, receiving
 from rabbitdelay import Client, JobSpec
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.setup import SETTLE_SECONDS
+from rabbitdelay.private_broker import PrivateBroker
 
 GRAIN_MS = 10
 SHORTEST_MS, LONGEST_MS = 1_000, 30_000

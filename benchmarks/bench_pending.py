@@ -16,9 +16,9 @@ from benchmarks.measuring import (
     resident_bytes,
 )
 from rabbitdelay import Client, JobSpec
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology.setup import SETTLE_SECONDS
 from rabbitdelay.models import Job
+from rabbitdelay.private_broker import PrivateBroker
 
 HOUR_SECONDS = 3_600
 DELAYS_SECONDS = (*[HOUR_SECONDS] * 7, HOUR_SECONDS // 2, HOUR_SECONDS * 3 // 2, 24 * HOUR_SECONDS)

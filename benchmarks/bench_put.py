@@ -16,9 +16,9 @@ from benchmarks.costs import Cost, Stopwatch, in_turns, rates_and_figures
 from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick
 from benchmarks.pipelined import WINDOW, Letter, properties_of, publish_all
 from rabbitdelay import Client, JobSpec
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.topology.setup import SETTLE_SECONDS
+from rabbitdelay.private_broker import PrivateBroker
 
 DELAY_SECONDS = 3_600
 PLAIN_QUEUE = "plain"

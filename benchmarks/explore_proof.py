@@ -14,9 +14,9 @@ from typing import Any
 
 from benchmarks.measuring import TOPIC, broker_version
 from rabbitdelay import Client, Job, Worker
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.deletes import freshness
 from rabbitdelay.core.work.stats import percentile
+from rabbitdelay.private_broker import PrivateBroker
 
 JOBS_PER_SECOND = 1_000
 FOR_EVER_SECONDS = 1e9

@@ -12,8 +12,8 @@ from collections import Counter
 import pika
 
 from rabbitdelay import Client
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.private_broker import PrivateBroker
 
 DELAY_SECONDS = 4
 WATCH_SECONDS = 12.0

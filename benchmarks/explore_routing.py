@@ -14,8 +14,8 @@ from benchmarks.bench_put import letters
 from benchmarks.costs import in_turns
 from benchmarks.measuring import TOPIC, Report, broker_version, is_quick, rounded_median
 from benchmarks.pipelined import WINDOW, Letter, publish_all
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology.setup import SETTLE_SECONDS
+from rabbitdelay.private_broker import PrivateBroker
 
 KEY = f"0.0.0.1.0.0.0.0.{TOPIC}"
 BINDING_KEYS = {"fanout": "", "direct": KEY, "topic": "*.*.*.1.#"}

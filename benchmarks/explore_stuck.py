@@ -24,11 +24,11 @@ from pika.adapters.blocking_connection import BlockingChannel
 from benchmarks.measuring import broker_version
 from rabbitdelay import Client
 from rabbitdelay.address import parse_all
-from rabbitdelay.broker import PrivateBroker, configuration
-from rabbitdelay.broker.readiness import management_get
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.private_broker import PrivateBroker, configuration
+from rabbitdelay.private_broker.readiness import management_get
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected
 

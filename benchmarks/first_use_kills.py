@@ -18,8 +18,8 @@ import pika
 
 from benchmarks.measuring import broker_version
 from rabbitdelay import Client
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.private_broker import PrivateBroker
 
 MINUTE_SECONDS = 60
 TIMEOUT_SECONDS = 120

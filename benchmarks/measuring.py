@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.broker.readiness import management_get
+from rabbitdelay.private_broker import PrivateBroker
+from rabbitdelay.private_broker.readiness import management_get
 
 QUICK_VARIABLE = "RABBITDELAY_BENCH_QUICK"
 BODY_BYTES = 256

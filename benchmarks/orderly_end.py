@@ -20,7 +20,7 @@ import pika
 
 from benchmarks.measuring import TOPIC, broker_version
 from rabbitdelay import Client, Job, JobSpec, Retry, Worker, aio
-from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.private_broker import PrivateBroker
 
 PREFETCH = 500
 HOUR_SECONDS = 3600

@@ -4,8 +4,13 @@ import os
 from collections.abc import Mapping
 
 from rabbitdelay import address
-from rabbitdelay.broker import DIRECTORY_VARIABLE, PrivateBroker, default_directory, find_running
 from rabbitdelay.errors import InvalidConfiguration
+from rabbitdelay.private_broker import (
+    DIRECTORY_VARIABLE,
+    PrivateBroker,
+    default_directory,
+    find_running,
+)
 
 DEFAULT_URL = "amqp://localhost"
 

@@ -14,9 +14,9 @@ import pytest
 from xdist.remote import Producer
 
 from rabbitdelay import Client, Worker
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.private_broker import PrivateBroker
 from rabbitdelay.sync.administration import Administrator
 from tests.support import brokers, workers
 from tests.support.brokers import SharedBroker

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from playwright.sync_api import Locator, Page, sync_playwright
 
 from rabbitdelay import Client, JobSpec, Worker
-from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.private_broker import PrivateBroker
 
 HERE = Path(__file__).parent
 WIDTH, HEIGHT = 1240, 2_000

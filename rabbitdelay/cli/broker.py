@@ -12,16 +12,16 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from rabbitdelay.broker import (
+from rabbitdelay.cli.display import print_json
+from rabbitdelay.cli.exits import answer_no
+from rabbitdelay.errors import BrokerProcessError
+from rabbitdelay.private_broker import (
     BrokerStatus,
     PrivateBroker,
     default_directory,
     export_line,
     signals,
 )
-from rabbitdelay.cli.display import print_json
-from rabbitdelay.cli.exits import answer_no
-from rabbitdelay.errors import BrokerProcessError
 
 _LOOK_SECONDS = 0.5
 

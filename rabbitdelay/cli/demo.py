@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from rabbitdelay.broker import signals
 from rabbitdelay.cli.display import output
 from rabbitdelay.cli.exits import answer_no
 from rabbitdelay.demo.performance import perform
+from rabbitdelay.private_broker import signals
 
 
 @click.command(short_help="Watch delayed jobs arrive on time, on a private RabbitMQ.")

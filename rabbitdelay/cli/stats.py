@@ -15,7 +15,6 @@ from rich.text import Text
 
 from rabbitdelay import duration
 from rabbitdelay.address import Address
-from rabbitdelay.broker import signals
 from rabbitdelay.cli.display import (
     counted,
     moment,
@@ -33,6 +32,7 @@ from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.topology.management_api import Management
 from rabbitdelay.errors import RabbitDelayError
+from rabbitdelay.private_broker import signals
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.overview import HoldCount, Observer, Statistics

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rabbitdelay.broker import PrivateBroker, export_line, signals
 from rabbitdelay.demo.stage import Stage
+from rabbitdelay.private_broker import PrivateBroker, export_line, signals
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from pika import BlockingConnection
 
 from rabbitdelay import locate
 from rabbitdelay.address import Address
-from rabbitdelay.broker import configuration, find_running, settings
 from rabbitdelay.core.doctor import facts as doctor_facts
 from rabbitdelay.core.doctor.checks import Check, judge
 from rabbitdelay.core.doctor.facts import BrokerSettings, Facts, NodeFacts, Rights, Unknown
@@ -23,6 +22,7 @@ from rabbitdelay.engine.topology import management_api
 from rabbitdelay.engine.topology.management_api import Management
 from rabbitdelay.errors import BrokerProcessError, ManagementUnreachable, PermissionRefused
 from rabbitdelay.models import DEFAULT_TTR_MS
+from rabbitdelay.private_broker import configuration, find_running, settings
 from rabbitdelay.sync import probes
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected, server_version

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbitdelay.broker import PrivateBroker, configuration
 from rabbitdelay.cli import root
 from rabbitdelay.core.doctor.checks import DEAD_LETTER_LINE, Check
 from rabbitdelay.engine.topology import management_api
+from rabbitdelay.private_broker import PrivateBroker, configuration
 from rabbitdelay.sync import doctor
 from tests.acceptance.conftest import CommandLine
 from tests.conftest import PrivateBrokerFactory

@@ -14,7 +14,6 @@ import pika
 import pytest
 
 from rabbitdelay import Client
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.cli.display import output
 from rabbitdelay.core.deletes.records import Delete, Fence, Keep, Record, decode, encode
 from rabbitdelay.core.topology.topology import Topology
@@ -24,6 +23,7 @@ from rabbitdelay.demo.shop import Shop
 from rabbitdelay.demo.stage import Stage
 from rabbitdelay.demo.story import NEW_DELAY_MS, Change, Order
 from rabbitdelay.executors.reserved_job import ReservedJob
+from rabbitdelay.private_broker import PrivateBroker
 from tests.support.waiting import patience, wait_until
 
 

@@ -19,13 +19,13 @@ import pytest
 from pydantic import BaseModel
 
 from rabbitdelay import Bury, Client, Job, JobSpec
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.field_table import ScaledInteger, Timestamp
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.settle.republish import read_grave
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import OutcomeUnknown, PermissionRefused
+from rabbitdelay.private_broker import PrivateBroker
 from rabbitdelay.sync.worker import Worker
 from tests.conftest import LookerFactory, TopicsFactory, WorkerFactory
 from tests.support.brokers import SharedBroker

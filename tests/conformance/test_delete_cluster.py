@@ -7,10 +7,10 @@ from urllib.parse import quote
 import pytest
 
 from rabbitdelay import Client, Job, JobSpec, QueueUnavailable, ReservedJob
-from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.broker.node import Node
-from rabbitdelay.broker.server_node import ServerNode
 from rabbitdelay.errors import CutOff
+from rabbitdelay.private_broker import PrivateBroker
+from rabbitdelay.private_broker.node import Node
+from rabbitdelay.private_broker.server_node import ServerNode
 from tests.conftest import PrivateBrokerFactory
 from tests.support.deleting_processes import Books
 from tests.support.fronts import Front

@@ -15,11 +15,11 @@ import pika
 import pytest
 
 from rabbitdelay import Client, Job, JobSpec, Worker
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.deletes import fence, reader, snapshot_writer, view
 from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.errors import OutcomeUnknown
+from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import streams
 from tests.support.deleting_processes import DELETER, WORKER, Books, put_over, times

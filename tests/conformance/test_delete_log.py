@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rabbitdelay import Client, Job, JobSpec, NamespaceMissing, OutcomeUnknown
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.deletes.records import RecordTooNew
 from rabbitdelay.errors import DeleteManyFailed
+from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting
 from tests.support.deleting import left_over, noting, pops, take

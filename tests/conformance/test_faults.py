@@ -10,9 +10,9 @@ import pika
 import pytest
 
 from rabbitdelay import PutManyFailed
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.models import Job, JobSpec
+from rabbitdelay.private_broker import PrivateBroker
 from tests.support.fronts import Front
 from tests.support.putting import putting
 from tests.support.receiver import Receiver

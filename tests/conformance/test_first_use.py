@@ -11,9 +11,9 @@ import pika
 import pytest
 
 from rabbitdelay import JobSpec
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology import routes
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.brokers import SharedBroker
 from tests.support.fronts import Front

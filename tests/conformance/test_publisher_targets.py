@@ -9,10 +9,10 @@ import pika
 import pytest
 
 from rabbitdelay import Client, Job, JobRefused
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.publish import stall_detector
+from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
 from tests.support.brokers import SharedBroker
 from tests.support.fronts import Front

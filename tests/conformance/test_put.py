@@ -19,8 +19,8 @@ from rabbitdelay import (
     OutcomeUnknown,
     PutManyFailed,
 )
-from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.core.jobs import ids as identity
+from rabbitdelay.private_broker.ports import pick_free
 from tests.conftest import ClientFactory, ReceiverFactory
 from tests.support.fronts import Front
 from tests.support.waiting import patience

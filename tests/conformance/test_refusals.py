@@ -30,10 +30,10 @@ from rabbitdelay import (
     TopologyMissing,
     VhostRefused,
 )
-from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.broker.ports import pick_free
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.deletes import appender, fence, snapshot_writer
+from rabbitdelay.private_broker import PrivateBroker
+from rabbitdelay.private_broker.ports import pick_free
 from tests.support.deleting import deletes_flow, noting
 from tests.support.fronts import Front
 from tests.support.popping import pop

@@ -5,9 +5,9 @@ from urllib.parse import quote
 
 import pika
 
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.settle.republish import REASON
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.private_broker import PrivateBroker
 from tests.faults.putter import TOPICS
 from tests.faults.worker import FRAGILE_TOPIC, SLOW_TOPIC
 from tests.support.management import Management

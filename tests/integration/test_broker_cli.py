@@ -15,8 +15,8 @@ import pika
 import pytest
 
 from rabbitdelay import locate
-from rabbitdelay.broker import PrivateBroker, find_running
 from rabbitdelay.errors import InvalidConfiguration
+from rabbitdelay.private_broker import PrivateBroker, find_running
 from tests.support.private_brokers import kill_from_outside, traces
 from tests.support.waiting import patience, wait_until
 

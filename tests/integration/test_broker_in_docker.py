@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from rabbitdelay import Client
-from rabbitdelay.broker import PrivateBroker, find_running
-from rabbitdelay.broker.settings import read_settings
+from rabbitdelay.private_broker import PrivateBroker, find_running
+from rabbitdelay.private_broker.settings import read_settings
 from tests.support import brokers, private_brokers, standin_docker
 from tests.support.brokers import SharedBroker
 from tests.support.waiting import patience, wait_until

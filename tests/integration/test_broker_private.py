@@ -10,12 +10,12 @@ from pathlib import Path
 import pika
 import pytest
 
-from rabbitdelay.broker import PrivateBroker, find_running
-from rabbitdelay.broker.planning import Wishes, new_layout
-from rabbitdelay.broker.ports import pick_free
-from rabbitdelay.broker.processes import ProcessRecord
-from rabbitdelay.broker.state import save_layout, save_process
 from rabbitdelay.errors import BrokerProcessError
+from rabbitdelay.private_broker import PrivateBroker, find_running
+from rabbitdelay.private_broker.layout import Wishes, new_layout
+from rabbitdelay.private_broker.ports import pick_free
+from rabbitdelay.private_broker.processes import ProcessRecord
+from rabbitdelay.private_broker.state import save_layout, save_process
 from tests.conftest import PrivateBrokerFactory
 from tests.support.management import Management
 from tests.support.private_brokers import traces, traces_of_node
@@ -127,7 +127,7 @@ def test_after_a_first_start_that_failed_late_other_wishes_are_heard(tmp_path: P
 def test_without_rabbitmq_and_docker_it_says_how_to_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rabbitdelay.broker.installation._SERVER_PATTERNS", ())
+    monkeypatch.setattr("rabbitdelay.private_broker.installation._SERVER_PATTERNS", ())
     monkeypatch.delenv("RABBITDELAY_RABBITMQ_ROOT", raising=False)
     monkeypatch.delenv("RABBITDELAY_RABBITMQ_SERVER", raising=False)
     monkeypatch.setitem(os.environ, "PATH", "/nowhere")

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from rabbitdelay import BrokerBlocked, Client, OutcomeUnknown
-from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.broker.server_node import ServerNode
+from rabbitdelay.private_broker import PrivateBroker
+from rabbitdelay.private_broker.server_node import ServerNode
 from tests.support import fronts
 from tests.support.fronts import front_named
 from tests.support.waiting import patience, wait_until

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rabbitdelay import Client
-from rabbitdelay.broker import PrivateBroker
+from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, ReceiverFactory
 from tests.support.waiting import patience
 

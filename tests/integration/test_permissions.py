@@ -20,8 +20,8 @@ from rabbitdelay import (
     Retry,
     TopologyMissing,
 )
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.cli import root
+from rabbitdelay.private_broker import PrivateBroker
 from tests.support import fronts
 from tests.support.fronts import Front, front_named
 from tests.support.waiting import patience, wait_until

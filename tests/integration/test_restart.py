@@ -8,9 +8,9 @@ import pytest
 
 from rabbitdelay import Client
 from rabbitdelay.address import parse_all
-from rabbitdelay.broker import PrivateBroker
 from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.private_broker import PrivateBroker
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected
 from tests.support.waiting import wait_until

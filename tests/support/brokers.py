@@ -10,10 +10,10 @@ from urllib.error import URLError
 
 import pytest
 
-from rabbitdelay.broker import PrivateBroker
-from rabbitdelay.broker.configuration import dead_letter_retry_arguments
-from rabbitdelay.broker.docker import IMAGE, engine_answers, has_image
-from rabbitdelay.broker.installation import (
+from rabbitdelay.private_broker import PrivateBroker
+from rabbitdelay.private_broker.configuration import dead_letter_retry_arguments
+from rabbitdelay.private_broker.docker import IMAGE, engine_answers, has_image
+from rabbitdelay.private_broker.installation import (
     HOW_TO_GET_RABBITMQ,
     ROOT_VARIABLE,
     find_installation,

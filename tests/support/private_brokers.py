@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rabbitdelay.broker import PrivateBroker, processes
-from rabbitdelay.broker.installation import find_installation
-from rabbitdelay.broker.node import Node
+from rabbitdelay.private_broker import PrivateBroker, processes
+from rabbitdelay.private_broker.installation import find_installation
+from rabbitdelay.private_broker.node import Node
 
 
 def traces(directory: Path) -> list[str]:

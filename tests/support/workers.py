@@ -8,7 +8,7 @@ import pytest
 from xdist.dsession import DSession
 from xdist.scheduler import LoadScopeScheduling
 
-from rabbitdelay.broker import ports
+from rabbitdelay.private_broker import ports
 
 _PORTS_PER_WORKER = 1_000
 _END_SECONDS = 40

@@ -1,13 +1,13 @@
 from pathlib import Path
 
-from rabbitdelay.broker.configuration import (
+from rabbitdelay.private_broker.configuration import (
     NodeFiles,
     configuration_text,
     environment_variables,
     write_files,
 )
-from rabbitdelay.broker.node import telling_lines
-from rabbitdelay.broker.state import Layout, NodeLayout
+from rabbitdelay.private_broker.node import telling_lines
+from rabbitdelay.private_broker.state import Layout, NodeLayout
 
 FIRST = NodeLayout("rabbitdelay1@localhost", 20001, 20002, 20003)
 SECOND = NodeLayout("rabbitdelay2@localhost", 20011, 20012, 20013)

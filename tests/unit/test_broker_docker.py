@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rabbitdelay.broker import docker
-from rabbitdelay.broker.docker import IMAGE, engine_answers, run_command, write_readable
-from rabbitdelay.broker.planning import Wishes, kept_layout, new_layout
-from rabbitdelay.broker.state import NodeLayout
 from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
+from rabbitdelay.private_broker import docker
+from rabbitdelay.private_broker.docker import IMAGE, engine_answers, run_command, write_readable
+from rabbitdelay.private_broker.layout import Wishes, kept_layout, new_layout
+from rabbitdelay.private_broker.state import NodeLayout
 
 NODE = NodeLayout("rabbitdelay1@localhost", 20001, 20002, 20003)
 

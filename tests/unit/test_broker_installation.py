@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from rabbitdelay.broker.installation import Installation, find_installation
-from rabbitdelay.broker.plugins import write_view
 from rabbitdelay.errors import BrokerProcessError
+from rabbitdelay.private_broker.installation import Installation, find_installation
+from rabbitdelay.private_broker.plugins import write_view
 
 
 def executable(path: Path) -> Path:
@@ -56,7 +56,7 @@ def test_the_wrapper_on_the_path_gives_way_to_the_server_beside_it(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Packages put a wrapper on the PATH that becomes another user."""
-    monkeypatch.setattr("rabbitdelay.broker.installation._SERVER_PATTERNS", ())
+    monkeypatch.setattr("rabbitdelay.private_broker.installation._SERVER_PATTERNS", ())
     wrapper = executable(root / "usr/lib/rabbitmq/bin/rabbitmq-script-wrapper")
     on_path = tmp_path / "sbin" / "rabbitmq-server"
     on_path.parent.mkdir()

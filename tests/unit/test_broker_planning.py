@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from rabbitdelay.broker import default_directory
-from rabbitdelay.broker.planning import Wishes, kept_layout, new_layout
-from rabbitdelay.broker.ports import is_free, pick_free
-from rabbitdelay.broker.state import Layout, NodeLayout, load_layout, save_layout
 from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
+from rabbitdelay.private_broker import default_directory
+from rabbitdelay.private_broker.layout import Wishes, kept_layout, new_layout
+from rabbitdelay.private_broker.ports import is_free, pick_free
+from rabbitdelay.private_broker.state import Layout, NodeLayout, load_layout, save_layout
 
 FOLDER = Path("/folder")
 NODE = NodeLayout("rabbitdelay1@localhost", 20001, 20002, 20003)

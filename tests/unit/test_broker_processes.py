@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rabbitdelay.broker import processes
-from rabbitdelay.broker.processes import ProcessRecord
+from rabbitdelay.private_broker import processes
+from rabbitdelay.private_broker.processes import ProcessRecord
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 

@@ -16,10 +16,10 @@ from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 from rabbitdelay.address import Address
-from rabbitdelay.broker import find_running
 from rabbitdelay.core.topology.definitions import Definitions
 from rabbitdelay.core.topology.topology import VERSION
 from rabbitdelay.errors import InvalidConfiguration, ManagementUnreachable
+from rabbitdelay.private_broker import find_running
 
 TIMEOUT_SECONDS = 5.0
 PAGE_SIZE = 500

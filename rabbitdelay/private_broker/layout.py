@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rabbitdelay.broker import docker
-from rabbitdelay.broker.installation import HOW_TO_GET_RABBITMQ, ROOT_VARIABLE, find_installation
-from rabbitdelay.broker.ports import pick_free
-from rabbitdelay.broker.state import Layout, NodeLayout
 from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
+from rabbitdelay.private_broker import docker
+from rabbitdelay.private_broker.installation import (
+    HOW_TO_GET_RABBITMQ,
+    ROOT_VARIABLE,
+    find_installation,
+)
+from rabbitdelay.private_broker.ports import pick_free
+from rabbitdelay.private_broker.state import Layout, NodeLayout
 
 NO_ENGINE = "No Docker engine answers: start Docker, or leave out --docker."
 _PORTS_PER_NODE = 3

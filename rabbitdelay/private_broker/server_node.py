@@ -5,14 +5,14 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from rabbitdelay.broker import configuration, plugins, processes
-from rabbitdelay.broker.configuration import NodeFiles
-from rabbitdelay.broker.epmd import Epmd
-from rabbitdelay.broker.installation import Installation, require_installation
-from rabbitdelay.broker.node import STOP_SECONDS, Node
-from rabbitdelay.broker.processes import ProcessRecord
-from rabbitdelay.broker.state import forget_process, load_process, save_process
 from rabbitdelay.errors import BrokerProcessError
+from rabbitdelay.private_broker import configuration, plugins, processes
+from rabbitdelay.private_broker.configuration import NodeFiles
+from rabbitdelay.private_broker.epmd import Epmd
+from rabbitdelay.private_broker.installation import Installation, require_installation
+from rabbitdelay.private_broker.node import STOP_SECONDS, Node
+from rabbitdelay.private_broker.processes import ProcessRecord
+from rabbitdelay.private_broker.state import forget_process, load_process, save_process
 
 
 @dataclass(frozen=True, slots=True)

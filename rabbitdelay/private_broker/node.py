@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from rabbitdelay.broker.ports import LOOPBACK, accepts_connections, is_free
-from rabbitdelay.broker.readiness import management_answers, speaks_amqp
-from rabbitdelay.broker.state import Layout, NodeLayout, load_process
 from rabbitdelay.errors import BrokerProcessError
+from rabbitdelay.private_broker.ports import LOOPBACK, accepts_connections, is_free
+from rabbitdelay.private_broker.readiness import management_answers, speaks_amqp
+from rabbitdelay.private_broker.state import Layout, NodeLayout, load_process
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rabbitdelay.broker.processes import ProcessRecord
 from rabbitdelay.errors import BrokerProcessError
+from rabbitdelay.private_broker.processes import ProcessRecord
 
 DIRECTORY_VARIABLE = "RABBITDELAY_BROKER_DIR"
 

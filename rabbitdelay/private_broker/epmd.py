@@ -8,12 +8,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rabbitdelay.broker import processes
-from rabbitdelay.broker.installation import Installation
-from rabbitdelay.broker.ports import LOOPBACK, accepts_connections
-from rabbitdelay.broker.processes import ProcessRecord
-from rabbitdelay.broker.state import load_process, save_process
 from rabbitdelay.errors import BrokerProcessError
+from rabbitdelay.private_broker import processes
+from rabbitdelay.private_broker.installation import Installation
+from rabbitdelay.private_broker.ports import LOOPBACK, accepts_connections
+from rabbitdelay.private_broker.processes import ProcessRecord
+from rabbitdelay.private_broker.state import load_process, save_process
 
 _READY_SECONDS = 10.0
 

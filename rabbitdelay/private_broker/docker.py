@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rabbitdelay.broker.configuration import dead_letter_retry_arguments
-from rabbitdelay.broker.node import STOP_SECONDS, Node
-from rabbitdelay.broker.ports import LOOPBACK, accepts_connections
-from rabbitdelay.broker.processes import ProcessRecord
-from rabbitdelay.broker.state import NodeLayout, forget_process, save_process
 from rabbitdelay.errors import BrokerProcessError
+from rabbitdelay.private_broker.configuration import dead_letter_retry_arguments
+from rabbitdelay.private_broker.node import STOP_SECONDS, Node
+from rabbitdelay.private_broker.ports import LOOPBACK, accepts_connections
+from rabbitdelay.private_broker.processes import ProcessRecord
+from rabbitdelay.private_broker.state import NodeLayout, forget_process, save_process
 
 IMAGE = "rabbitmq:4-management"
 

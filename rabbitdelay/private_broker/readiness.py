@@ -6,7 +6,7 @@ import socket
 from base64 import b64encode
 from typing import Any
 
-from rabbitdelay.broker.ports import LOOPBACK
+from rabbitdelay.private_broker.ports import LOOPBACK
 
 _PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 _FRAME_HEADER_BYTES = 7

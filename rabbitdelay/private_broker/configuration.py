@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rabbitdelay.broker.ports import LOOPBACK
-from rabbitdelay.broker.state import Layout, NodeLayout
+from rabbitdelay.private_broker.ports import LOOPBACK
+from rabbitdelay.private_broker.state import Layout, NodeLayout
 
 # What a user may have set and the node may know. RABBITMQ_* and ERL_* must not get through: they
 # are meant for another node.

@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from rabbitdelay.broker import processes
-from rabbitdelay.broker.configuration import NodeFiles
-from rabbitdelay.broker.docker import DockerNode
-from rabbitdelay.broker.epmd import Epmd
-from rabbitdelay.broker.node import START_SECONDS, Node
-from rabbitdelay.broker.planning import Wishes, kept_layout, new_layout
-from rabbitdelay.broker.readiness import running_nodes
-from rabbitdelay.broker.server_node import ServerNode
-from rabbitdelay.broker.state import (
+from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
+from rabbitdelay.private_broker import processes
+from rabbitdelay.private_broker.configuration import NodeFiles
+from rabbitdelay.private_broker.docker import DockerNode
+from rabbitdelay.private_broker.epmd import Epmd
+from rabbitdelay.private_broker.layout import Wishes, kept_layout, new_layout
+from rabbitdelay.private_broker.node import START_SECONDS, Node
+from rabbitdelay.private_broker.readiness import running_nodes
+from rabbitdelay.private_broker.server_node import ServerNode
+from rabbitdelay.private_broker.state import (
     default_directory,
     forget_layout,
     load_layout,
     locked,
     save_layout,
 )
-from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
 
 Progress = Callable[[str], None]
 
