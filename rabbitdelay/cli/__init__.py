@@ -12,27 +12,27 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from rabbitdelay.cli.broker import broker
-from rabbitdelay.cli.buried import buried
-from rabbitdelay.cli.consume import consume
-from rabbitdelay.cli.delete import delete
-from rabbitdelay.cli.demo import demo
-from rabbitdelay.cli.doctor import doctor
-from rabbitdelay.cli.explain import explain
-from rabbitdelay.cli.namespaces import namespaces
-from rabbitdelay.cli.parameters import read_duration
-from rabbitdelay.cli.pausing import pause, resume
-from rabbitdelay.cli.pop import pop
-from rabbitdelay.cli.purge import purge
-from rabbitdelay.cli.put import put
-from rabbitdelay.cli.reschedule import reschedule
+from rabbitdelay.cli.commands.broker import broker
+from rabbitdelay.cli.commands.buried import buried
+from rabbitdelay.cli.commands.consume import consume
+from rabbitdelay.cli.commands.delete import delete
+from rabbitdelay.cli.commands.demo import demo
+from rabbitdelay.cli.commands.doctor import doctor
+from rabbitdelay.cli.commands.explain import explain
+from rabbitdelay.cli.commands.namespaces import namespaces
+from rabbitdelay.cli.commands.pause import pause, resume
+from rabbitdelay.cli.commands.pop import pop
+from rabbitdelay.cli.commands.purge import purge
+from rabbitdelay.cli.commands.put import put
+from rabbitdelay.cli.commands.reschedule import reschedule
+from rabbitdelay.cli.commands.stats import stats
+from rabbitdelay.cli.commands.tombstones import tombstones
+from rabbitdelay.cli.commands.topics import topics
+from rabbitdelay.cli.commands.topology import topology
+from rabbitdelay.cli.commands.unrouted import unrouted
+from rabbitdelay.cli.context import Settings
+from rabbitdelay.cli.options import read_duration
 from rabbitdelay.cli.sections import SectionedGroup
-from rabbitdelay.cli.settings import Settings
-from rabbitdelay.cli.stats import stats
-from rabbitdelay.cli.tombstones import tombstones
-from rabbitdelay.cli.topics import topics
-from rabbitdelay.cli.topology import topology
-from rabbitdelay.cli.unrouted import unrouted
 from rabbitdelay.core.topology.topology import QueueType
 
 _EXIT_CODES = """\b

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.status import Status
 
-from rabbitdelay.cli.settings import LOOK_SECONDS, Settings
+from rabbitdelay.cli.context import LOOK_SECONDS, Settings
 from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.engine.deletes.reader import Follower

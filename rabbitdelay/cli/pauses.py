@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import click
 
+from rabbitdelay.cli.context import Settings
 from rabbitdelay.cli.deletes import has_log, read_log
-from rabbitdelay.cli.settings import Settings
 from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.errors import ConnectionFailed, RabbitDelayError
 from rabbitdelay.sync.client import Client

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from rabbitdelay.cli.exits import ErrorReportingGroup
+from rabbitdelay.cli.exit_codes import ErrorReportingGroup
 
 
 class SectionedGroup(ErrorReportingGroup):

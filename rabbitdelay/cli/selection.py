@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rabbitdelay import duration
-from rabbitdelay.cli.parameters import read_duration, read_topic
+from rabbitdelay.cli.options import read_duration, read_topic
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Declaration, Part, Topology
 

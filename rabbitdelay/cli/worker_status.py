@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from rabbitdelay.cli.settings import AnyWorker, Settings
+from rabbitdelay.cli.context import AnyWorker, Settings
 from rabbitdelay.cli.worker_log import LineFormatter, logging_to
 from rabbitdelay.engine.work.base_worker import WorkerStats
 from rabbitdelay.errors import RabbitDelayError

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from rabbitdelay import Client, errors
 from rabbitdelay.cli import root
-from rabbitdelay.cli.exits import ExitCode, exit_code
+from rabbitdelay.cli.exit_codes import ExitCode, exit_code
 from tests.acceptance.conftest import CommandLine
 from tests.support.brokers import SharedBroker
 from tests.support.waiting import patience, wait_until

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rabbitdelay import errors
-from rabbitdelay.cli.exits import exit_code
+from rabbitdelay.cli.exit_codes import exit_code
 from tests.acceptance.conftest import CommandLine
 from tests.support.waiting import patience, wait_until
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from rabbitdelay.cli.stats import Look, _picture
+from rabbitdelay.cli.commands.stats import Look, _picture
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.sync.overview import HoldCount

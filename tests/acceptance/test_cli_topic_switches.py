@@ -141,7 +141,7 @@ def test_no_tombstones(rabbitdelay: CommandLine) -> None:
 @pytest.mark.usefixtures("existing_namespace")
 def test_a_long_log_is_told_of(rabbitdelay: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     rabbitdelay("delete", "a")
-    monkeypatch.setattr("rabbitdelay.cli.settings.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("rabbitdelay.cli.context.LOOK_SECONDS", 0.0)
     monkeypatch.setattr("rabbitdelay.cli.deletes.QUIET_SECONDS", 0.0)
     result = rabbitdelay("tombstones")
     assert result.exit_code == 0

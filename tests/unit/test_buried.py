@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay.cli.display import body_lines, moment, plain
+from rabbitdelay.cli.output import body_lines, moment, plain
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.parked.buried import Buried, Choice, way_back
 from rabbitdelay.core.topology.topology import Topology

@@ -10,8 +10,11 @@ from typing import Any
 import click
 from rich.text import Text
 
+from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.deletes import Deletes, known_deletes
-from rabbitdelay.cli.display import (
+from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.options import json_option, read_topic
+from rabbitdelay.cli.output import (
     agree_to_drop,
     body_lines,
     body_text,
@@ -27,9 +30,6 @@ from rabbitdelay.cli.display import (
     steps,
     table,
 )
-from rabbitdelay.cli.exits import answer_no
-from rabbitdelay.cli.parameters import json_option, read_topic
-from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.parked.buried import Buried, Choice
 from rabbitdelay.core.settle.republish import TRACEBACK
 from rabbitdelay.errors import ConnectionFailed, RabbitDelayError

@@ -5,9 +5,9 @@ from dataclasses import asdict
 
 import click
 
-from rabbitdelay.cli.display import print_json, print_table, table
-from rabbitdelay.cli.parameters import json_option
-from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.cli.context import Settings, pass_settings
+from rabbitdelay.cli.options import json_option
+from rabbitdelay.cli.output import print_json, print_table, table
 from rabbitdelay.core.topology.namespaces import NamespaceCounts, listed
 
 _NUMBERS = ("topics", "delayed", "ready", "reserved", "buried", "unrouted", "consumers")

@@ -9,17 +9,10 @@ from typing import Any, BinaryIO
 import click
 
 from rabbitdelay import duration
-from rabbitdelay.cli.display import (
-    ReadingProgress,
-    counted,
-    moment,
-    patience,
-    print_json,
-    reading,
-)
+from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.files import size_of
 from rabbitdelay.cli.job_lines import JobLines
-from rabbitdelay.cli.parameters import (
+from rabbitdelay.cli.options import (
     at_option,
     delay_option,
     json_option,
@@ -27,8 +20,8 @@ from rabbitdelay.cli.parameters import (
     read_headers,
     read_topic,
 )
+from rabbitdelay.cli.output import ReadingProgress, counted, moment, patience, print_json, reading
 from rabbitdelay.cli.printed_jobs import job_as_json
-from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.jobs.validation import DEFAULT_MAX_BODY_BYTES
 from rabbitdelay.errors import PutManyFailed
 from rabbitdelay.models import BYTES, JSON, TEXT, JobSpec

@@ -8,7 +8,10 @@ from typing import Any
 import click
 from rich.text import Text
 
-from rabbitdelay.cli.display import (
+from rabbitdelay.cli.context import Settings, pass_settings
+from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.options import json_option
+from rabbitdelay.cli.output import (
     agree_to_drop,
     counted,
     moment,
@@ -20,9 +23,6 @@ from rabbitdelay.cli.display import (
     steps,
     table,
 )
-from rabbitdelay.cli.exits import answer_no
-from rabbitdelay.cli.parameters import json_option
-from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.parked.unrouted import Choice, Unrouted
 from rabbitdelay.sync.unrouted import UnroutedQueue
 

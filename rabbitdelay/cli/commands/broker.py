@@ -12,8 +12,8 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from rabbitdelay.cli.display import print_json
-from rabbitdelay.cli.exits import answer_no
+from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.output import print_json
 from rabbitdelay.errors import BrokerProcessError
 from rabbitdelay.private_broker import (
     BrokerStatus,

@@ -15,14 +15,9 @@ from rabbitdelay.actions.import_handler import load_handler
 from rabbitdelay.actions.print_json import JobPrinter
 from rabbitdelay.actions.webhook.allow_list import AllowList
 from rabbitdelay.actions.webhook.webhook import Webhook
-from rabbitdelay.cli.exits import ExitCode
-from rabbitdelay.cli.parameters import (
-    allow_reply_to_option,
-    read_backoff,
-    read_duration,
-    read_topic,
-)
-from rabbitdelay.cli.settings import AnyWorker, Settings, pass_settings
+from rabbitdelay.cli.context import AnyWorker, Settings, pass_settings
+from rabbitdelay.cli.exit_codes import ExitCode
+from rabbitdelay.cli.options import allow_reply_to_option, read_backoff, read_duration, read_topic
 from rabbitdelay.cli.worker_log import json_log, log_totals, plain_log
 from rabbitdelay.cli.worker_status import live_status, summary
 from rabbitdelay.core.work.handlers import is_async

@@ -9,11 +9,11 @@ import click
 from rich.text import Text
 
 from rabbitdelay import duration
-from rabbitdelay.cli.display import agree, counted, print_json, print_table, steps, table
-from rabbitdelay.cli.exits import answer_no
-from rabbitdelay.cli.parameters import json_option
+from rabbitdelay.cli.context import Settings, pass_settings
+from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.options import json_option
+from rabbitdelay.cli.output import agree, counted, print_json, print_table, steps, table
 from rabbitdelay.cli.selection import Selection, selecting
-from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.topology import ladder, namespaces, verification
 from rabbitdelay.core.topology.definitions import definitions
 from rabbitdelay.core.topology.namespaces import JobCounts, Removal

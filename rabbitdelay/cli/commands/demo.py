@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from rabbitdelay.cli.display import output
-from rabbitdelay.cli.exits import answer_no
+from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.output import output
 from rabbitdelay.demo.performance import perform
 from rabbitdelay.private_broker import signals
 

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from rabbitdelay import duration
-from rabbitdelay.cli.display import counted, output, print_json, print_table, table
-from rabbitdelay.cli.exits import answer_no
-from rabbitdelay.cli.parameters import json_option, read_duration
-from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.cli.context import Settings, pass_settings
+from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.options import json_option, read_duration
+from rabbitdelay.cli.output import counted, output, print_json, print_table, table
 from rabbitdelay.core.doctor.checks import Check, Status
 from rabbitdelay.models import DEFAULT_TTR_MS
 from rabbitdelay.sync.doctor import OnStep, examine

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from rabbitdelay import duration
-from rabbitdelay.cli.display import output, print_json
-from rabbitdelay.cli.parameters import json_option, read_duration
-from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.cli.context import Settings, pass_settings
+from rabbitdelay.cli.options import json_option, read_duration
+from rabbitdelay.cli.output import output, print_json
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.ladder import Digits, Hop
 from rabbitdelay.core.topology.topology import Topology

@@ -15,7 +15,10 @@ from rich.text import Text
 
 from rabbitdelay import duration
 from rabbitdelay.address import Address
-from rabbitdelay.cli.display import (
+from rabbitdelay.cli.context import Settings, pass_settings
+from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.options import json_option, read_duration, read_topic
+from rabbitdelay.cli.output import (
     counted,
     moment,
     output,
@@ -24,10 +27,7 @@ from rabbitdelay.cli.display import (
     print_table,
     topics_table,
 )
-from rabbitdelay.cli.exits import answer_no
-from rabbitdelay.cli.parameters import json_option, read_duration, read_topic
 from rabbitdelay.cli.pauses import Pauses, PauseWatch, remark, topic_as_json
-from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.topology.management_api import Management

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import click
 
-from rabbitdelay.cli.display import patience, print_json
-from rabbitdelay.cli.parameters import json_option, read_topic
-from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.cli.context import Settings, pass_settings
+from rabbitdelay.cli.options import json_option, read_topic
+from rabbitdelay.cli.output import patience, print_json
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.client import Client
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import click
 
-from rabbitdelay.cli.display import print_json, print_table, topics_table
-from rabbitdelay.cli.exits import answer_no
-from rabbitdelay.cli.parameters import json_option, read_topic
+from rabbitdelay.cli.context import Settings, pass_settings
+from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.options import json_option, read_topic
+from rabbitdelay.cli.output import print_json, print_table, topics_table
 from rabbitdelay.cli.pauses import read_pauses, topic_as_json
-from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.core.topology.counts import Listing, TopicCounts, read_listing
 from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.sync.administration import Administrator

@@ -2,10 +2,10 @@
 
 import click
 
-from rabbitdelay.cli.display import agree, counted, patience, print_json
-from rabbitdelay.cli.exits import answer_no
-from rabbitdelay.cli.parameters import json_option, read_topic
-from rabbitdelay.cli.settings import Settings, pass_settings
+from rabbitdelay.cli.context import Settings, pass_settings
+from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.options import json_option, read_topic
+from rabbitdelay.cli.output import agree, counted, patience, print_json
 from rabbitdelay.core.topology.counts import Listing, TopicCounts
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.overview import count_topic

@@ -6,10 +6,10 @@ from typing import BinaryIO
 import click
 
 from rabbitdelay import duration
-from rabbitdelay.cli.display import counted, moment, patience, print_json, printable
-from rabbitdelay.cli.parameters import at_option, delay_option, json_option
+from rabbitdelay.cli.context import Settings, pass_settings
+from rabbitdelay.cli.options import at_option, delay_option, json_option
+from rabbitdelay.cli.output import counted, moment, patience, print_json, printable
 from rabbitdelay.cli.printed_jobs import PrintedJob, job_as_json, read_jobs
-from rabbitdelay.cli.settings import Settings, pass_settings
 from rabbitdelay.errors import InvalidJob
 from rabbitdelay.models import Job
 from rabbitdelay.sync.client import Client
