@@ -11,8 +11,8 @@ from datetime import timedelta
 from functools import partial
 from operator import itemgetter
 
+from rabbitdelay.demo.orders import NEW_DELAY_MS, TOPIC, TTR_SECONDS, Change, Mishap, Order
 from rabbitdelay.demo.scoreboard import Arrival
-from rabbitdelay.demo.story import NEW_DELAY_MS, TOPIC, TTR_SECONDS, Change, Mishap, Order
 from rabbitdelay.errors import Bury
 from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.models import Job

@@ -17,11 +17,12 @@ from rabbitdelay import Client
 from rabbitdelay.cli.output import output
 from rabbitdelay.core.deletes.records import Delete, Fence, Keep, Record, decode, encode
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.demo import performance, theatre
-from rabbitdelay.demo.performance import Evening
+from rabbitdelay.demo import broker as theatre
+from rabbitdelay.demo import run
+from rabbitdelay.demo.display import Stage
+from rabbitdelay.demo.orders import NEW_DELAY_MS, Change, Order
+from rabbitdelay.demo.run import Evening
 from rabbitdelay.demo.shop import Shop
-from rabbitdelay.demo.stage import Stage
-from rabbitdelay.demo.story import NEW_DELAY_MS, Change, Order
 from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.private_broker import PrivateBroker
 from tests.support.waiting import patience, wait_until
@@ -115,7 +116,7 @@ def test_the_demo_fails_when_a_delete_does_not_work(
     evening = Evening(Stage(output()), broker_url, SHORT_STORY, namespace)
     evening.prepare()
     with monkeypatch.context() as patch:
-        patch.setattr(performance, "PATIENCE_SECONDS", 0.0)
+        patch.setattr(run, "PATIENCE_SECONDS", 0.0)
         evening.play()
     assert evening.scoreboard.revived == 2
     assert not evening.scoreboard.is_clean

@@ -1,7 +1,7 @@
 """The demo's scoreboard: nothing early, lost or doubled goes unnoticed."""
 
+from rabbitdelay.demo.orders import orders
 from rabbitdelay.demo.scoreboard import Arrival, Bar, Scoreboard, histogram
-from rabbitdelay.demo.story import orders
 
 
 def scoreboard(*arrivals: tuple[str, float], times_b: int = 1) -> Scoreboard:

@@ -6,7 +6,7 @@ import click
 
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.output import output
-from rabbitdelay.demo.performance import perform
+from rabbitdelay.demo.run import perform
 from rabbitdelay.private_broker import signals
 
 

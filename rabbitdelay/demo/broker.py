@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rabbitdelay.demo.stage import Stage
+from rabbitdelay.demo.display import Stage
 from rabbitdelay.private_broker import PrivateBroker, export_line, signals
 
 

@@ -12,17 +12,11 @@ from rabbitdelay.core.parked.buried import Choice
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.demo import theatre
+from rabbitdelay.demo import broker as theatre
+from rabbitdelay.demo.display import Stage
+from rabbitdelay.demo.orders import KICKED_AFTER_SECONDS, TOPIC, Mishap, Order, orders
 from rabbitdelay.demo.scoreboard import Scoreboard
 from rabbitdelay.demo.shop import Customers, Shop
-from rabbitdelay.demo.stage import Stage
-from rabbitdelay.demo.story import (
-    KICKED_AFTER_SECONDS,
-    TOPIC,
-    Mishap,
-    Order,
-    orders,
-)
 from rabbitdelay.demo.summary import summary
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected

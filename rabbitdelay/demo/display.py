@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rabbitdelay.core.topology import ladder
+from rabbitdelay.demo.orders import Order
 from rabbitdelay.demo.scoreboard import Arrival, Scoreboard
-from rabbitdelay.demo.story import Order
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _TALLEST = 16
