@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack, overload
 
 from aio_pika import Connection
 
-from rabbitdelay import address, locate
+from rabbitdelay import address, discovery
 from rabbitdelay.aio.awaiting import drive, start
 from rabbitdelay.aio.frame_reader import LentWire, OwnWire
 from rabbitdelay.aio.reserved_job import ReservedJob, reserved_job
@@ -84,7 +84,7 @@ class Client:
             )
         self.verbs = Verbs(
             lambda _: OwnWire() if connection is None else LentWire(connection),
-            locate.locate(url) if connection is None else _addresses(connection),
+            discovery.locate(url) if connection is None else _addresses(connection),
             namespace=namespace,
             declare=declare,
             queue_type=queue_type,

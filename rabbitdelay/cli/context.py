@@ -10,7 +10,7 @@ from typing import Self
 import click
 from pika import BlockingConnection
 
-from rabbitdelay import aio, locate
+from rabbitdelay import aio, discovery
 from rabbitdelay.address import Address
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology import namespaces
@@ -57,7 +57,7 @@ class Settings:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where the broker is."""
-        return locate.locate(self.url)
+        return discovery.locate(self.url)
 
     @property
     def rest_seconds(self) -> float:

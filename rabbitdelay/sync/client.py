@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
-from rabbitdelay import locate
+from rabbitdelay import discovery
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.core.topology.topology import QueueType, Topology
@@ -71,7 +71,7 @@ class Client:
     ) -> None:
         self.verbs = Verbs(
             ThreadWire,
-            locate.locate(url),
+            discovery.locate(url),
             namespace=namespace,
             declare=declare,
             queue_type=queue_type,

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pika import BlockingConnection
 
-from rabbitdelay import locate
+from rabbitdelay import discovery
 from rabbitdelay.address import Address
 from rabbitdelay.core.doctor import facts as doctor_facts
 from rabbitdelay.core.doctor.checks import Check, judge
@@ -67,7 +67,7 @@ def examine(
     """
     topology = Topology(namespace, queue_type, validation.check_max_delay_ms(max_delay))
     ttr_ms = validation.check_ttr_ms(longest_ttr)
-    addresses = locate.locate(url)
+    addresses = discovery.locate(url)
     api = Management(management_api.locate(management_url, addresses), addresses[0].vhost)
     with connected(addresses) as connection:
         surgery = _Surgery(connection, addresses, api, topology, on_step or (lambda _: None))

@@ -14,7 +14,7 @@ from typing import Any
 import pika
 import pytest
 
-from rabbitdelay import locate
+from rabbitdelay import discovery
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.private_broker import PrivateBroker, find_running
 from tests.support.private_brokers import kill_from_outside, traces
@@ -115,19 +115,19 @@ def test_a_broker_that_ended_by_itself_is_not_taken_for_one_on_localhost(
     monkeypatch.delenv("RABBITDELAY_URL", raising=False)
     monkeypatch.setenv("RABBITDELAY_BROKER_DIR", str(broker.directory))
     status = broker.json("start")
-    assert locate.locate_url() == status["url"]
+    assert discovery.locate_url() == status["url"]
     kill_from_outside(PrivateBroker(broker.directory))
     wait_until(lambda: broker.json("status")["nodes"][0]["pid"] is None)
 
     with pytest.raises(InvalidConfiguration, match="was started and is not running"):
-        locate.locate_url()
+        discovery.locate_url()
     assert broker("stop").returncode == 0
     assert broker.traces == []
     with pytest.raises(InvalidConfiguration, match="where no broker runs"):
-        locate.locate_url()
+        discovery.locate_url()
     monkeypatch.setenv("XDG_STATE_HOME", "/nonexistent")
     monkeypatch.delenv("RABBITDELAY_BROKER_DIR")
-    assert locate.locate_url() == locate.DEFAULT_URL
+    assert discovery.locate_url() == discovery.DEFAULT_URL
 
 
 def test_another_folder_than_the_default_says_how_to_find_it(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rabbitdelay import Client, address, locate
+from rabbitdelay import Client, address, discovery
 from rabbitdelay.errors import InvalidConfiguration
 
 SECRET = "s3cr3t-p@ss"  # noqa: S105 - made up
@@ -61,13 +61,16 @@ def test_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     """An argument, then the environment, then the private node, then localhost."""
     monkeypatch.delenv("RABBITDELAY_BROKER_DIR", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", "/nonexistent")
-    monkeypatch.setattr(locate, "find_running", lambda: None)
-    assert locate.locate_url(None, {}) == "amqp://localhost"
+    monkeypatch.setattr(discovery, "find_running", lambda: None)
+    assert discovery.locate_url(None, {}) == "amqp://localhost"
     with pytest.raises(InvalidConfiguration, match="is /b, where no broker runs"):
-        locate.locate_url(None, {"RABBITDELAY_BROKER_DIR": "/b"})
-    monkeypatch.setattr(locate, "find_running", lambda: type("Node", (), {"url": "amqp://private"}))
-    assert locate.locate_url(None, {}) == "amqp://private"
-    assert (
-        locate.locate_url(None, {"RABBITDELAY_URL": "amqp://environment"}) == "amqp://environment"
+        discovery.locate_url(None, {"RABBITDELAY_BROKER_DIR": "/b"})
+    monkeypatch.setattr(
+        discovery, "find_running", lambda: type("Node", (), {"url": "amqp://private"})
     )
-    assert locate.locate_url("amqp://argument", {"RABBITDELAY_URL": "x"}) == "amqp://argument"
+    assert discovery.locate_url(None, {}) == "amqp://private"
+    assert (
+        discovery.locate_url(None, {"RABBITDELAY_URL": "amqp://environment"})
+        == "amqp://environment"
+    )
+    assert discovery.locate_url("amqp://argument", {"RABBITDELAY_URL": "x"}) == "amqp://argument"
