@@ -11,8 +11,8 @@ from aio_pika import Connection
 
 from rabbitdelay import address, discovery
 from rabbitdelay.aio.awaiting import drive, start
-from rabbitdelay.aio.frame_reader import LentWire, OwnWire
 from rabbitdelay.aio.reserved_job import ReservedJob, reserved_job
+from rabbitdelay.aio.transport import LentWire, OwnWire
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.core.topology.topology import QueueType, Topology

@@ -6,7 +6,7 @@ in it leaves the lock taken, and the I/O thread then waits forever to set the re
 is entered and left in C, where no handler runs, and waiting holds no lock at all.
 
 This file uses private parts of `concurrent.futures` (`Future._condition`) and `_thread.RLock`;
-tests/unit/test_futures.py fails when they change.
+tests/unit/engine/test_futures.py fails when they change.
 """
 
 import concurrent.futures

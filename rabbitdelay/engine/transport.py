@@ -1,7 +1,8 @@
 """The wire: what the engine needs of a client library, and nothing else.
 
-sync/transport.py is it over pika, on a thread of its own; aio/transport.py over aio-pika, on the event loop.
-Everything is called, and calls back, on that one thread; only `call` may be called from any.
+sync/transport.py implements it over pika, on a thread of its own; aio/transport.py over aio-pika,
+on the event loop. Everything is called, and calls back, on that one thread, except `call`, which
+is safe from any thread.
 """
 
 from collections.abc import Callable, Mapping

@@ -22,7 +22,7 @@ from rabbitdelay import (
     ReservedJob,
     RetryPolicy,
 )
-from rabbitdelay.aio.frame_reader import LoopWire
+from rabbitdelay.aio.transport import LoopWire
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.flow import Wait
 from rabbitdelay.engine.pop import popper as popping

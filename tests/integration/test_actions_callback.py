@@ -14,7 +14,7 @@ from rabbitdelay.actions.webhook.host_lookup import Resolver, look_up
 from rabbitdelay.actions.webhook.webhook import Webhook
 from rabbitdelay.errors import Bury, Retry
 from tests.support.waiting import patience
-from tests.unit.test_actions_held import StandInJob
+from tests.unit.actions.test_job_facts import StandInJob
 
 HOST = "hook.example"
 """A name that no DNS knows: what reaches a server by it has not looked it up again."""

@@ -16,7 +16,7 @@ from rabbitdelay.actions.command.command import BURY_EXIT_CODE, MAX_TAIL, Comman
 from rabbitdelay.actions.command.process_group import ProcessGroup
 from rabbitdelay.errors import Bury, InvalidConfiguration, LeaseLost, Retry
 from tests.support.waiting import patience, wait_until
-from tests.unit.test_actions_held import StandInJob
+from tests.unit.actions.test_job_facts import StandInJob
 
 ROOT = Path(__file__).parents[2]
 MEBIBYTE = 1024 * 1024
@@ -242,7 +242,7 @@ def test_control_c_on_the_terminal_does_not_reach_it(
 INTERRUPTED = """
 import signal, sys
 from rabbitdelay.actions.command import Command
-from tests.unit.test_actions_held import StandInJob
+from tests.unit.actions.test_job_facts import StandInJob
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in background
 Command(sys.argv[1])(StandInJob())
 """

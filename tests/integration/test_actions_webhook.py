@@ -15,7 +15,7 @@ import pytest
 from rabbitdelay.actions.webhook.webhook import Webhook
 from rabbitdelay.errors import Bury, InvalidConfiguration, LeaseLost, Retry
 from tests.support.waiting import patience, wait_until
-from tests.unit.test_actions_held import StandInJob
+from tests.unit.actions.test_job_facts import StandInJob
 
 MEBIBYTE = 1024 * 1024
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"

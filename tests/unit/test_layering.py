@@ -11,10 +11,10 @@ LAYERS = [
     {"duration", "address"},
     {"models"},
     {"core"},
-    {"broker"},
-    {"locate"},
+    {"private_broker"},
+    {"discovery"},
     {"engine"},
-    {"handling"},
+    {"executors"},
     {"sync", "aio"},
     {"__init__"},
     {"actions"},
@@ -60,7 +60,7 @@ def test_imports_go_down_only(path: Path) -> None:
             assert layer(imported) <= layer(module_of(path)), f"imports {imported}"
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "core").glob("*.py")), ids=module_of)
+@pytest.mark.parametrize("path", sorted((PACKAGE / "core").rglob("*.py")), ids=module_of)
 def test_the_core_does_no_io(path: Path) -> None:
     used = {name.split(".")[0] for name in imports(path)}
     assert not used & FORBIDDEN_IN_CORE

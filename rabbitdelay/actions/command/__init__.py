@@ -1,0 +1,1 @@
+"""Run a shell command for each job."""

@@ -1,0 +1,1 @@
+"""POST each job to a URL."""

@@ -1,0 +1,1 @@
+"""Leases: which consumer holds which job, and until when."""

@@ -1,0 +1,1 @@
+"""Deletes: records of the log, the tombstones they add up to, and snapshots of them."""

@@ -1,0 +1,1 @@
+"""Facts about a broker, and the findings that `rabbitdelay doctor` draws from them."""

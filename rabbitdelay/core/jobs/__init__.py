@@ -1,0 +1,1 @@
+"""Jobs as values: validation, ids, bodies, and the message that carries a job."""

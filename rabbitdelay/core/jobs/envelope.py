@@ -4,8 +4,9 @@ How to change it:
 
 1. A new header that old readers may ignore: add it here and to the docs; VERSION stays.
 2. Anything an old reader would get wrong: raise VERSION, keep reading every older one in `decode`
-   (jobs wait for years), add a recorded message of the old version to tests/unit/test_envelope.py,
-   and write the old version only after all consumers have been upgraded.
+   (jobs wait for years), add a recorded message of the old version to
+   tests/unit/core/jobs/test_envelope.py, and write the new version only after all consumers have
+   been upgraded.
 3. Never give a header a new meaning. Never remove a reader.
 """
 

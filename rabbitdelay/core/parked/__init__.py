@@ -1,0 +1,1 @@
+"""Jobs that wait for a person: buried jobs, and jobs that could not be routed."""

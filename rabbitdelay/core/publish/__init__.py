@@ -1,0 +1,1 @@
+"""Messages between a put and the broker's confirm."""

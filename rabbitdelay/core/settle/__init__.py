@@ -1,0 +1,1 @@
+"""Acknowledge a job's message, or republish the job for its next attempt."""

@@ -1,0 +1,1 @@
+"""Handlers: what they are called with, which runs next, and what their result means."""

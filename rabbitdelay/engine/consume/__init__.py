@@ -1,0 +1,1 @@
+"""Receive jobs on a connection and hold their leases."""

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from rabbitdelay.engine.deletes.reader import Follower
 
 SNAPSHOT_EVERY = 100_000
-"""A snapshot is due when it would cost so much to read what came since the last (core/deletes/cursor.py
-counts it in tombstones), or half of what there is."""
+"""Cost of the records since the last snapshot at which a new one is due, in tombstones.
+
+core/deletes/cursor.py counts the cost. Half of all tombstones, if that is more, is the bound."""
 ASK_AGAIN_SECONDS = 60.0
 IN_FLIGHT = 4
 

@@ -1,0 +1,1 @@
+"""Send jobs that could not be routed on to their queues."""

@@ -1,0 +1,1 @@
+"""Serve `pop` calls: one job, or several, at a time."""

@@ -1,0 +1,1 @@
+"""Publish messages and wait for the broker's confirms."""

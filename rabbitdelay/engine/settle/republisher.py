@@ -1,7 +1,8 @@
 """Copies: publishes the copies of jobs that are given back or buried.
 
 The message that a job came in is acknowledged when its copy is confirmed. When a retry cannot be
-published, the job stays with its consumer, which tries again by the rules of core/settle/republish_retries.py.
+published, the job stays with its consumer, which tries again by the rules of
+core/settle/republish_retries.py.
 """
 
 import threading

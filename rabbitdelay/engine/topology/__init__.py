@@ -1,0 +1,1 @@
+"""Declare queues, and query the broker about them."""

@@ -1,7 +1,7 @@
 """The dispatcher: from a delivery to a handler at work, and from its end to the next job.
 
-It hands out what has come in by the rules of core/work/scheduler.py, renews what is to be renewed, and takes
-away what has passed its ttr, whatever the handlers do.
+The dispatcher starts jobs in the order of core/work/scheduler.py and takes a job away from its
+handler when its ttr has passed, whatever the handler does.
 
 It runs on the wire's thread, but for `end`: a thread that has ended a job starts the next one by
 itself, which spares two changes of threads for each. So all that is at hand and at work is

@@ -7,7 +7,7 @@ from types import TracebackType
 from rabbitdelay.core.settle.failure import bounded_traceback
 from rabbitdelay.errors import HandlerVerdict
 
-_OUR_CODE = str(Path(__file__).parents[1])
+_OUR_CODE = str(Path(__file__).parents[2])
 
 
 def traceback_of(error: BaseException) -> str | None:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from rabbitdelay.core.jobs.states import NEXT, START, Event, IllegalEvent, State, after, picture
 from rabbitdelay.core.topology.topology import DELIVERY_LIMIT
 
-PAGE = Path(__file__).parents[2] / "docs" / "life-of-a-job.md"
+PAGE = Path(__file__).parents[4] / "docs" / "life-of-a-job.md"
 BEGIN, END = (
     "<!-- drawn from core/jobs/states.py: begin -->\n",
     "<!-- drawn from core/jobs/states.py: end -->\n",
 )
 REDRAW_VARIABLE = "RABBITDELAY_REDRAW"
-HOW_TO_REDRAW = f"{REDRAW_VARIABLE}=1 python -m pytest tests/unit/test_life.py"
+HOW_TO_REDRAW = f"{REDRAW_VARIABLE}=1 python -m pytest tests/unit/core/jobs/test_states.py"
 OF_A_CONSUMER = {
     *(Event.FINISH, Event.RELEASE, Event.TOUCH, Event.BURY),
     *(Event.TIMEOUT, Event.LOSE),

@@ -24,7 +24,7 @@ from rabbitdelay.core.deletes.records import (
 )
 from rabbitdelay.core.deletes.tombstones import Tombstones
 
-FILE = Path(__file__).parents[2] / "examples" / "plain_amqp" / "tombstones.py"
+FILE = Path(__file__).parents[3] / "examples" / "plain_amqp" / "tombstones.py"
 TOPICS, IDS, TOKENS, TIMES_MS = ("a", "b"), ("x", "y", "ä"), ("", "t", "u", "v"), (0, 1, 2, 3)
 
 topics, ids = st.sampled_from(TOPICS), st.sampled_from(IDS)

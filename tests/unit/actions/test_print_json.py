@@ -11,7 +11,7 @@ import pytest
 
 from rabbitdelay.actions.print_json import JobPrinter, job_as_json
 from rabbitdelay.errors import InvalidConfiguration
-from tests.unit.test_actions_held import StandInJob
+from tests.unit.actions.test_job_facts import StandInJob
 
 
 def printed(job: StandInJob, encoding: str = "utf-8") -> bytes:
