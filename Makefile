@@ -12,6 +12,9 @@ PYTEST_ARGS ?=
 # Tests wait for a broker more than they compute: four at once, on two cores too.
 WORKERS ?= 4
 
+# Tests start hundreds of Python processes: without bytecode each compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 ifdef RABBITMQ
 RABBITDELAY_RABBITMQ_ROOT ?= $(CURDIR)/.cache/rabbitmq-$(RABBITMQ)
 export RABBITDELAY_RABBITMQ_ROOT
