@@ -1,5 +1,6 @@
 """Processes that put, delete and run the same jobs, and the books that are kept of them."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -51,13 +52,35 @@ os.write(1, b"done\\n")
 COMPACTOR = """
 import sys, time
 from rabbitdelay import Client
-from rabbitdelay.engine import compaction
-compaction.SNAPSHOT_EVERY = int(sys.argv[3])
+from rabbitdelay.engine.deletes import snapshot_writer
+snapshot_writer.SNAPSHOT_EVERY = int(sys.argv[3])
 client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
 client.follower()
 print("ready", flush=True)
 time.sleep(600)
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast this machine puts jobs now, so that a busy one gets more time for the same work."""
+
+    trial_seconds: float
+
+    @classmethod
+    def measure(cls, client: Client, count: int) -> "Pace":
+        """Put as many jobs into another topic as the test will put, and time it."""
+        began = time.monotonic()
+        client.put_many(JobSpec("trial", delay=3600) for _ in range(count))
+        return cls(time.monotonic() - began)
+
+    def lead(self) -> float:
+        """Return the seconds from the first put until the first job is due."""
+        return 3 + 4 * self.trial_seconds
+
+    def span(self, at_least: float) -> float:
+        """Return the seconds from the first due time to the last."""
+        return max(at_least, 12 * self.trial_seconds)
 
 
 def put_over(client: Client, count: int, first_due: float, span: float) -> None:
