@@ -19,6 +19,7 @@ from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.client import Duration, Verbs
+from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.engine.deletes.view import TombstoneStats
 from rabbitdelay.engine.deletes.writer import OnDeleted
@@ -75,16 +76,8 @@ class Client:
         max_delay: float | timedelta | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if connection is not None and url is not None:
-            raise InvalidConfiguration("give either a URL or a connection, not both")
-        if connection is not None and not isinstance(connection, Connection):
-            raise InvalidConfiguration(
-                "connection must be what `await aio_pika.connect(…)` or connect_robust returned, "
-                f"not a {type(connection).__name__}"
-            )
-        self.verbs = Verbs(
-            lambda _: OwnWire() if connection is None else LentWire(connection),
-            discovery.locate(url) if connection is None else _addresses(connection),
+        settings = ClientSettings(
+            url=url,
             namespace=namespace,
             declare=declare,
             queue_type=queue_type,
@@ -93,11 +86,19 @@ class Client:
             window=window,
             max_body_bytes=max_body_bytes,
             settle_seconds=settle_seconds,
-            retry=retry,
+            retry=retry or RetryPolicy(),
             allow_reply_to=allow_reply_to,
             max_delay=max_delay,
             clock=clock,
         )
+        self._verbs = new_verbs(settings, connection)
+
+    @classmethod
+    def _over(cls, verbs: Verbs) -> Self:
+        """Return a client over verbs that were made with other settings than the arguments."""
+        client = cls.__new__(cls)
+        client._verbs = verbs  # noqa: SLF001 - it is of this class
+        return client
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -112,16 +113,16 @@ class Client:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"Client{self.verbs}"
+        return f"Client{self._verbs}"
 
     @property
     def topology(self) -> Topology:
         """The names this client uses on the broker."""
-        return self.verbs.topology
+        return self._verbs.topology
 
     async def connect(self) -> None:
         """Connect now, and not with the first put."""
-        await drive(self.verbs.connect())
+        await drive(self._verbs.connect())
 
     async def put(
         self,
@@ -144,7 +145,7 @@ class Client:
             TopologyError: A queue is missing, has other arguments, or may not be made.
             ConnectionFailed: There has been no connection to the broker yet.
         """
-        return await drive(self.verbs.put(make_spec(topic, body, **options), timeout, reply=reply))
+        return await drive(self._verbs.put(make_spec(topic, body, **options), timeout, reply=reply))
 
     def put_nowait(
         self,
@@ -159,7 +160,7 @@ class Client:
 
         To cancel the task ends the waiting, and not the put: whether it arrives is not known.
         """
-        return start(self.verbs.put(make_spec(topic, body, **options), timeout, reply=reply))
+        return start(self._verbs.put(make_spec(topic, body, **options), timeout, reply=reply))
 
     async def put_many(
         self,
@@ -176,7 +177,7 @@ class Client:
         Raises:
             PutManyFailed: It stopped at the first job that failed, and says which are confirmed.
         """
-        return await drive(self.verbs.put_many(specs, timeout, on_confirmed))
+        return await drive(self._verbs.put_many(specs, timeout, on_confirmed))
 
     async def replace(
         self,
@@ -195,7 +196,7 @@ class Client:
         Raises:
             OutcomeUnknown: The new job is put, and whether the old one lives is not known.
         """
-        return await drive(self.verbs.replace(make_spec(topic, body, id=id, **options), timeout))
+        return await drive(self._verbs.replace(make_spec(topic, body, id=id, **options), timeout))
 
     async def reschedule(
         self,
@@ -210,7 +211,7 @@ class Client:
         The new job has the same id and the same attempt. Whatever the clocks say, the old one is
         deleted.
         """
-        return await drive(self.verbs.reschedule(job, delay, at, timeout))
+        return await drive(self._verbs.reschedule(job, delay, at, timeout))
 
     async def delete(self, job: str | Job, *, timeout: float | None = None) -> int:
         """Delete a job, by its id or as put returned it, and return when that is durable.
@@ -227,7 +228,7 @@ class Client:
             OutcomeUnknown: Not confirmed within the timeout: it may be deleted or not.
             NamespaceMissing: The namespace does not exist: there is nothing to delete.
         """
-        return await drive(self.verbs.delete(job, timeout))
+        return await drive(self._verbs.delete(job, timeout))
 
     async def delete_many(
         self,
@@ -243,7 +244,7 @@ class Client:
         Raises:
             DeleteManyFailed: It stopped, and says how many are deleted for sure.
         """
-        return await drive(self.verbs.delete_many(jobs, timeout, on_deleted))
+        return await drive(self._verbs.delete_many(jobs, timeout, on_deleted))
 
     async def purge(self, topic: str, *, timeout: float | None = None) -> int:
         """Delete every job that was put in a topic until now: delayed, ready and buried.
@@ -251,15 +252,15 @@ class Client:
         Return how many were ready or buried, and are gone at once. What is delayed is dropped when
         it is due.
         """
-        return await drive(self.verbs.purge(topic, timeout))
+        return await drive(self._verbs.purge(topic, timeout))
 
     async def pause(self, topic: str, *, timeout: float | None = None) -> None:
         """Let no job of a topic be handed out, anywhere, until `resume`. What is held goes on."""
-        await drive(self.verbs.pause(topic, timeout))
+        await drive(self._verbs.pause(topic, timeout))
 
     async def resume(self, topic: str, *, timeout: float | None = None) -> None:
         """Let the jobs of a topic be handed out again."""
-        await drive(self.verbs.resume(topic, timeout))
+        await drive(self._verbs.resume(topic, timeout))
 
     async def topics(self, *names: str, management_url: str | None = None) -> list[TopicCounts]:
         """Count the jobs of these topics, or of all, and say which topics are paused.
@@ -267,19 +268,11 @@ class Client:
         Without names it asks the broker's management API which topics there are: at
         `management_url`, or where it usually is on the broker's host.
         """
-        return await drive(self.verbs.topics(names, management_url))
+        return await drive(self._verbs.topics(names, management_url))
 
     async def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end, and say what is known by it."""
-        return (await self.follower()).stats()
-
-    async def follower(self) -> Follower:
-        """Return who knows which jobs were deleted, when the log was read to its end.
-
-        Raises:
-            CutOff: It cannot be read, or was not within the timeout.
-        """
-        return await drive(self.verbs.follower())
+        return (await self._follower()).stats()
 
     @overload
     async def pop(
@@ -306,7 +299,7 @@ class Client:
             NamespaceMissing: The namespace does not exist, and did not until the end.
             ConnectionFailed: There is no connection to the broker, and was none until the end.
         """
-        consumer, leases = await drive(self.verbs.pop(topics, max, wait))
+        consumer, leases = await drive(self._verbs.pop(topics, max, wait))
         jobs = [reserved_job(lease, consumer.holding, self) for lease in leases]
         return jobs if max is not None else jobs[0] if jobs else None
 
@@ -320,21 +313,43 @@ class Client:
             NoResponse: There will be none: the job was buried. It tells why.
             InvalidJob: The job was not put with `reply` by this client.
         """
-        return await drive(self.verbs.response(job, wait))
+        return await drive(self._verbs.response(job, wait))
 
     async def reply_queue(self) -> str:
         """Return the queue of this client's responses, for a JobSpec's `reply_to`; made if need be.
 
         It goes an hour after the client. What comes in it is had with `response`.
         """
-        return await drive(self.verbs.reply_queue())
+        return await drive(self._verbs.reply_queue())
 
     async def close(self, timeout: float | None = None) -> None:
         """Wait for what is on its way, at most `timeout` seconds, and close.
 
         Jobs that are still held go back to the broker.
         """
-        await drive(self.verbs.close(timeout))
+        await drive(self._verbs.close(timeout))
+
+    async def _follower(self) -> Follower:
+        """Return the reader of the log of deletes, which has read it to its end."""
+        return await drive(self._verbs.follower())
+
+
+def new_verbs(settings: ClientSettings, connection: Connection | None) -> Verbs:
+    """Return the verbs of a new client of this front, not connected.
+
+    Raises:
+        InvalidConfiguration: There are a URL and a connection, or it is no connection of aio-pika.
+    """
+    if connection is None:
+        return Verbs(lambda _: OwnWire(), discovery.locate(settings.url), settings)
+    if settings.url is not None:
+        raise InvalidConfiguration("give either a URL or a connection, not both")
+    if not isinstance(connection, Connection):
+        raise InvalidConfiguration(
+            "connection must be what `await aio_pika.connect(…)` or connect_robust returned, "
+            f"not a {type(connection).__name__}"
+        )
+    return Verbs(lambda _: LentWire(connection), _addresses(connection), settings)
 
 
 def _addresses(connection: Connection) -> tuple[address.Address, ...]:

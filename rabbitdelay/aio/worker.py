@@ -11,10 +11,11 @@ from functools import partial
 from aio_pika import Connection
 
 from rabbitdelay.aio.awaiting import drive
-from rabbitdelay.aio.client import Client
+from rabbitdelay.aio.client import Client, new_verbs
 from rabbitdelay.aio.task_executor import TaskExecutor
 from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine.background import in_background
+from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.work import signals
@@ -61,24 +62,23 @@ class Worker(Working[Client]):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._pool_kind = check_pool(pool)
+        settings = ClientSettings(
+            url=url,
+            namespace=namespace,
+            declare=declare,
+            queue_type=queue_type,
+            connect_timeout=connect_timeout,
+            settle_seconds=settle_seconds,
+            allow_reply_to=allow_reply_to,
+            max_delay=max_delay,
+            clock=clock,
+        )
         super().__init__(
-            partial(
-                Client,
-                url,
-                connection=connection,
-                namespace=namespace,
-                declare=declare,
-                queue_type=queue_type,
-                connect_timeout=connect_timeout,
-                allow_reply_to=allow_reply_to,
-                settle_seconds=settle_seconds,
-                max_delay=max_delay,
-                clock=clock,
-            ),
+            partial(new_verbs, settings, connection),
+            Client._over,  # noqa: SLF001 - not for users
             concurrency=concurrency,
             prefetch=prefetch,
             grace=grace,
-            connect_timeout=connect_timeout,
         )
 
     async def run(

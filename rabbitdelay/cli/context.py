@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Self
+from typing import Self, TypedDict
 
 import click
 from pika import BlockingConnection
@@ -29,6 +29,16 @@ AnyWorker = Worker | aio.Worker
 """A worker of either front."""
 LOOK_SECONDS = 0.2
 """How long one look at what is read may take; then a person is told how far it is."""
+
+
+class CommonArguments(TypedDict):
+    """Arguments that clients and workers get alike."""
+
+    namespace: str
+    queue_type: QueueType
+    connect_timeout: float
+    settle_seconds: float | None
+    max_delay: timedelta | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +110,10 @@ class Settings:
         """
         client = Client(
             self.url,
-            namespace=self.namespace,
             declare=makes and self.declare,
-            queue_type=self.queue_type,
             timeout=self.rest_seconds,
-            connect_timeout=self.connect_timeout.total_seconds(),
             allow_reply_to=allow_reply_to,
-            settle_seconds=self.settle_seconds,
-            max_delay=self.max_delay,
+            **self._common(),
         )
         try:
             client.connect()
@@ -144,13 +150,18 @@ class Settings:
             pool=pool,
             grace=grace,
             allow_reply_to=allow_reply_to,
-            namespace=self.namespace,
-            queue_type=self.queue_type,
-            connect_timeout=self.connect_timeout.total_seconds(),
-            settle_seconds=self.settle_seconds,
-            max_delay=self.max_delay,
             declare=self.declare,
+            **self._common(),
         )
+
+    def _common(self) -> CommonArguments:
+        return {
+            "namespace": self.namespace,
+            "queue_type": self.queue_type,
+            "connect_timeout": self.connect_timeout.total_seconds(),
+            "settle_seconds": self.settle_seconds,
+            "max_delay": self.max_delay,
+        }
 
     def connection(self) -> AbstractContextManager[BlockingConnection]:
         """A connection for looking at things and making them."""

@@ -17,7 +17,7 @@ from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.errors import CutOff
 from rabbitdelay.models import Job
 from rabbitdelay.sync.administration import Administrator
-from rabbitdelay.sync.client import Client
+from rabbitdelay.sync.client import Client, read_tombstones
 
 QUIET_SECONDS = 2.0
 """How long it may take before it is worth a word."""
@@ -39,7 +39,7 @@ class Deletes:
     def follower(self) -> Follower:
         """Who knows it, when the log is read."""
         with suppress(CutOff):
-            return self.client.follower()
+            return read_tombstones(self.client)
         with _telling() as tell:
             return read_log(self.client, tell, self.most_seconds)
 
@@ -88,7 +88,7 @@ def read_log(client: Client, tell: Tell, most_seconds: float = math.inf) -> Foll
     last = ""
     while True:
         try:
-            return client.follower()
+            return read_tombstones(client)
         except CutOff as error:
             now, text = time.monotonic(), str(error)
             moved_at, last = (moved_at, last) if text == last else (now, text)

@@ -12,7 +12,7 @@ from rabbitdelay.cli.context import Settings
 from rabbitdelay.cli.deletes import has_log, read_log
 from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.errors import ConnectionFailed, RabbitDelayError
-from rabbitdelay.sync.client import Client
+from rabbitdelay.sync.client import Client, read_tombstones
 
 MOST_SECONDS = 5.0
 """How long to wait for the log to be read: the counts are worth more than to wait for ever."""
@@ -75,7 +75,7 @@ class PauseWatch:
         """Say which topics are paused now. Nothing is made for it."""
         try:
             if self._client is not None:
-                return Pauses(self._client.follower().is_paused)
+                return Pauses(read_tombstones(self._client).is_paused)
             return self._begin() if has_log(self._settings) else Pauses()
         except ConnectionFailed:
             raise

@@ -14,11 +14,9 @@ from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.publish.outbox import Pending
 from rabbitdelay.core.topology import counts
 from rabbitdelay.core.topology.counts import Listing, TopicCounts
-from rabbitdelay.core.topology.topology import QueueType, Topology
-from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.core.work.responses import Response
-from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.background import in_background
+from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Links
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.held_job import HeldJob
@@ -49,48 +47,19 @@ OWN_RECORD_SECONDS = 1.0
 
 
 class Verbs:
-    """What one client does. Its arguments are those of Client."""
+    """What one client does."""
 
     def __init__(
         self,
         new_wire: Callable[[str], Wire],
         addresses: Sequence[Address],
-        *,
-        namespace: str,
-        declare: bool,
-        queue_type: QueueType,
-        timeout: float,
-        connect_timeout: float,
-        window: int,
-        max_body_bytes: int,
-        settle_seconds: float | None,
-        retry: RetryPolicy | None,
-        allow_reply_to: Sequence[str],
-        max_delay: float | timedelta | None,
-        clock: Callable[[], float],
+        settings: ClientSettings,
     ) -> None:
-        max_delay_ms = validation.check_max_delay_ms(max_delay)
         self.addresses = addresses
-        self.topology = Topology(namespace, queue_type, max_delay_ms)
-        self.timeout = validation.check_timeout(timeout)
-        self._clock = clock
-        max_body_bytes = validation.check_setting(max_body_bytes, "max_body_bytes")
-        self._bounds = validation.Bounds(max_body_bytes, max_delay_ms)
-        self.links = Links(
-            new_wire,
-            addresses,
-            self.topology,
-            declare=declare,
-            settle_seconds=None
-            if settle_seconds is None
-            else validation.check_timeout(settle_seconds, "settle_seconds"),
-            connect_timeout=validation.check_timeout(connect_timeout, "connect_timeout"),
-            window_puts=validation.check_setting(window, "window"),
-            retry=retry or RetryPolicy(),
-            reply_queues=ReplyQueues.of(self.topology, allow_reply_to),
-            clock=clock,
-        )
-        self._deleter = Deleter(self.links, self.topology, clock, timeout)
+        self.settings = settings
+        self.topology = settings.topology
+        self.links = Links(new_wire, addresses, settings)
+        self._deleter = Deleter(self.links, settings)
 
     def __str__(self) -> str:
         addresses = ",".join(map(str, self.addresses))
@@ -234,7 +203,7 @@ class Verbs:
     def follower(self) -> Flow[Follower]:
         """Return who knows which jobs were deleted, when the log was read to its end."""
         front = yield from self.links.front()
-        follower = yield from front.until_read(self.timeout)
+        follower = yield from front.until_read(self.settings.timeout)
         if not follower.is_current:
             raise follower.failure or CutOff(follower.state)
         return follower
@@ -248,7 +217,7 @@ class Verbs:
         names = validation.check_topics(topics)
         count = 1 if most is None else validation.check_count(most, "max", MAX_AT_ONCE)
         front = yield from self.links.front()
-        yield from front.until_read(self.timeout)
+        yield from front.until_read(self.settings.timeout)
         leases = yield from front.popper.pop(names, count, _deadline(wait))
         return front.consumer, leases
 
@@ -264,14 +233,12 @@ class Verbs:
     def reply_queue(self) -> Flow[str]:
         """The queue of this client's responses; it is made if need be."""
         replies = (yield from self.links.front()).replies
-        yield from replies.start(self.timeout)
+        yield from replies.start(self.settings.timeout)
         return replies.queue
 
     def close(self, timeout: float | None) -> Flow[None]:
         """Wait for what is on its way, and close."""
-        return self.links.close(
-            self.timeout if timeout is None else validation.check_timeout(timeout)
-        )
+        return self.links.close(self._timeout(timeout))
 
     # The way of a put
 
@@ -302,7 +269,9 @@ class Verbs:
     ) -> Flow[None]:
         publisher = yield from self.links.publisher()
         now = time.monotonic()
-        deadline = now + (self.timeout if timeout is None else validation.check_timeout(timeout))
+        deadline = now + (
+            self.settings.timeout if timeout is None else validation.check_timeout(timeout)
+        )
         # On the wire's own thread, in a future's callback, nobody else could make room meanwhile.
         window = publisher.window
         if not window.has_room and not (
@@ -335,7 +304,7 @@ class Verbs:
             spec,
             now_ms=max(self._now_ms(), after_ms + 1),
             random_hex=secrets.token_hex(validation.RANDOM_HEX_DIGITS // 2),
-            bounds=self._bounds,
+            bounds=self.settings.bounds,
             attempt=attempt,
         )
 
@@ -348,7 +317,7 @@ class Verbs:
 
     def _asker(self) -> Flow[Asker]:
         front = yield from self.links.front()
-        return Asker(front.consumer, self.timeout)
+        return Asker(front.consumer, self.settings.timeout)
 
     def _listing(self, management_url: str | None, *, needed: bool) -> Flow[Listing]:
         address = management_api.locate(management_url, self.addresses)
@@ -361,8 +330,11 @@ class Verbs:
             return Listing()
         return counts.read_listing(self.topology, queues)
 
+    def _timeout(self, timeout: float | None) -> float:
+        return self.settings.timeout if timeout is None else validation.check_timeout(timeout)
+
     def _now_ms(self) -> int:
-        return int(self._clock() * 1000)
+        return int(self.settings.clock() * 1000)
 
     def _refuse_to_wait(self) -> None:
         if not self.links.may_wait:

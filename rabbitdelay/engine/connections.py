@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 from rabbitdelay.address import Address
 from rabbitdelay.core.deletes.records import Record
 from rabbitdelay.core.topology.routes import Routes
-from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.work.error_policies import Policies
-from rabbitdelay.core.work.reply_queues import ReplyQueues
-from rabbitdelay.core.work.retry import RetryPolicy
+from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.deletes.appender import Appender
 from rabbitdelay.engine.deletes.reader import Follower
@@ -34,26 +32,11 @@ class Links:
         self,
         new_wire: Callable[[str], Wire],
         addresses: Sequence[Address],
-        topology: Topology,
-        *,
-        declare: bool,
-        settle_seconds: float | None,
-        connect_timeout: float,
-        window_puts: int,
-        retry: RetryPolicy,
-        reply_queues: ReplyQueues,
-        clock: Callable[[], float] = time.time,
+        settings: ClientSettings,
     ) -> None:
         self._new_wire = new_wire
         self._addresses = addresses
-        self._topology = topology
-        self._declare = declare
-        self._settle_seconds = settle_seconds
-        self._connect_timeout = connect_timeout
-        self._window_puts = window_puts
-        self._retry = retry
-        self._reply_queues = reply_queues
-        self._clock = clock
+        self._settings = settings
         self._closed = False
         self._publisher: Publisher | None = None
         self._connecting: Publisher | None = None
@@ -108,7 +91,7 @@ class Links:
     def new_follower(self, consumer: Consumer, *, is_wanted: bool = True) -> Follower:
         """Return who tells a consumer which jobs were deleted."""
         appender = Appender(consumer.outlet, may_found=consumer.may_found)
-        follower = Follower(consumer, appender, clock=self._clock, is_wanted=is_wanted)
+        follower = Follower(consumer, appender, clock=self._settings.clock, is_wanted=is_wanted)
         consumer.holding.death = follower.death
         consumer.holding.keep_known = follower.keep_known
         return follower
@@ -134,7 +117,7 @@ class Links:
             publisher = self._publisher or self._connecting
             if publisher is None:
                 wire = self._new_wire("rabbitdelay-publisher")
-                window = Window(self._window_puts, WINDOW_BYTES)
+                window = Window(self._settings.window, WINDOW_BYTES)
                 publisher = Publisher(wire, self._addresses, self._new_routes(), window)
                 self._connecting = publisher
                 self._start(publisher.start, publisher)
@@ -153,7 +136,7 @@ class Links:
             self._refuse_when_closed()
             front = self._front or self._connecting_front
             if front is None:
-                policies = Policies(self._retry)
+                policies = Policies(self._settings.retry)
                 consumer = self._consumer(publisher, lambda _: policies, may_found=False)
                 front = Front(consumer, self.new_follower(consumer, is_wanted=False))
                 self._connecting_front = front
@@ -179,7 +162,7 @@ class Links:
     def _until_connected(self, one: Publisher | Consumer) -> Flow[None]:
         """Wait for a first connection. Others may wait for it too: the last to give up ends it."""
         try:
-            yield from one.connected(self._connect_timeout)
+            yield from one.connected(self._settings.connect_timeout)
             self._refuse_when_closed()
         except GeneratorExit:  # a signal handler raised in the caller: there is no waiting here
             if self._gives_up_last(one):
@@ -211,12 +194,12 @@ class Links:
         return Consumer(
             wire,
             self._addresses,
-            self._topology,
+            self._settings.topology,
             routes=self._new_routes(),
             outlet=publisher,
             policy=policy,
-            reply_queues=self._reply_queues,
-            clock=self._clock,
+            reply_queues=self._settings.reply_queues,
+            clock=self._settings.clock,
             may_found=may_found,
         )
 
@@ -225,8 +208,11 @@ class Links:
             raise ClientClosed("the client is closed")
 
     def _new_routes(self) -> Routes:
+        settings = self._settings
         return Routes(
-            self._topology, may_declare=self._declare, settle_seconds=self._settle_seconds
+            settings.topology,
+            may_declare=settings.declare,
+            settle_seconds=settings.settle_seconds,
         )
 
     def _begin_anew(self) -> None:

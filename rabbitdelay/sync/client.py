@@ -14,6 +14,7 @@ from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.client import Duration, Verbs
+from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.engine.deletes.view import TombstoneStats
 from rabbitdelay.engine.deletes.writer import OnDeleted
@@ -69,9 +70,8 @@ class Client:
         max_delay: float | timedelta | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.verbs = Verbs(
-            ThreadWire,
-            discovery.locate(url),
+        settings = ClientSettings(
+            url=url,
             namespace=namespace,
             declare=declare,
             queue_type=queue_type,
@@ -80,11 +80,19 @@ class Client:
             window=window,
             max_body_bytes=max_body_bytes,
             settle_seconds=settle_seconds,
-            retry=retry,
+            retry=retry or RetryPolicy(),
             allow_reply_to=allow_reply_to,
             max_delay=max_delay,
             clock=clock,
         )
+        self._verbs = new_verbs(settings)
+
+    @classmethod
+    def _over(cls, verbs: Verbs) -> Self:
+        """Return a client over verbs that were made with other settings than the arguments."""
+        client = cls.__new__(cls)
+        client._verbs = verbs  # noqa: SLF001 - it is of this class
+        return client
 
     def __enter__(self) -> Self:
         self.connect()
@@ -99,16 +107,16 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Client{self.verbs}"
+        return f"Client{self._verbs}"
 
     @property
     def topology(self) -> Topology:
         """The names this client uses on the broker."""
-        return self.verbs.topology
+        return self._verbs.topology
 
     def connect(self) -> None:
         """Connect now, and not with the first put."""
-        drive(self.verbs.connect())
+        drive(self._verbs.connect())
 
     def put(
         self,
@@ -131,7 +139,7 @@ class Client:
             TopologyError: A queue is missing, has other arguments, or may not be made.
             ConnectionFailed: There has been no connection to the broker yet.
         """
-        return drive(self.verbs.put(make_spec(topic, body, **options), timeout, reply=reply))
+        return drive(self._verbs.put(make_spec(topic, body, **options), timeout, reply=reply))
 
     def put_nowait(
         self,
@@ -147,7 +155,9 @@ class Client:
         It waits only while the window is full. The future's callbacks run on the I/O thread: they
         must not wait for anything.
         """
-        return drive(self.verbs.put_nowait(make_spec(topic, body, **options), timeout, reply=reply))
+        return drive(
+            self._verbs.put_nowait(make_spec(topic, body, **options), timeout, reply=reply)
+        )
 
     def put_many(
         self,
@@ -164,7 +174,7 @@ class Client:
         Raises:
             PutManyFailed: It stopped at the first job that failed, and says which are confirmed.
         """
-        return drive(self.verbs.put_many(specs, timeout, on_confirmed))
+        return drive(self._verbs.put_many(specs, timeout, on_confirmed))
 
     def replace(
         self,
@@ -183,7 +193,7 @@ class Client:
         Raises:
             OutcomeUnknown: The new job is put, and whether the old one lives is not known.
         """
-        return drive(self.verbs.replace(make_spec(topic, body, id=id, **options), timeout))
+        return drive(self._verbs.replace(make_spec(topic, body, id=id, **options), timeout))
 
     def reschedule(
         self,
@@ -198,7 +208,7 @@ class Client:
         The new job has the same id and the same attempt. Whatever the clocks say, the old one is
         deleted.
         """
-        return drive(self.verbs.reschedule(job, delay, at, timeout))
+        return drive(self._verbs.reschedule(job, delay, at, timeout))
 
     def delete(self, job: str | Job, *, timeout: float | None = None) -> int:
         """Delete a job, by its id or as put returned it, and return when that is durable.
@@ -215,7 +225,7 @@ class Client:
             OutcomeUnknown: Not confirmed within the timeout: it may be deleted or not.
             NamespaceMissing: The namespace does not exist: there is nothing to delete.
         """
-        return drive(self.verbs.delete(job, timeout))
+        return drive(self._verbs.delete(job, timeout))
 
     def delete_many(
         self,
@@ -231,7 +241,7 @@ class Client:
         Raises:
             DeleteManyFailed: It stopped, and says how many are deleted for sure.
         """
-        return drive(self.verbs.delete_many(jobs, timeout, on_deleted))
+        return drive(self._verbs.delete_many(jobs, timeout, on_deleted))
 
     def purge(self, topic: str, *, timeout: float | None = None) -> int:
         """Delete every job that was put in a topic until now: delayed, ready and buried.
@@ -239,15 +249,15 @@ class Client:
         Return how many were ready or buried, and are gone at once. What is delayed is dropped when
         it is due.
         """
-        return drive(self.verbs.purge(topic, timeout))
+        return drive(self._verbs.purge(topic, timeout))
 
     def pause(self, topic: str, *, timeout: float | None = None) -> None:
         """Let no job of a topic be handed out, anywhere, until `resume`. What is held goes on."""
-        drive(self.verbs.pause(topic, timeout))
+        drive(self._verbs.pause(topic, timeout))
 
     def resume(self, topic: str, *, timeout: float | None = None) -> None:
         """Let the jobs of a topic be handed out again."""
-        drive(self.verbs.resume(topic, timeout))
+        drive(self._verbs.resume(topic, timeout))
 
     def topics(self, *names: str, management_url: str | None = None) -> list[TopicCounts]:
         """Count the jobs of these topics, or of all, and say which topics are paused.
@@ -255,19 +265,11 @@ class Client:
         Without names it asks the broker's management API which topics there are: at
         `management_url`, or where it usually is on the broker's host.
         """
-        return drive(self.verbs.topics(names, management_url))
+        return drive(self._verbs.topics(names, management_url))
 
     def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end, and say what is known by it."""
-        return self.follower().stats()
-
-    def follower(self) -> Follower:
-        """Return who knows which jobs were deleted, when the log was read to its end.
-
-        Raises:
-            CutOff: It cannot be read, or was not within the timeout.
-        """
-        return drive(self.verbs.follower())
+        return self._follower().stats()
 
     @overload
     def pop(
@@ -294,7 +296,7 @@ class Client:
             NamespaceMissing: The namespace does not exist, and did not until the end.
             ConnectionFailed: There is no connection to the broker, and was none until the end.
         """
-        consumer, leases = drive(self.verbs.pop(topics, max, wait))
+        consumer, leases = drive(self._verbs.pop(topics, max, wait))
         jobs = [reserved_job(lease, consumer.holding, self) for lease in leases]
         return jobs if max is not None else jobs[0] if jobs else None
 
@@ -308,18 +310,36 @@ class Client:
             NoResponse: There will be none: the job was buried. It tells why.
             InvalidJob: The job was not put with `reply` by this client.
         """
-        return drive(self.verbs.response(job, wait))
+        return drive(self._verbs.response(job, wait))
 
     def reply_queue(self) -> str:
         """Return the queue of this client's responses, for a JobSpec's `reply_to`; made if need be.
 
         It goes an hour after the client. What comes in it is had with `response`.
         """
-        return drive(self.verbs.reply_queue())
+        return drive(self._verbs.reply_queue())
 
     def close(self, timeout: float | None = None) -> None:
         """Wait for what is on its way, at most `timeout` seconds, and close.
 
         Jobs that are still held go back to the broker.
         """
-        drive(self.verbs.close(timeout))
+        drive(self._verbs.close(timeout))
+
+    def _follower(self) -> Follower:
+        """Return the reader of the log of deletes, which has read it to its end."""
+        return drive(self._verbs.follower())
+
+
+def new_verbs(settings: ClientSettings) -> Verbs:
+    """Return the verbs of a new client of this front, not connected."""
+    return Verbs(ThreadWire, discovery.locate(settings.url), settings)
+
+
+def read_tombstones(client: Client) -> Follower:
+    """Return the reader of the log of deletes, which has read it to its end. For the command line.
+
+    Raises:
+        CutOff: The log cannot be read, or was not read to its end within the timeout.
+    """
+    return client._follower()  # noqa: SLF001 - not for users

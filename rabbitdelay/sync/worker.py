@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from rabbitdelay.core.topology.topology import QueueType
+from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.work import signals
@@ -15,7 +16,7 @@ from rabbitdelay.engine.work.base_worker import Working
 from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.executors.blocking import drive, refuse
 from rabbitdelay.executors.thread_executor import PoolKind, ThreadExecutor, check_pool, new_caller
-from rabbitdelay.sync.client import Client
+from rabbitdelay.sync.client import Client, new_verbs
 
 
 class Worker(Working[Client]):
@@ -54,23 +55,23 @@ class Worker(Working[Client]):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._pool_kind = check_pool(pool)
+        settings = ClientSettings(
+            url=url,
+            namespace=namespace,
+            declare=declare,
+            queue_type=queue_type,
+            connect_timeout=connect_timeout,
+            settle_seconds=settle_seconds,
+            allow_reply_to=allow_reply_to,
+            max_delay=max_delay,
+            clock=clock,
+        )
         super().__init__(
-            partial(
-                Client,
-                url,
-                namespace=namespace,
-                declare=declare,
-                queue_type=queue_type,
-                connect_timeout=connect_timeout,
-                allow_reply_to=allow_reply_to,
-                settle_seconds=settle_seconds,
-                max_delay=max_delay,
-                clock=clock,
-            ),
+            partial(new_verbs, settings),
+            Client._over,  # noqa: SLF001 - not for users
             concurrency=concurrency,
             prefetch=prefetch,
             grace=grace,
-            connect_timeout=connect_timeout,
         )
 
     def run(

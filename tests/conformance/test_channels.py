@@ -67,7 +67,7 @@ def test_the_channel_of_a_worker(client: Client, make_worker: WorkerFactory) -> 
 def test_the_channel_of_puts(client: Client, receive: ReceiverFactory) -> None:
     """What was not confirmed goes again, over the same connection."""
     client.put("t", delay=0.01)
-    publisher = client.verbs.links._publisher
+    publisher = client._verbs.links._publisher
     assert publisher is not None
 
     def publish_nowhere() -> None:

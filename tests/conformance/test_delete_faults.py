@@ -357,7 +357,7 @@ def test_a_job_that_is_overdue_is_looked_up_in_the_whole_log(
     dead, alive = client.put("t", delay=0.1), client.put("t", delay=0.1)
     client.delete(dead.id)
     other = make_client()
-    assert other.follower().is_current
+    assert other._follower().is_current
     wait_until(lambda: other.tombstones().count == 0, seconds=30, what="it forgets")
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 1)
     wait_until(lambda: other.tombstones().snapshot_ms is not None, seconds=30)

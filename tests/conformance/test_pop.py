@@ -79,7 +79,7 @@ def test_a_job_put_later_arrives_at_once(client: Client, make_client: ClientFact
 
 def waits(client: Client) -> bool:
     """Whether a pop is consuming."""
-    requests = list(popper_of(client)._pops) if client.verbs.links._front is not None else []
+    requests = list(popper_of(client)._pops) if client._verbs.links._front is not None else []
     return any(request.slot is not None and request.slot._topics for request in requests)
 
 
@@ -497,10 +497,10 @@ def test_a_copy_that_cannot_be_published_is_told(
     client = make_client()
     client.put("t", ttr=60)
     job = pop(client)
-    monkeypatch.setattr(client.verbs.links._publisher, "_closed", True)
+    monkeypatch.setattr(client._verbs.links._publisher, "_closed", True)
     with pytest.raises(ClientClosed):
         job.release(delay=3600)
-    monkeypatch.setattr(client.verbs.links._publisher, "_closed", False)
+    monkeypatch.setattr(client._verbs.links._publisher, "_closed", False)
     again = pop(client)
     assert (again.id, again.attempt) == (job.id, 1)
     again.finish()

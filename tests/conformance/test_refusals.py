@@ -449,7 +449,7 @@ def test_jobs_are_consumed_while_an_alarm_lasts(
         time.sleep(2)  # until the proof has expired: the next pop needs another, and cannot write
         second = client.pop("t", wait=patience(10))
         assert second is not None
-        assert client.follower().appender.is_blocked
+        assert client._follower().appender.is_blocked
         with new_client() as started_meanwhile:
             third = started_meanwhile.pop("t", wait=patience(20))
             assert third is not None
@@ -483,7 +483,7 @@ def test_a_consumer_that_starts_during_an_alarm_reads_a_new_log_from_its_beginni
             client.delete(f"old-{number}")
         wait_until(lambda: client.tombstones().snapshot_ms, seconds=20)
         monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 1_000_000)
-        follower = client.follower()
+        follower = client._follower()
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             connection.channel().queue_delete(client.topology.tombstones)
         wait_until(lambda: not follower.is_current, seconds=20)

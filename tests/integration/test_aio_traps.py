@@ -99,32 +99,32 @@ async def pop(client: Client, topic: str = "t", wait: float = 10) -> ReservedJob
 
 def consuming(client: Client) -> Connector:
     """The connection on which a client holds jobs."""
-    assert client.verbs.links._front is not None
-    return client.verbs.links._front.consumer._connector
+    assert client._verbs.links._front is not None
+    return client._verbs.links._front.consumer._connector
 
 
 def publishing(client: Client) -> Connector:
     """The connection on which a client puts."""
-    assert client.verbs.links._publisher is not None
-    return client.verbs.links._publisher._connector
+    assert client._verbs.links._publisher is not None
+    return client._verbs.links._publisher._connector
 
 
 def is_idle(client: Client) -> bool:
     """Whether nothing is on its way, and nothing is held."""
-    links = client.verbs.links
+    links = client._verbs.links
     held = 0 if links._front is None else len(links._front.consumer.holding.leases)
     return puts_on_their_way(client) == 0 and held == 0
 
 
 def puts_on_their_way(client: Client) -> int:
     """How many puts are in the client's window."""
-    publisher = client.verbs.links._publisher
+    publisher = client._verbs.links._publisher
     return 0 if publisher is None else publisher.window.puts
 
 
 def waits(client: Client) -> bool:
     """Whether a pop waits at the broker."""
-    front = client.verbs.links._front
+    front = client._verbs.links._front
     pops = list(front.popper._pops) if front is not None else []
     return any(request.slot is not None and request.slot._topics for request in pops)
 
@@ -225,7 +225,7 @@ def test_one_who_gives_up_the_first_connection_leaves_it_to_the_others(new: New)
         pops = [asyncio.create_task(client.pop("u", wait=0.5)) for _ in range(2)]
         await asyncio.sleep(0)
         puts[0].cancel()
-        while client.verbs.links._connecting_front is None:  # noqa: ASYNC110 - for a moment
+        while client._verbs.links._connecting_front is None:  # noqa: ASYNC110 - for a moment
             await asyncio.sleep(0)
         pops[0].cancel()
         assert [(await one).body for one in puts[1:]] == [1, 2]

@@ -335,7 +335,7 @@ def test_what_is_deleted_is_dropped_where_it_is_come_across(
     """It is neither counted nor limited by how many are asked for."""
     bury("dead", "a", "dead", "b")
     client.delete("dead")
-    queue.death_of = client.follower().death_of
+    queue.death_of = client._follower().death_of
     assert [one.id for one in queue.look(Choice(), limit=1)] == ["a"]
     assert (queue.dropped_dead, queue.count()) == (1, 3)
     assert ids(queue) == {"a", "b"}
@@ -347,7 +347,7 @@ def test_only_those_that_are_chosen_are_dropped(
 ) -> None:
     bury("a", "b")
     client.delete_many(["a", "b"])
-    queue.death_of = client.follower().death_of
+    queue.death_of = client._follower().death_of
     assert ids(queue, Choice("b")) == set()
     assert (queue.dropped_dead, queue.count()) == (1, 1)
 
@@ -360,7 +360,7 @@ def test_a_kick_sends_on_only_what_lives(
     client.delete("a")
     bury("a", headers={"rd-put": now_ms + 10_000, "rd-due": now_ms + 10_000, "rd-token": "new"})
     bury("b")
-    queue.death_of = client.follower().death_of
+    queue.death_of = client._follower().death_of
     kicked = queue.kick(Choice())
     assert (kicked.sent, kicked.stayed, kicked.dropped_dead) == (2, 0, 1)
     assert queue.count() == 0
@@ -372,7 +372,7 @@ def test_a_kick_sends_on_only_what_lives(
 def test_what_is_no_job_is_never_dropped(client: Client, queue: BuriedQueue, bury: Bury) -> None:
     bury("a", headers={"rd-version": 99})
     client.delete("a")
-    queue.death_of = client.follower().death_of
+    queue.death_of = client._follower().death_of
     assert ids(queue) == {"a"}
     assert queue.dropped_dead == 0
 
@@ -382,7 +382,7 @@ def test_a_delete_that_consumers_have_forgotten_is_found_in_the_log(
 ) -> None:
     """A buried job waits for longer than its tombstone is kept in memory."""
     old_ms = time.time_ns() // 1_000_000 - 9 * 86_400_000
-    follower = client.follower()
+    follower = client._follower()
     wait_until(lambda: follower.following.tombstones.floor_ms > old_ms, what="it was swept")
     record = {"delete": ["a"], "time": old_ms + 1, "due": old_ms}
     channel.basic_publish(client.topology.tombstones, "", json.dumps(record).encode())

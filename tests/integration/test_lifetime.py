@@ -54,7 +54,7 @@ def test_a_forked_child_lets_go_of_the_parents_socket(make_client: ClientFactory
     """Else a parent that dies would leave its connection open as long as the child lives."""
     client = make_client()
     client.put("t")
-    connection = client.verbs.links._publisher._connector.link  # type: ignore[union-attr]  # on purpose
+    connection = client._verbs.links._publisher._connector.link  # type: ignore[union-attr]  # on purpose
     number = connection._transport._sock.fileno()  # type: ignore[union-attr]  # on purpose
     child = os.fork()
     if child == 0:

@@ -76,7 +76,7 @@ def delete_singly(client: Client, ids: list[str]) -> None:
 
 def knows(client: Client, id: str) -> bool:
     """Whether a client's consumer knows that a job was deleted."""
-    follower = client.follower()
+    follower = client._follower()
     with follower.lock:
         return follower.following.tombstones.kills("t", id, "", 1) is not None
 
@@ -97,7 +97,7 @@ def test_one_of_three_takes_a_snapshot_and_the_next_one_starts_with_it(
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
     consumers = [make_client() for _ in range(3)]
     for client in consumers:
-        client.follower()
+        client._follower()
     delete_singly(consumers[0], [f"single-{n}" for n in range(400)])
     consumers[0].delete_many(f"packed-{n}" for n in range(1_000))
     consumers[0].pause("paused")
@@ -117,7 +117,7 @@ def test_one_of_three_takes_a_snapshot_and_the_next_one_starts_with_it(
 
 def is_over(client: Client) -> bool:
     """Whether the snapshot that there is has nearly everything: no other is due."""
-    follower = client.follower()
+    follower = client._follower()
     return follower.following.since_snapshot < snapshot_writer.SNAPSHOT_EVERY
 
 
@@ -131,7 +131,7 @@ def test_exactly_one_writes_what_three_ask_for(
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
     consumers = [make_client() for _ in range(3)]
     for client in consumers:
-        client.follower()
+        client._follower()
     consumers[0].delete_many(f"packed-{n}" for n in range(900))
     wait_until(lambda: all(map(snapshot_ms, consumers)), seconds=60)
     time.sleep(2 * reader.SWEEP_SECONDS)  # another would be asked for by then
@@ -153,7 +153,7 @@ def test_when_the_chosen_one_is_killed_another_goes_on(
         chosen.wait_for("ready", seconds=60)
         stopped.wait_for("ready", seconds=60)
         client = make_client()
-        client.follower()
+        client._follower()
         client.delete_many(f"first-{n}" for n in range(600))
         wait_until(lambda: snapshot_ms(client) > 0, seconds=60)
         first_ms = snapshot_ms(client)
@@ -181,7 +181,7 @@ def test_a_snapshot_of_several_segments(
         monkeypatch.setattr(module, "LOG_SEGMENT_BYTES", 12_000)
     client = make_client()
     client.put("t")  # makes the namespace
-    client.follower()
+    client._follower()
     delete_singly(client, [f"single-{n}" for n in range(IN_THE_LOG)])
     client.delete_many(f"packed-{n}" for n in range(3_000))
     wait_until(lambda: snapshot_ms(client) > 0, seconds=60)
@@ -262,7 +262,7 @@ def written(
 @pytest.fixture
 def starting(make_client: ClientFactory, client: Client) -> Client:
     """A client that has not read anything."""
-    client.follower()  # by now all streams are there
+    client._follower()  # by now all streams are there
     return make_client()
 
 
@@ -326,7 +326,7 @@ def test_a_snapshot_of_another_log(
     other = written.with_trailer(position=position, fingerprint="00" * 8)
     streams.append(broker_url, names.snapshots, other)
     streams.append_records(broker_url, names.tombstones, [Delete(("behind",), now_ms())])
-    wait_until(lambda: starting.follower().is_current, seconds=60)
+    wait_until(lambda: starting._follower().is_current, seconds=60)
     for name in ("log-0", "log-299", "behind"):
         assert knows(starting, name)
     assert starting.tombstones().records >= IN_THE_LOG, "the log was read from its beginning"
@@ -337,7 +337,7 @@ def leave_nothing_but_a_snapshot(
 ) -> None:
     """Let a snapshot of 600 deletes be taken, and delete the log; no other is taken after it."""
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
-    client.follower()
+    client._follower()
     client.delete_many(f"old-{n}" for n in range(600))
     wait_until(lambda: snapshot_ms(client) > 0, seconds=60)
     client.close()
@@ -358,8 +358,8 @@ def test_a_log_that_was_deleted_when_nobody_ran(
     writer = make_client()
     delete_singly(writer, [f"new-{n}" for n in range(IN_THE_LOG)])
     second = make_client()
-    second.follower()
-    wait_until(lambda: second.follower().is_current, seconds=60)
+    second._follower()
+    wait_until(lambda: second._follower().is_current, seconds=60)
     assert second.tombstones().count == 600 + IN_THE_LOG
     streams.delete_queue(broker_url, names.snapshots)
     third = make_client()
@@ -392,8 +392,8 @@ def test_a_snapshot_that_comes_while_the_log_is_opened(
     monkeypatch.setattr(Subscription, "_made", made_later)
     monkeypatch.setattr(Follower, "_snapshot_read", read_later)
     starting = make_client()
-    starting.follower()
-    wait_until(lambda: starting.follower().is_current, seconds=60)
+    starting._follower()
+    wait_until(lambda: starting._follower().is_current, seconds=60)
     assert [n for n in range(50) if not knows(starting, f"new-{n}")] == []
     assert starting.tombstones().count == 650
 
@@ -443,7 +443,7 @@ def test_old_snapshots_go_away(
     monkeypatch.setattr(snapshot_writer, "ASK_AGAIN_SECONDS", 0.5)
     client = make_client()
     client.put("t")  # makes the namespace
-    client.follower()
+    client._follower()
     deadline = time.monotonic() + 90
     while not (there := streams.read_stream(broker_url, names.snapshots)) or there[0][0] == 0:
         assert time.monotonic() < deadline, "nothing goes away"

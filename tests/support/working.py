@@ -162,8 +162,8 @@ def cut(connector: Connector) -> bool:
 
 def publishing(client: Client) -> Connector:
     """The connection on which a client puts."""
-    assert client.verbs.links._publisher is not None
-    return client.verbs.links._publisher._connector
+    assert client._verbs.links._publisher is not None
+    return client._verbs.links._publisher._connector
 
 
 def cut_pops(client: Client) -> None:
@@ -173,8 +173,8 @@ def cut_pops(client: Client) -> None:
 
 def popper_of(client: Client) -> Popper:
     """What pops for a client that has popped before."""
-    assert client.verbs.links._front is not None
-    return client.verbs.links._front.popper
+    assert client._verbs.links._front is not None
+    return client._verbs.links._front.popper
 
 
 def cut_worker(worker: Worker) -> None:
@@ -215,7 +215,7 @@ class Looker:
     def __init__(self, client: Client, queue: str) -> None:
         self._queue = queue
         self.messages: list[Message] = []
-        self._consumer = drive(client.verbs.links.new_consumer(lambda _: Policies(RetryPolicy())))
+        self._consumer = drive(client._verbs.links.new_consumer(lambda _: Policies(RetryPolicy())))
 
     def __enter__(self) -> Self:
         self._consumer.start(self)

@@ -15,6 +15,7 @@ from rabbitdelay.core.work import exceptions
 from rabbitdelay.core.work.exceptions import GiveUpNow
 from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.sync.administration import Administrator
+from rabbitdelay.sync.client import read_tombstones
 
 
 @click.command(short_help="Take the next job, print it, and finish it.")
@@ -57,7 +58,7 @@ def pop(
     with patience("waiting for a job"), settings.client(allow_reply_to=allow_reply_to) as client:
         jobs = client.pop(topics, max=most, wait=wait)
         if not jobs:
-            paused = client.follower().paused().intersection(topics)
+            paused = read_tombstones(client).paused().intersection(topics)
             click.echo(f"no job received{_why(settings, topics, paused)}", err=True)
             answer_no()
         if command is not None:

@@ -22,7 +22,7 @@ from rabbitdelay.core.deletes.tombstones import HORIZON_MS, LONG_MS
 from rabbitdelay.core.jobs import ids, validation
 from rabbitdelay.core.publish.outbox import Pending
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Links
 from rabbitdelay.engine.deletes.appender import Appender, pending_record
 from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
@@ -47,15 +47,13 @@ OnDeleted = Callable[[int], None]
 class Deleter:
     """Writes into the log through the publisher of a client; from any thread."""
 
-    def __init__(
-        self, links: Links, topology: Topology, clock: Callable[[], float], timeout: float
-    ) -> None:
+    def __init__(self, links: Links, settings: ClientSettings) -> None:
         self._links = links
-        self._log = topology.log()
-        self._is_bounded = topology.max_delay_ms < ladder.MAX_DELAY_MS
-        self._max_delay_ms = topology.max_delay_ms
-        self._clock = clock
-        self._timeout = timeout
+        self._log = settings.topology.log()
+        self._max_delay_ms = settings.topology.max_delay_ms
+        self._is_bounded = self._max_delay_ms < ladder.MAX_DELAY_MS
+        self._clock = settings.clock
+        self._timeout = settings.timeout
         self._horizon_ms = HORIZON_MS
 
     def delete(self, target: str | Job, timeout: float | None) -> Flow[int]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rabbitdelay import duration
 from rabbitdelay.core.jobs import validation
@@ -55,13 +55,8 @@ class WorkerStats:
     """Threads, or tasks, whose handler is still at work on a job that was taken from it."""
 
 
-class HasVerbs(Protocol):
-    """The client of a front."""
-
-    verbs: Verbs
-
-
-AnyClient = TypeVar("AnyClient", bound=HasVerbs)
+AnyClient = TypeVar("AnyClient")
+"""The client of a front."""
 
 
 class Working(ABC, Generic[AnyClient]):
@@ -69,17 +64,16 @@ class Working(ABC, Generic[AnyClient]):
 
     def __init__(
         self,
-        new_client: Callable[[], AnyClient],
+        new_verbs: Callable[[], Verbs],
+        new_client: Callable[[Verbs], AnyClient],
         *,
         concurrency: int,
         prefetch: int | None,
         grace: float | timedelta,
-        connect_timeout: float,
     ) -> None:
         self._concurrency = _count(concurrency, "concurrency")
         self._prefetch = None if prefetch is None else _count(prefetch, "prefetch")
         self._grace_seconds = _seconds(grace, "grace")
-        self._connect_timeout = connect_timeout
         self._handlers: dict[str, Handler] = {}
         self._hooks = Hooks()
         self._told = Bell()
@@ -90,8 +84,10 @@ class Working(ABC, Generic[AnyClient]):
         self._has_run = False
         self._dispatcher: Dispatcher | None = None
         self._executor: Executor | None = None
+        self._new_verbs = new_verbs
         self._new_client = new_client
-        self.client = new_client()
+        self._verbs = new_verbs()
+        self.client = new_client(self._verbs)
         """For handlers that put jobs. It is closed at the end of `run`."""
 
     # What people say before it runs
@@ -222,7 +218,7 @@ class Working(ABC, Generic[AnyClient]):
         try:
             yield from self._work(max_jobs, until_empty=until_empty)
         finally:
-            yield from self.client.verbs.close(self._flush_seconds)
+            yield from self._verbs.close(self._flush_seconds)
             self._is_told_to_stop = False
         assert self._dispatcher is not None
         if self._dispatcher.failure is not None:
@@ -230,13 +226,14 @@ class Working(ABC, Generic[AnyClient]):
 
     def _begin_run(self) -> None:
         if self._has_run:
-            self.client = self._new_client()
+            self._verbs = self._new_verbs()
+            self.client = self._new_client(self._verbs)
             self._signals = 0
             self._is_told_to_stop_at_once = False
         self._has_run = True
 
     def _work(self, max_jobs: int | None, *, until_empty: bool) -> Flow[None]:
-        verbs = self.client.verbs
+        verbs = self._verbs
         consumer = yield from verbs.links.new_consumer(lambda topic: self._handlers[topic].policies)
         follower = verbs.links.new_follower(consumer)
         executor = self._executor = yield from self._new_executor(consumer)
@@ -253,7 +250,7 @@ class Working(ABC, Generic[AnyClient]):
         )
         try:
             consumer.start(Users(follower, dispatcher))
-            yield from consumer.connected(self._connect_timeout)
+            yield from consumer.connected(verbs.settings.connect_timeout)
             yield from self._watch(dispatcher, executor)
             yield from self._let_finish(dispatcher)
         finally:
