@@ -1,23 +1,33 @@
 """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
 
+from rabbitdelay.core.topology.counts import TopicCounts
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.work.outcome import Outcome
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
+from rabbitdelay.core.work.stats import WorkerCounts
+from rabbitdelay.engine.deletes.view import TombstoneStats
 from rabbitdelay.engine.work.base_worker import WorkerStats
 from rabbitdelay.errors import (
+    ActionFailed,
     BrokerBlocked,
+    BrokerProcessError,
     BrokerUnreachable,
     Bury,
     CertificateRefused,
     ClientClosed,
     ConnectionFailed,
+    CutOff,
+    DeleteManyFailed,
     HandlerDied,
     HandlerRaised,
+    HandlerVerdict,
     InvalidConfiguration,
     InvalidJob,
     JobRefused,
     LeaseLost,
     LoginRefused,
+    ManagementUnreachable,
     NamespaceInUse,
     NamespaceMissing,
     NoResponse,
@@ -36,27 +46,34 @@ from rabbitdelay.errors import (
     WorkerFailed,
 )
 from rabbitdelay.executors.reserved_job import ReservedJob
-from rabbitdelay.models import Job, JobSpec
+from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.worker import Worker
 
 __all__ = [
+    "ActionFailed",
     "BrokerBlocked",
+    "BrokerProcessError",
     "BrokerUnreachable",
     "Bury",
     "CertificateRefused",
     "Client",
     "ClientClosed",
     "ConnectionFailed",
+    "CutOff",
+    "DeleteManyFailed",
     "HandlerDied",
     "HandlerRaised",
+    "HandlerVerdict",
     "InvalidConfiguration",
     "InvalidJob",
     "Job",
+    "JobOptions",
     "JobRefused",
     "JobSpec",
     "LeaseLost",
     "LoginRefused",
+    "ManagementUnreachable",
     "NamespaceInUse",
     "NamespaceMissing",
     "NoResponse",
@@ -65,6 +82,7 @@ __all__ = [
     "OutcomeUnknown",
     "PermissionRefused",
     "PutManyFailed",
+    "PutOptions",
     "QueueUnavailable",
     "RabbitDelayError",
     "ReservedJob",
@@ -72,11 +90,15 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "TimedOut",
+    "TombstoneStats",
+    "TopicCounts",
+    "Topology",
     "TopologyConflict",
     "TopologyError",
     "TopologyMissing",
     "VhostRefused",
     "Worker",
+    "WorkerCounts",
     "WorkerFailed",
     "WorkerStats",
 ]

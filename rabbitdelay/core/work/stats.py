@@ -18,7 +18,7 @@ _BUCKETS = RATE_SECONDS + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class WorkerCounts:
     """A tally as it was at one moment."""
 
     finished: int
@@ -110,10 +110,10 @@ class Tally:
         count = sum(self._per_second[second % _BUCKETS] for second in seconds)
         return count / max(1.0, now - max(self._began, seconds.start))
 
-    def snapshot(self, now: float) -> Snapshot:
+    def snapshot(self, now: float) -> WorkerCounts:
         """Everything, as it is now."""
         ordered_ms = self._ordered_ms()
-        return Snapshot(
+        return WorkerCounts(
             self._finished,
             self._released,
             self._buried,

@@ -19,7 +19,7 @@ from rabbitdelay.core.work.retry import (
     Backoff,
     RetryPolicy,
 )
-from rabbitdelay.core.work.stats import Snapshot, Tally
+from rabbitdelay.core.work.stats import Tally, WorkerCounts
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.client import Verbs
 from rabbitdelay.engine.consume.consumer import Consumer
@@ -48,7 +48,7 @@ LOOK_SECONDS = 0.1
 class WorkerStats:
     """What a worker has done and does."""
 
-    counts: Snapshot
+    counts: WorkerCounts
     running: int
     """Handlers at work."""
     lost_threads: int

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core.work.stats import KEPT_LATENESSES, RATE_SECONDS, Snapshot, Tally, percentile
+from rabbitdelay.core.work.stats import (
+    KEPT_LATENESSES,
+    RATE_SECONDS,
+    Tally,
+    WorkerCounts,
+    percentile,
+)
 
 LATENESSES = st.lists(st.floats(0, 1e6), max_size=50)
 PERCENTS = st.floats(0.1, 100)
@@ -20,7 +26,7 @@ def tally(latenesses_ms: Sequence[float] = (), now: float = 100.0) -> Tally:
 
 
 def test_a_new_tally_is_all_zero() -> None:
-    assert tally().snapshot(100.0) == Snapshot(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
+    assert tally().snapshot(100.0) == WorkerCounts(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
 def test_each_count_is_its_own() -> None:
@@ -29,7 +35,7 @@ def test_each_count_is_its_own() -> None:
     for times, count in enumerate((*counters, made.refused_late, made.refused_reply), start=2):
         for _ in range(times):
             count()
-    assert made.snapshot(100.0) == Snapshot(1, 2, 3, 4, 5, 6, 7, 8, 1.0, 5.0, 5.0)
+    assert made.snapshot(100.0) == WorkerCounts(1, 2, 3, 4, 5, 6, 7, 8, 1.0, 5.0, 5.0)
 
 
 def test_all_the_leases_of_a_connection_are_lost_at_once() -> None:
