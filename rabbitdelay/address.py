@@ -1,4 +1,7 @@
-"""The broker's address: an AMQP URL, taken apart, whose password is never shown."""
+"""Broker addresses: AMQP URLs, parsed and checked.
+
+Errors and `str()` never contain the password.
+"""
 
 import ssl
 from dataclasses import dataclass, field
@@ -9,17 +12,17 @@ from rabbitdelay.errors import InvalidConfiguration
 
 _DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 _UNREADABLE = (
-    "the broker URL cannot be read: is the port a number, and is every / # ? , @ in the user, the "
-    "password and the vhost percent-encoded?"
+    "the broker URL cannot be parsed: check that the port is a number and that every / # ? , @ in "
+    "the user, the password and the vhost is percent-encoded"
 )
 _COMMON_MISTAKES = {"http", "https", "redis", "beanstalk", "mqtt", "stomp", "tcp"}
-"""What may be shown: anything else before a colon may be a piece of a password."""
+"""Schemes that an error may show. Any other text before a colon may be part of a password."""
 _OPTIONS = {"heartbeat", "connection_timeout", "cacertfile", "certfile", "keyfile", "server_name"}
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker is and how to get in."""
+    """The address, the credentials and the connection options of one broker."""
 
     scheme: Literal["amqp", "amqps"]
     host: str
@@ -40,7 +43,7 @@ class Address:
         return f"{self.scheme}://{self.user}:***@{host}:{self.port}{vhost}"
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """The TLS settings of an amqps address: certificates and host names are checked."""
+        """Return the TLS settings of an amqps address, with certificate and host name checks."""
         if self.scheme == "amqp":
             return None
         try:
@@ -53,11 +56,11 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Take an AMQP URL apart, or say what is wrong with it without showing its password."""
+    """Parse an AMQP URL; errors explain the mistake without showing the password."""
     try:
         parts = urlsplit(url.strip())
         port = parts.port
-    except ValueError:  # whose text may have a piece of the password in it
+    except ValueError:  # its text may contain a part of the password
         raise InvalidConfiguration(_UNREADABLE) from None
     if "@" in parts.path or parts.fragment:
         raise InvalidConfiguration(_UNREADABLE)
@@ -69,7 +72,7 @@ def parse(url: str) -> Address:
         port or _DEFAULT_PORTS[scheme],
         unquote(parts.username or "guest"),
         unquote(parts.password or "guest"),
-        # `amqp://host` and `amqp://host/` both mean the default vhost, as everybody expects.
+        # `amqp://host` and `amqp://host/` both mean the default vhost, as in other clients.
         unquote(parts.path[1:]) or "/",
         int(_number(options, "heartbeat", 30)),
         _number(options, "connection_timeout", 10),
@@ -90,12 +93,12 @@ def _scheme(scheme: str) -> Literal["amqp", "amqps"]:
 
 
 def parse_all(urls: str) -> tuple[Address, ...]:
-    """Take apart one URL, or several of the nodes of a cluster with commas between them."""
+    """Parse one URL, or the comma-separated URLs of the nodes of a cluster."""
     if not isinstance(urls, str):
         raise InvalidConfiguration(f"the broker URL must be text, not {type(urls).__name__}")
     addresses = tuple(parse(url) for url in urls.split(",") if url.strip())
     if not addresses:
-        raise InvalidConfiguration("the broker URL is empty")
+        raise InvalidConfiguration("the broker URL is empty: set one like amqp://user@host:5672")
     return addresses
 
 
@@ -103,8 +106,8 @@ def _options(query: str) -> dict[str, str]:
     options = {name: values[-1] for name, values in parse_qs(query).items()}
     if unknown := options.keys() - _OPTIONS:
         raise InvalidConfiguration(
-            f"the broker URL has {len(unknown)} unknown options: known are "
-            f"{', '.join(sorted(_OPTIONS))}. Is every ? and & in the password percent-encoded?"
+            f"the broker URL has unknown options ({len(unknown)}): use only "
+            f"{', '.join(sorted(_OPTIONS))}, and percent-encode every ? and & in the password"
         )
     return options
 

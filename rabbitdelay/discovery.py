@@ -1,4 +1,4 @@
-"""Which broker: --url or an argument, RABBITDELAY_URL, the started private node, localhost."""
+"""Find the broker: `--url` or an argument, RABBITDELAY_URL, the running private node, localhost."""
 
 import os
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ DEFAULT_URL = "amqp://localhost"
 
 
 def locate_url(url: str | None = None, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the broker's URL, or several with commas between them."""
+    """Return the broker's URL, or the comma-separated URLs of a cluster."""
     if given := url or environment.get("RABBITDELAY_URL"):
         return given
     private = find_running()
@@ -32,16 +32,17 @@ def locate(url: str | None = None) -> tuple[address.Address, ...]:
 
 
 def _refuse_if_meant(private: PrivateBroker, environment: Mapping[str, str]) -> None:
-    """Who has started or named a private broker does not mean localhost when it is down."""
+    """Raise an error rather than use localhost when a chosen private broker is down."""
     if private.was_started:
         is_starting = any(node.pid is not None for node in private.nodes)
         raise InvalidConfiguration(
             f"the private broker in {private.directory} was started and is "
-            f"{'not ready yet' if is_starting else 'not running'}: `rabbitdelay broker start` "
-            "starts it again, `rabbitdelay broker stop` forgets it, or give --url / RABBITDELAY_URL"
+            f"{'not ready yet' if is_starting else 'not running'}: start it again with "
+            "`rabbitdelay broker start`, forget it with `rabbitdelay broker stop`, or set --url "
+            "or RABBITDELAY_URL"
         )
     if named := environment.get(DIRECTORY_VARIABLE):
         raise InvalidConfiguration(
-            f"{DIRECTORY_VARIABLE} is {named}, where no broker runs: `rabbitdelay broker start` "
-            "starts one, or give --url / RABBITDELAY_URL"
+            f"{DIRECTORY_VARIABLE} is {named}, but no broker is running there: start one with "
+            "`rabbitdelay broker start`, or set --url or RABBITDELAY_URL"
         )

@@ -1,6 +1,6 @@
-"""Durations: what people write (`30`, `0.25`, `1h30m`, a timedelta) as whole milliseconds.
+"""Durations: reading `30`, `0.25`, `1h30m` or a timedelta as whole milliseconds, and writing them.
 
-A fraction of a millisecond is rounded up, like every delay: never early.
+A fraction of a millisecond is always rounded up, because a job must never be early.
 """
 
 import math
@@ -24,7 +24,7 @@ _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def milliseconds(value: float | timedelta, *, what: str) -> int:
-    """Return seconds or a timedelta as whole milliseconds; `what` names it in the error."""
+    """Return seconds or a timedelta as whole milliseconds; errors call the value `what`."""
     if type(value) is int:
         return value * 1000
     if isinstance(value, timedelta):
@@ -35,12 +35,12 @@ def milliseconds(value: float | timedelta, *, what: str) -> int:
         )
     if not math.isfinite(value * 1_000_000):
         raise InvalidJob(f"{what} must be a finite number of seconds, not {value}")
-    # Through microseconds: 0.1 + 0.2 is 300 ms, and not 300.00000000000004 rounded up to 301.
+    # Through microseconds: 0.1 + 0.2 becomes 300 ms, not 300.00000000000004 ms rounded up to 301.
     return math.ceil(round(value * 1_000_000) / 1000)
 
 
 def seconds(value: float | timedelta, *, what: str) -> float:
-    """Return seconds or a timedelta as seconds, which must not be negative."""
+    """Return seconds or a timedelta as seconds; raise InvalidJob if negative."""
     result = milliseconds(value, what=what) / 1000
     if result < 0:
         raise InvalidJob(f"{what} must not be negative, not {result:g} s")
@@ -48,7 +48,7 @@ def seconds(value: float | timedelta, *, what: str) -> float:
 
 
 def parse(text: str, *, what: str) -> int:
-    """Return `1h30m`, `250ms`, `1.5h` or a bare number of seconds as whole milliseconds."""
+    """Read `1h30m`, `250ms`, `1.5h` or a bare number of seconds as whole milliseconds."""
     compact = text.strip().replace(" ", "").lower()
     if re.fullmatch(r"\d+(?:\.\d+)?", compact):
         return milliseconds(float(compact), what=what)
@@ -64,7 +64,7 @@ def parse(text: str, *, what: str) -> int:
 
 
 def parse_delay(text: str, *, what: str) -> int:
-    """Return a delay as `parse` does; one with a minus sign is in the past, and means now."""
+    """Read a delay like `parse`, except that a negative one is in the past and means now."""
     compact = text.strip()
     if compact.startswith("-"):
         parse(compact.removeprefix("-"), what=what)
@@ -73,7 +73,7 @@ def parse_delay(text: str, *, what: str) -> int:
 
 
 def describe(duration_ms: int) -> str:
-    """Return a duration as people write it: `1h30m`, `7d`, `250ms`."""
+    """Format a duration: `1h30m`, `7d`, `250ms`."""
     if duration_ms == 0:
         return "0s"
     parts: list[str] = []

@@ -1,44 +1,44 @@
-"""The whole tree of errors.
+"""The exceptions that rabbitdelay raises, as one tree.
 
 ::
 
     RabbitDelayError
-    ├── InvalidJob              a put refused before anything was sent: a bad argument
-    ├── NotAJob                 a message in a topic's queue that cannot be understood
+    ├── InvalidJob              a put was refused before anything was sent: a bad argument
+    ├── NotAJob                 a message in a topic's queue cannot be read as a job
     ├── InvalidConfiguration    a bad URL, namespace or option
     ├── ConnectionFailed        no connection to the broker
-    │   ├── BrokerUnreachable       nobody answers there
+    │   ├── BrokerUnreachable       the address does not accept connections
     │   ├── LoginRefused            wrong user or password
     │   ├── VhostRefused            the vhost is missing, or closed to this user
-    │   ├── CertificateRefused      TLS was refused, by them or by us
-    │   └── ManagementUnreachable   its management API does not answer, or not to this user
-    ├── TopologyError           the exchanges and queues are not as they must be
-    │   ├── TopologyMissing         not there, and this client may not declare
-    │   │   └── NamespaceMissing        the whole namespace is not there, and only a put makes it
-    │   ├── NamespaceInUse          it has jobs or consumers, and is not removed
-    │   ├── TopologyConflict        there, with other arguments
-    │   ├── QueueUnavailable        there, and none of its replicas runs
-    │   └── PermissionRefused       the user may not do this
+    │   ├── CertificateRefused      the TLS handshake failed, on either side
+    │   └── ManagementUnreachable   the management API does not answer, or refuses this user
+    ├── TopologyError           the exchanges and queues are not as the namespace needs them
+    │   ├── TopologyMissing         missing, and this client may not declare
+    │   │   └── NamespaceMissing        the namespace does not exist, and this call creates none
+    │   ├── NamespaceInUse          jobs or consumers prevent its removal
+    │   ├── TopologyConflict        declared with other arguments
+    │   ├── QueueUnavailable        declared, but none of its replicas is running
+    │   └── PermissionRefused       the user's permissions do not allow it
     ├── OutcomeUnknown          a put was not confirmed in time; `sent` tells whether it may arrive
     │   └── BrokerBlocked           because the broker has raised a memory or disk alarm
-    ├── JobRefused              the broker would take the put nowhere
-    ├── PutManyFailed           some of many were not confirmed; it tells which
-    ├── DeleteManyFailed        some of many deletes were not confirmed; it tells how many were
-    ├── LeaseLost               the job is no longer held: its ttr or its connection ended
-    ├── TimedOut                what on_error hooks get for a job that was cut off at its ttr
-    ├── NoResponse              there will be no response: the job was buried, or it cannot be sent
-    ├── HandlerVerdict          what a handler raises to say what becomes of its job
-    │   ├── Retry                   give it back, to be tried again
-    │   │   └── ActionFailed            because a command or a webhook failed
-    │   └── Bury                    give it up, and keep it for a person
-    ├── HandlerDied             the process of a handler died while it had a job
-    ├── HandlerRaised           a handler raised what could not leave its process
-    ├── CutOff                  the log of deletes cannot be read: no job is handed out
-    ├── WorkerFailed            the worker cannot go on
+    ├── JobRefused              the broker returned or refused the put
+    ├── PutManyFailed           put_many stopped early; it lists the unconfirmed jobs
+    ├── DeleteManyFailed        some of many deletes were not confirmed; it counts the others
+    ├── LeaseLost               the job is no longer reserved: its ttr or its connection ended
+    ├── TimedOut                passed to on_error hooks when a handler exceeded its job's ttr
+    ├── NoResponse              no response will come: the job was buried, or it cannot be sent
+    ├── HandlerVerdict          raised by a handler to decide the outcome of its job
+    │   ├── Retry                   retry the job
+    │   │   └── ActionFailed            a command or a webhook failed, and its job is retried
+    │   └── Bury                    bury the job
+    ├── HandlerDied             a handler's process died while it was handling a job
+    ├── HandlerRaised           a handler raised an exception that cannot be pickled
+    ├── CutOff                  the log of deletes cannot be read: no jobs are delivered
+    ├── WorkerFailed            the worker cannot continue
     ├── ClientClosed            the client was closed before or during the call
-    └── BrokerProcessError      the private broker could not be started or stopped
+    └── BrokerProcessError      the private broker could not be started, reached or stopped
 
-Every error says what to do. None of them carries a password.
+The text of every error says how to fix it. No text contains a password.
 """
 
 from collections.abc import Sequence
@@ -48,43 +48,43 @@ from typing import Any
 
 
 class RabbitDelayError(Exception):
-    """What every error of this package is."""
+    """Base class of all errors of this package."""
 
 
 class InvalidJob(RabbitDelayError, ValueError):
-    """A put was refused before anything was sent: one of its arguments is wrong."""
+    """A put was refused before anything was sent, because one of its arguments is invalid."""
 
 
 class NotAJob(RabbitDelayError, ValueError):
-    """A message in a topic's queue cannot be understood as a job."""
+    """A message in a topic's queue cannot be read as a job."""
 
 
 class InvalidConfiguration(RabbitDelayError, ValueError):
-    """A URL, a namespace or an option is wrong."""
+    """A URL, a namespace or an option is invalid."""
 
 
 class ConnectionFailed(RabbitDelayError):
-    """There is no connection to the broker."""
+    """The connection to the broker failed."""
 
 
 class BrokerUnreachable(ConnectionFailed):
-    """Nobody answers at the broker's address."""
+    """The broker's address does not accept connections."""
 
 
 class LoginRefused(ConnectionFailed):
-    """The broker refuses this user or password."""
+    """The broker refused the user or the password."""
 
 
 class VhostRefused(ConnectionFailed):
-    """The virtual host is missing, or this user may not enter it."""
+    """The virtual host does not exist, or this user may not access it."""
 
 
 class CertificateRefused(ConnectionFailed):
-    """The TLS handshake failed: a certificate was not accepted."""
+    """The TLS handshake failed because a certificate was not accepted."""
 
 
 class ManagementUnreachable(ConnectionFailed):
-    """The broker's management API does not answer, or not to this user."""
+    """The broker's management API does not answer, or refuses this user."""
 
 
 class TopologyError(RabbitDelayError):
@@ -92,36 +92,36 @@ class TopologyError(RabbitDelayError):
 
 
 class TopologyMissing(TopologyError):
-    """An exchange or queue is missing and this client may not declare it."""
+    """An exchange or a queue is missing, and this client may not declare it."""
 
 
 class NamespaceMissing(TopologyMissing):
-    """The namespace does not exist, and this call does not make one.
+    """The namespace does not exist, and this call does not create it.
 
-    A namespace is made by its first put, by a worker, or by `rabbitdelay topology apply`.
+    A namespace is created by its first put, by a worker, or by `rabbitdelay topology apply`.
     """
 
 
 class NamespaceInUse(TopologyError):
-    """A namespace has jobs or consumers, and is removed only if that is asked for."""
+    """A namespace has jobs or consumers, and is only removed when forced."""
 
 
 class TopologyConflict(TopologyError):
-    """An exchange or queue exists with other arguments than this namespace needs."""
+    """An exchange or a queue exists with other arguments than this namespace needs."""
 
 
 class QueueUnavailable(TopologyError):
-    """A queue is there, but none of its replicas runs: its node is down, or still starting."""
+    """A queue exists, but none of its replicas is running: its node is down or still starting."""
 
 
 class PermissionRefused(TopologyError):
-    """The broker's permissions do not let this user do that."""
+    """The user's permissions on the broker do not allow the operation."""
 
 
 class OutcomeUnknown(RabbitDelayError):
     """A put was not confirmed before its timeout.
 
-    `sent` is False when it never left this process: then it certainly did not arrive.
+    `sent` is False when the job never left this process, and therefore certainly did not arrive.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -137,15 +137,15 @@ class BrokerBlocked(OutcomeUnknown):
 
 
 class JobRefused(RabbitDelayError):
-    """The broker returned or refused the put, and the job is not kept anywhere."""
+    """The broker returned or refused the put; the job is not stored anywhere."""
 
 
 class PutManyFailed(RabbitDelayError):
     """put_many stopped early.
 
-    `confirmed` is how many jobs the broker has. `unconfirmed` are the positions, in the order of
-    the input, of those that were taken from it and not confirmed. `taken` is how many were taken
-    from the input; whatever comes after them was not looked at.
+    `confirmed` is the number of jobs that the broker has confirmed. `unconfirmed` lists the
+    positions in the input of the jobs that were read but not confirmed. `taken` is the number of
+    jobs read from the input; the rest of the input was not read.
     """
 
     def __init__(
@@ -162,10 +162,10 @@ class PutManyFailed(RabbitDelayError):
 
 
 class DeleteManyFailed(RabbitDelayError):
-    """Some of many deletes were not confirmed. Deleting twice is no error: do it again."""
+    """Some of many deletes were not confirmed. Deleting twice is safe, so retry all of them."""
 
     deleted: int
-    """How many are deleted for sure; of the others nobody knows."""
+    """Number of confirmed deletes; the outcome of the others is unknown."""
 
     def __init__(self, message: str, *, deleted: int) -> None:
         super().__init__(message)
@@ -176,26 +176,26 @@ class DeleteManyFailed(RabbitDelayError):
 
 
 class LeaseLost(RabbitDelayError):
-    """The job is no longer held here: it was settled, its ttr or its connection has ended.
+    """The job is no longer reserved here: it was settled, or its ttr or its connection ended.
 
-    It was not finished by this call: somebody else has it by now, or will.
+    This call did not finish the job. The job has been or will be delivered again.
     """
 
 
 class TimedOut(RabbitDelayError):
-    """A handler was not through within its job's ttr, and the job was taken from it."""
+    """A handler did not return within its job's ttr, and the job was taken from it."""
 
 
 class NoResponse(RabbitDelayError):
-    """There will be no response: the job was buried, or what its handler returned is no JSON."""
+    """No response will come: the job was buried, or its handler's return value is not JSON."""
 
 
 class HandlerVerdict(RabbitDelayError):
-    """What a handler raises to say what becomes of its job."""
+    """Base class of the exceptions by which a handler decides the outcome of its job."""
 
 
 class Retry(HandlerVerdict):
-    """Give the job back, to be tried again: after `delay`, else after its topic's backoff."""
+    """Retry the job after `delay`, or after its topic's backoff if no delay is given."""
 
     def __init__(self, reason: str = "", *, delay: float | timedelta | None = None) -> None:
         super().__init__(reason)
@@ -206,41 +206,41 @@ class Retry(HandlerVerdict):
 
 
 class ActionFailed(Retry):
-    """A command or a webhook of `rabbitdelay consume` failed: its job is retried.
+    """A command or a webhook of `rabbitdelay consume` failed, and its job is retried.
 
-    Unlike a Retry that a handler asks for, it is logged as a failure.
+    Unlike a Retry that a handler raises on purpose, this is logged as a failure.
     """
 
 
 class Bury(HandlerVerdict):
-    """Give the job up now, and keep it for a person, with the reason."""
+    """Bury the job now, with this reason, for a person to look at."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
 
 
 class HandlerDied(RabbitDelayError):
-    """The process of a handler died while it had a job; the text tells how."""
+    """A handler's process died while it was handling a job; the text says how."""
 
 
 class HandlerRaised(RabbitDelayError):
-    """A handler raised what could not leave its process: the text names it."""
+    """A handler raised an exception that cannot be pickled; the text describes it."""
 
     def __init__(self, message: str, *, kinds: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.kinds = tuple(kinds)
-        """The names of the exception's class and of its bases, nearest first."""
+        """Full names of the exception's class and of its base classes, nearest first."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), kinds=self.kinds), self.args
 
 
 class CutOff(RabbitDelayError):
-    """The log of deletes cannot be read to its end, so nobody can tell which jobs are deleted."""
+    """The log of deletes cannot be read to its end, so deleted jobs cannot be recognised."""
 
 
 class WorkerFailed(RabbitDelayError):
-    """The worker cannot go on."""
+    """The worker cannot continue."""
 
 
 class ClientClosed(RabbitDelayError):
@@ -252,5 +252,5 @@ class BrokerProcessError(RabbitDelayError):
 
 
 def type_name(kind: type) -> str:
-    """Return the full name of a class, by which it is known in another process."""
+    """Return the full name of a class, which identifies it in another process."""
     return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,4 +1,4 @@
-"""The values people hold: what they ask for (JobSpec) and what came of it (Job)."""
+"""Public values: JobSpec is what a caller puts, Job is what the broker has stored."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ TEXT = "text/plain; charset=utf-8"
 BYTES = "application/octet-stream"
 
 DEFAULT_TTR_MS = 60_000
-"""How long a consumer may hold a job when neither its putter nor its topic says so."""
+"""Time to run, in milliseconds, of a job for which neither its putter nor its topic sets one."""
 
 
 def media_type(content_type: str) -> str:
@@ -26,7 +26,7 @@ def media_type(content_type: str) -> str:
 
 
 def read_body(payload: bytes, content_type: str) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """Return bytes as what they are: parsed JSON, a str, or bytes."""
+    """Decode a payload by its content type: parsed JSON, a str, or bytes."""
     kind = media_type(content_type)
     if kind == JSON:
         return json.loads(payload)
@@ -35,47 +35,49 @@ def read_body(payload: bytes, content_type: str) -> Any:  # noqa: ANN401 - whate
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job as asked for: the arguments of put, to be given to put_many.
+    """The arguments of put as one value, for put_many.
 
-    The job is guaranteed not to be ready before its time; it may be ready slightly after.
+    A job is never ready before its time; it may be ready slightly after.
     """
 
     topic: str
-    """The kind of job: at most 200 of `A-Z a-z 0-9 . _ -`."""
+    """The kind of job: at most 200 characters of `A-Z a-z 0-9 . _ -`."""
     body: Any = None
-    """A JSON-able value, a pydantic model, a str or bytes."""
+    """A value that can be written as JSON, a pydantic model, a str or bytes."""
     _: KW_ONLY
     delay: float | timedelta = 0
-    """How long to wait, in seconds or as a timedelta; at most 9 years. Rounded up.
+    """Time until the job is due, in seconds or as a timedelta; at most 9 years. Rounded up.
 
-    A delay below 0 means now, as a time that has passed does.
+    A negative delay means now, like an `at` in the past.
     """
     at: datetime | None = None
-    """When it is due, instead of a delay. Aware. A time that has passed means now."""
+    """The time at which the job is due, instead of `delay`: an aware datetime. A time in the past
+    means now."""
     ttr: float | timedelta | None = None
-    """How long one consumer may hold it: 1 s to 24 h. The topic's if absent, else 60 s."""
+    """Time to run: how long one consumer may reserve the job, 1 s to 24 h. Default: the topic's,
+    else 60 s."""
     id: str | None = None
-    """Its name, at most 200 bytes; generated when absent."""
+    """The job's id, at most 200 bytes. Default: generated."""
     max_attempts: int | None = None
-    """How often it may be tried before it is buried; the topic's default when absent."""
+    """Maximum number of attempts before the job is buried. Default: the topic's."""
     callback: str | None = None
-    """An http or https URL for consumers that call one."""
+    """An http or https URL, for consumers that call one."""
     content_type: str | None = None
-    """What a str or bytes body is, if not plain text or plain bytes."""
+    """Content type of a str or bytes body. Default: plain text for str, octet-stream for bytes."""
     backoff: float | timedelta | None = None
-    """How long to wait before the second attempt; it doubles with each. The topic's if absent."""
+    """Delay before the second attempt, doubled for each further one. Default: the topic's."""
     backoff_max: float | timedelta | None = None
-    """What backoff does not grow beyond; the topic's if absent."""
+    """Upper bound of the backoff. Default: the topic's."""
     reply_to: str | None = None
-    """The queue that gets the handler's return value, with correlation_id = id."""
+    """Queue that receives the handler's return value, with the job's id as correlation_id."""
     headers: Mapping[str, Any] | None = None
-    """Headers of its own, such as a trace id: text, numbers, bool, None, bytes, and lists and dicts
-    of them, together at most 32 KiB. Names that begin with `rd-` or `x-`, `CC` and `BCC` are
+    """Additional headers, such as a trace id: text, numbers, bool, None, bytes, and lists and dicts
+    of these, at most 32 KiB together. `CC`, `BCC` and names that begin with `rd-` or `x-` are
     refused."""
 
 
 class JobOptions(TypedDict, total=False):
-    """What put and replace take by keyword besides the id: the fields of JobSpec."""
+    """Keyword arguments of put and replace besides the id: the fields of JobSpec."""
 
     delay: float | timedelta
     at: datetime | None
@@ -90,13 +92,13 @@ class JobOptions(TypedDict, total=False):
 
 
 class PutOptions(JobOptions, total=False):
-    """What put takes by keyword."""
+    """Keyword arguments of put."""
 
     id: str | None
 
 
 def make_spec(topic: str, body: object, **options: Unpack[PutOptions]) -> JobSpec:
-    """Return what put and replace ask for; an option that there is not is named as such."""
+    """Build the JobSpec of a put or a replace; raise a TypeError that names an unknown option."""
     try:
         return JobSpec(topic, body, **options)
     except TypeError:
@@ -105,25 +107,25 @@ def make_spec(topic: str, body: object, **options: Unpack[PutOptions]) -> JobSpe
             raise
         near = get_close_matches(wrong, PutOptions.__annotations__, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise TypeError(f"there is no option {wrong!r}{hint}") from None
+        raise TypeError(f"unknown option {wrong!r}{hint}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the broker has it."""
+    """A job as the broker has stored it."""
 
     topic: str
     id: str
     token: str
-    """Random, one per put: tells two jobs with the same id apart."""
+    """Random, unique per put: distinguishes jobs with the same id."""
     put_ms: int
-    """When it was put, in milliseconds since 1970."""
+    """Time of the put, in milliseconds since 1970, by the putter's clock."""
     due_ms: int
-    """When it is due, in milliseconds since 1970, by the putter's clock."""
+    """Time at which the job is due, in milliseconds since 1970, by the putter's clock."""
     ttr_ms: int | None
-    """None when its putter left it to the topic."""
+    """Time to run in milliseconds; None if the topic decides."""
     payload: bytes = field(repr=False)
-    """The body as it travels."""
+    """The encoded body."""
     content_type: str = JSON
     attempt: int = 1
     max_attempts: int | None = None
@@ -132,36 +134,36 @@ class Job:
     backoff_max_ms: int | None = None
     reply_to: str | None = None
     headers: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
-    """The headers that its putter gave it."""
+    """Additional headers, as given to put."""
 
     @property
     def put(self) -> datetime:
-        """When it was put."""
+        """Time of the put."""
         return datetime.fromtimestamp(self.put_ms / 1000, UTC)
 
     @property
     def due(self) -> datetime:
-        """When it is due."""
+        """Time at which the job is due."""
         return datetime.fromtimestamp(self.due_ms / 1000, UTC)
 
     @property
     def delay(self) -> timedelta:
-        """How long it was asked to wait."""
+        """The delay that was asked for: due time minus put time."""
         return timedelta(milliseconds=self.due_ms - self.put_ms)
 
     @property
     def ttr(self) -> timedelta:
-        """How long one consumer may hold it."""
+        """Time to run: how long one consumer may reserve the job."""
         return timedelta(milliseconds=DEFAULT_TTR_MS if self.ttr_ms is None else self.ttr_ms)
 
     @property
     def body(self) -> Any:  # noqa: ANN401 - whatever JSON holds
-        """The body as it was given: parsed JSON, a str, or bytes."""
+        """The body as it was put: parsed JSON, a str, or bytes."""
         return read_body(self.payload, self.content_type)
 
 
 def _duration(value: object) -> object:
-    """Let durations in files be numbers of seconds or text like `30m`."""
+    """Read a duration from a file: a number of seconds, or text like `30m`."""
     if isinstance(value, str):
         return timedelta(milliseconds=duration.parse(value, what="duration"))
     return value if isinstance(value, timedelta) else _seconds(value)
@@ -170,11 +172,11 @@ def _duration(value: object) -> object:
 def _seconds(value: object) -> timedelta:
     if isinstance(value, (int, float)):
         return timedelta(milliseconds=duration.milliseconds(value, what="duration"))
-    raise InvalidJob(f"a duration must be seconds or text like '30m', not {value!r}")
+    raise InvalidJob(f"a duration must be a number of seconds or text like '30m', not {value!r}")
 
 
 def _delay(value: object) -> object:
-    """Read a delay like a duration; a negative one means now."""
+    """Read a delay like a duration. A negative delay means now."""
     if isinstance(value, str):
         return timedelta(milliseconds=duration.parse_delay(value, what="duration"))
     return _duration(value)
@@ -185,7 +187,7 @@ Delay = Annotated[timedelta, BeforeValidator(_delay)]
 
 
 class JobLine(BaseModel):
-    """One line of a `jobs.jsonl`: a JobSpec as JSON, with durations as people write them."""
+    """One line of a `jobs.jsonl` file: a JobSpec as JSON, with durations like `30m`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -204,5 +206,5 @@ class JobLine(BaseModel):
     headers: dict[str, Any] | None = None
 
     def spec(self) -> JobSpec:
-        """Return it as what put_many takes."""
+        """Return this line as a JobSpec, for put_many."""
         return JobSpec(**{name: getattr(self, name) for name in type(self).model_fields})

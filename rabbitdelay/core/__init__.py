@@ -1,25 +1,30 @@
-"""The core: everything that is decided, and nothing that is done.
+"""Protocol core: every decision of rabbitdelay, without I/O.
 
-No socket, clock, thread or logger: values and `now` go in, values come out. The way of a job:
+Functions and classes here take values and the current time `now` and return values. They use no
+socket, clock, thread or logger. A job passes through the rooms in this order:
 
-    intake      what the user passed becomes a Job, or a clear error
-    envelope    a Job becomes a Message, and back
-    ladder      its delay becomes digits, a routing key and hops
-    topology    the exchanges and queues it passes through
-    setup       which of them are missing, and making them
-    outbox      what was sent, and what the broker has confirmed
+    jobs      validation: arguments of put become a Job, or an InvalidJob error
+              envelope: a Job becomes a Message, and back
+    topology  ladder: a delay becomes digits, a routing key and hops
+              topology: the exchanges and queues that a namespace consists of
+              setup: which of them are missing, and the declarations that create them
+    amqp      encode: a Message becomes AMQP frames
+    publish   outbox: which publishes are in flight, and which the broker has confirmed
 
-and, when it is due:
+When the job is due:
 
-    deliveries  bytes from the broker become messages
-    life        the states of a job, and what each event makes of it
-    turns       which of the jobs at hand starts next
-    lease       who holds it until when
-    handlers    what its handler is called with
-    verdict     what the handler's exception means
-    retry       whether it is tried again, and when
-    copies      the message that it is given back, buried or kicked as
-    responses   what its handler returned, for whoever asked
-    reply_queues  the queues that responses may be written to
-    tally       what was done, and how late
+    amqp      decode: bytes from the broker become Messages
+    work      scheduler: which prefetched job starts next
+    deletes   tombstones: which jobs are deleted
+    consume   leases: which jobs are reserved, and until when
+    work      handlers: the arguments that a handler is called with
+              outcome: what a handler's exception means for its job
+              retry: whether the job is retried, and when
+    settle    republish: the copy with which a job is retried, buried or kicked
+              acknowledgements: which deliveries can be acknowledged together
+    work      responses, reply_queues: the handler's return value, and the queue it is sent to
+              stats: counts and lateness of the jobs that were handled
+
+Beside the way of a job, `parked` describes buried and unrouted jobs, and `doctor` turns facts about
+a broker into findings.
 """

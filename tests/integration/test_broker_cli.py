@@ -123,7 +123,7 @@ def test_a_broker_that_ended_by_itself_is_not_taken_for_one_on_localhost(
         discovery.locate_url()
     assert broker("stop").returncode == 0
     assert broker.traces == []
-    with pytest.raises(InvalidConfiguration, match="where no broker runs"):
+    with pytest.raises(InvalidConfiguration, match="but no broker is running there"):
         discovery.locate_url()
     monkeypatch.setenv("XDG_STATE_HOME", "/nonexistent")
     monkeypatch.delenv("RABBITDELAY_BROKER_DIR")

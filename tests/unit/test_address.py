@@ -1,4 +1,4 @@
-"""The broker's address, and its secret."""
+"""Broker addresses: parsing, error texts, and the password that must not be shown."""
 
 import pytest
 
@@ -9,7 +9,7 @@ SECRET = "s3cr3t-p@ss"  # noqa: S105 - made up
 URL = "amqps://bob:s3cr3t-p%40ss@mq.example:5999/shop%2Fone?heartbeat=7&server_name=mq"
 
 
-def test_a_url_is_taken_apart() -> None:
+def test_a_url_is_parsed() -> None:
     found = address.parse(URL)
     assert (found.scheme, found.host, found.port) == ("amqps", "mq.example", 5999)
     assert (found.user, found.password, found.vhost) == ("bob", SECRET, "shop/one")
@@ -42,28 +42,28 @@ def test_the_password_is_never_shown() -> None:
         ("amqp://bob:1,s3cr3t:y@h", "percent-encoded"),
         ("amqp://bob:12/s3cr3t@h", "percent-encoded"),
         ("amqp://bob:12#s3cr3t@h", "percent-encoded"),
-        ("amqp://bob:s3cr3t@x:port", "cannot be read"),
+        ("amqp://bob:s3cr3t@x:port", "cannot be parsed"),
         ("amqp://bob:s3cr3t@x?verify=none", "unknown options"),
         ("amqp://bob:s3cr3t@x?heartbeat=soon", "heartbeat in the broker URL must be a number"),
     ],
 )
-def test_a_wrong_url_says_what_is_wrong(url: str, says: str) -> None:
+def test_an_invalid_url_is_explained(url: str, says: str) -> None:
     with pytest.raises(InvalidConfiguration, match=says) as caught:
         address.parse_all(url)
     assert "s3cr3t" not in str(caught.value)
 
 
-def test_several_nodes_can_be_named() -> None:
+def test_several_urls_are_separated_by_commas() -> None:
     assert [a.port for a in address.parse_all("amqp://a:1, amqp://b:2")] == [1, 2]
 
 
-def test_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locate_url_order_of_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     """An argument, then the environment, then the private node, then localhost."""
     monkeypatch.delenv("RABBITDELAY_BROKER_DIR", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", "/nonexistent")
     monkeypatch.setattr(discovery, "find_running", lambda: None)
     assert discovery.locate_url(None, {}) == "amqp://localhost"
-    with pytest.raises(InvalidConfiguration, match="is /b, where no broker runs"):
+    with pytest.raises(InvalidConfiguration, match="is /b, but no broker is running there"):
         discovery.locate_url(None, {"RABBITDELAY_BROKER_DIR": "/b"})
     monkeypatch.setattr(
         discovery, "find_running", lambda: type("Node", (), {"url": "amqp://private"})

@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations: parsing, rounding and formatting."""
 
 import pytest
 from hypothesis import given
@@ -24,12 +24,12 @@ from rabbitdelay.errors import InvalidJob
         ("0.1ms", 1),
     ],
 )
-def test_text_is_read(text: str, expected_ms: int) -> None:
+def test_text_is_parsed(text: str, expected_ms: int) -> None:
     assert duration.parse(text, what="delay") == expected_ms
 
 
 @pytest.mark.parametrize("text", ["", "x", "5 parsecs", "-1", "1h-30m", "nan", "1e3", "h"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_text_that_is_not_a_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidJob, match="is not a duration"):
         duration.parse(text, what="delay")
 
@@ -37,16 +37,16 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected_ms"), [("-1", 0), ("-1h30m", 0), (" -5 ", 0), ("1h30m", 5_400_000)]
 )
-def test_a_delay_below_0_means_now(text: str, expected_ms: int) -> None:
+def test_a_negative_delay_means_now(text: str, expected_ms: int) -> None:
     assert duration.parse_delay(text, what="delay") == expected_ms
 
 
 @pytest.mark.parametrize("text", ["-", "--1", "-x", "1h-30m"])
-def test_a_minus_sign_does_not_make_a_duration(text: str) -> None:
+def test_a_lone_minus_sign_is_not_a_duration(text: str) -> None:
     with pytest.raises(InvalidJob, match="is not a duration"):
         duration.parse_delay(text, what="delay")
 
 
 @given(st.integers(0, 10**12))
-def test_a_description_reads_back(duration_ms: int) -> None:
+def test_a_described_duration_parses_to_itself(duration_ms: int) -> None:
     assert duration.parse(duration.describe(duration_ms), what="delay") == duration_ms

@@ -1,4 +1,4 @@
-"""Errors: what is raised in a handler's process comes out of it whole."""
+"""Errors survive pickling, so that they can be sent from a handler's process."""
 
 import pickle
 
@@ -18,7 +18,7 @@ from rabbitdelay.errors import BrokerBlocked, Bury, OutcomeUnknown, PutManyFaile
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_it_can_be_pickled(error: Exception) -> None:
+def test_every_error_survives_pickling(error: Exception) -> None:
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
     assert type(copy) is type(error)
     assert (str(copy), vars(copy)) == (str(error), vars(error))

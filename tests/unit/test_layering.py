@@ -30,7 +30,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def layer(module: str) -> int:
-    """The layer of a module such as `rabbitdelay.core.topology.ladder`."""
+    """Return the layer of a module such as `rabbitdelay.core.topology.ladder`."""
     parts = module.split(".")
     name = parts[1] if len(parts) > 1 else "__init__"
     found = [index for index, names in enumerate(LAYERS) if name in names]
@@ -38,7 +38,7 @@ def layer(module: str) -> int:
 
 
 def imports(path: Path) -> set[str]:
-    """Every module that a file imports, however it writes it."""
+    """Return every module that a file imports, in whichever syntax."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""What comes in from files."""
+"""JobLine: reading jobs from a file."""
 
 from datetime import timedelta
 
@@ -26,6 +26,6 @@ def test_a_line_becomes_a_spec() -> None:
         "not json",
     ],
 )
-def test_a_bad_line_is_refused(line: str) -> None:
+def test_an_invalid_line_is_refused(line: str) -> None:
     with pytest.raises(ValidationError):
         JobLine.model_validate_json(line)
