@@ -213,7 +213,7 @@ def test_no_permission_to_declare(
     with (
         front.client(user_url(write=".*", read=".*"), namespace=namespace) as client,
         pytest.raises(
-            PermissionRefused, match=r"with `rabbitdelay .*`, or grant this user configure too"
+            PermissionRefused, match=r"run `rabbitdelay .*` as .*, or grant configure to this user"
         ),
     ):
         client.put("t")

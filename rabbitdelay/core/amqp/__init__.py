@@ -1,1 +1,1 @@
-"""AMQP 0-9-1 as bytes: encode what is published, decode what is delivered."""
+"""AMQP 0-9-1 as bytes: encoding publishes and acknowledgements, decoding deliveries."""

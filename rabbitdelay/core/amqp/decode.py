@@ -1,9 +1,12 @@
-"""Deliveries: the bytes that a broker sends, as whole messages.
+"""Decode the bytes that a broker sends into whole messages.
 
-Deliveries are read here, everything else is handed on as it came. Why not by pika: it takes about
-twice as long to decode one, and a header that it cannot read ends the connection, again and again.
-What cannot be read here is still a Delivery, which can be settled: `problem` says what is wrong. A
-frame that no broker would send is handed on too: pika complains, and the connection begins anew.
+Only deliveries and the replies to basic.get are decoded; every other frame is passed on unchanged,
+for the client library. pika is not used for deliveries because it needs about twice as long for
+each, and because a header that it cannot decode ends the connection, again on every redelivery.
+
+A message whose properties cannot be decoded still becomes a Delivery, which can be acknowledged or
+rejected: `problem` says what is wrong. A frame that no broker would send is passed on too: pika
+raises an error for it, and the connection is opened anew.
 """
 
 from collections.abc import Iterator
@@ -32,31 +35,34 @@ _EMPTY_MESSAGE = Message(b"", {})
 
 @dataclass(slots=True)
 class Delivery:
-    """A message as the broker handed it over. Nobody changes it: to be frozen makes it dear."""
+    """A message as the broker delivered it.
+
+    Treat as immutable. Not `frozen=True`, because that makes construction slower.
+    """
 
     channel: int
     consumer_tag: str | None
-    """None when it was asked for by basic.get."""
+    """The consumer's tag; None for a reply to basic.get."""
     tag: int
     redelivered: bool
     message: Message
     problem: str | None = None
-    """Why its properties could not be read."""
+    """Why the properties could not be decoded; None if they could."""
     exchange: str = ""
-    """Where it was published to; read only when it was asked for by basic.get."""
+    """The exchange that the message was published to; only decoded for basic.get."""
     routing_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GetEmpty:
-    """There was no message to get."""
+    """The reply to a basic.get from an empty queue."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Any other frame, whole."""
+    """Any other frame, undecoded."""
 
     frame: bytes
 
@@ -66,7 +72,7 @@ Inbound = Delivery | GetEmpty | Other
 
 @dataclass(slots=True)
 class _Partial:
-    """A message of which some frames are still to come."""
+    """A message that has not been received completely."""
 
     consumer_tag: str | None
     tag: int
@@ -75,26 +81,26 @@ class _Partial:
     routing_key: str = ""
     header: bytes = b""
     flags: int = 0
-    """Which properties its header has."""
+    """The property flags of the content header."""
     missing: int = -1
-    """How many bytes of the body; negative until its header has come."""
+    """Remaining bytes of the body; negative before the content header."""
     body: tuple[bytes, ...] = ()
 
 
 class Deliveries:
-    """Reads what one connection receives."""
+    """Decoder of the bytes that one connection receives."""
 
     def __init__(self) -> None:
         self._buffer = b""
         self._partial: dict[int, _Partial] = {}
 
     def feed(self, data: bytes) -> Iterator[Inbound]:
-        """Take bytes as they come; yield what is complete."""
+        """Take the next bytes; yield the deliveries and other frames that are complete."""
         buffer = self._buffer + data if self._buffer else data
         offset, size = 0, len(buffer)
         while size - offset >= _HEADER_BYTES:
             kind, channel, length = _FRAME.unpack_from(buffer, offset)
-            if kind == _PROTOCOL_HEADER:  # a broker of another version says so, and hangs up
+            if kind == _PROTOCOL_HEADER:  # sent by a broker of another version before it closes
                 length = 0
             end = offset + _HEADER_BYTES + length + 1
             if end > size:
@@ -115,7 +121,7 @@ class Deliveries:
                 return self._method(channel, payload)
             partial = self._partial.get(channel)
             return _NOT_OURS if partial is None else self._content(kind, channel, payload, partial)
-        except (IndexError, StructError):  # shorter than what it must have
+        except (IndexError, StructError):  # the payload is shorter than its method or header
             return _NOT_OURS
 
     def _content(
@@ -191,15 +197,15 @@ _COMMON = (
     | encode.MESSAGE_ID
     | encode.TIMESTAMP
 )
-"""The properties of nearly every job: exactly these are read at once."""
+"""Flags of the properties that nearly every job has; exactly these are decoded by a fast path."""
 
 
 def _common_message(header: bytes, body: bytes) -> Message | None:
-    """Read the properties that nearly every job has; None when they do not fill the header."""
+    """Decode the properties of `_COMMON`; return None if they do not fill the header exactly."""
     type_end = _CONTENT.size + 1 + header[_CONTENT.size]
     table_start = type_end + _SIZE_BYTES
     table_end = table_start + int.from_bytes(header[type_end:table_start])
-    id_start = table_end + 2  # beyond the delivery mode and the length of the id
+    id_start = table_end + 2  # after the delivery mode and the length of the id
     if len(header) < id_start or len(header) != id_start + header[id_start - 1] + _TIMESTAMP_BYTES:
         return None
     id_end = id_start + header[id_start - 1]
@@ -213,7 +219,7 @@ def _common_message(header: bytes, body: bytes) -> Message | None:
 
 
 def _read_properties(reader: "_Reader", flags: int, body: bytes) -> Message:
-    """Read the properties, in the order in which AMQP lists them."""
+    """Decode the properties, in the order in which AMQP lists them."""
     content_type = reader.text(flags & encode.CONTENT_TYPE)
     content_encoding = reader.text(flags & encode.CONTENT_ENCODING)
     headers = reader.table() if flags & encode.HEADERS else {}

@@ -1,8 +1,8 @@
-"""Frames: what is sent often, as the bytes of AMQP 0-9-1, at once.
+"""Encode the frames that are sent often: basic.publish, basic.ack, basic.nack and basic.get.
 
-pika builds an object for every method, header and frame: about 30 µs for a publish here. A put
-needs one method, five properties and headers that are text or whole numbers, which takes 5 µs.
-tests/unit/core/amqp/test_encode.py holds this to pika's own encoder, byte for byte.
+pika builds an object for every method, header and frame, which takes about 30 µs for a publish. A
+put needs one method, five properties and headers that are text or integers, which takes 5 µs here.
+tests/unit/core/amqp/test_encode.py compares the result with pika's own encoder, byte for byte.
 """
 
 from functools import lru_cache
@@ -27,7 +27,7 @@ _LENGTH = Struct(">I")
 _TIMESTAMP = Struct(">Q")
 _SETTLE = Struct(">BHIHHQBB")
 
-# The bits say which properties follow, in the order of AMQP's list.
+# Property flags of the content header. The properties follow in this order.
 CONTENT_TYPE, CONTENT_ENCODING, HEADERS, DELIVERY_MODE = 1 << 15, 1 << 14, 1 << 13, 1 << 12
 PRIORITY, CORRELATION_ID, REPLY_TO, EXPIRATION = 1 << 11, 1 << 10, 1 << 9, 1 << 8
 MESSAGE_ID, TIMESTAMP, TYPE, USER_ID, APP_ID, CLUSTER_ID = (1 << bit for bit in (7, 6, 5, 4, 3, 2))
@@ -36,7 +36,7 @@ MESSAGE_ID, TIMESTAMP, TYPE, USER_ID, APP_ID, CLUSTER_ID = (1 << bit for bit in 
 def publish(
     channel: int, exchange: str, routing_key: str, message: Message, frame_max: int
 ) -> bytes:
-    """Return a mandatory basic.publish of a persistent message."""
+    """Return the frames of a mandatory basic.publish of a persistent message."""
     header = _header(message)
     return b"".join(
         (
@@ -50,26 +50,26 @@ def publish(
 
 
 def ack(channel: int, delivery_tag: int, *, multiple: bool = False) -> bytes:
-    """Return a basic.ack of one message, or of all until that one."""
+    """Return the frame of a basic.ack of one message, or with `multiple` of all up to that one."""
     return _SETTLE.pack(METHOD, channel, 13, BASIC, ACK, delivery_tag, multiple, END[0])
 
 
 def nack(channel: int, delivery_tag: int, *, requeue: bool) -> bytes:
-    """Return a basic.nack of one message, which gives it back or dead-letters it."""
+    """Return the frame of a basic.nack of one message, which requeues or dead-letters it."""
     bits = _REQUEUE if requeue else _DEAD_LETTER
     return _SETTLE.pack(METHOD, channel, 13, BASIC, NACK, delivery_tag, bits, END[0])
 
 
 @lru_cache(maxsize=4096)
 def get(channel: int, queue: str) -> bytes:
-    """Return a basic.get, to be acked."""
+    """Return the frame of a basic.get that requires an acknowledgement."""
     payload = _METHOD.pack(BASIC, GET, 0) + _short(queue) + b"\x00"
     return _FRAME.pack(METHOD, channel, len(payload)) + payload + END
 
 
 @lru_cache(maxsize=4096)
 def _publish_method(channel: int, exchange: str, routing_key: str) -> bytes:
-    """The method frame, the same for all jobs of one topic and delay."""
+    """Return the method frame, which is the same for all jobs of one topic and delay."""
     arguments = _short(exchange) + _short(routing_key) + bytes((MANDATORY,))
     payload = _METHOD.pack(BASIC, PUBLISH, 0) + arguments
     return _FRAME.pack(METHOD, channel, len(payload)) + payload + END

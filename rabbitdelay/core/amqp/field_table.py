@@ -1,8 +1,9 @@
-"""Tables: AMQP 0-9-1 field tables, which headers are, to bytes and back, without loss.
+"""Encode and decode AMQP 0-9-1 field tables, the format of message headers, without loss.
 
-A message that is given back or buried must carry what its putter wrote, of whatever type. pika
-cuts the fraction off a float, and a timestamp beyond the year 9999 ends the whole connection with
-an error: one such message in a ready queue would take a consumer down for ever.
+A message that is retried, released or buried must keep the headers that its publisher wrote, of
+whatever type. pika truncates a float to an integer, and a timestamp beyond the year 9999 ends the
+whole connection with an error, so that one such message in a ready queue would disconnect its
+consumer on every delivery.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,31 +21,31 @@ _DECIMAL = Struct(">cBi")
 _LENGTH = Struct(">I")
 
 TEXT_ERRORS = "surrogateescape"
-"""Text that is not UTF-8 keeps its bytes: it is refused as an id, and carried along unchanged."""
-_CUT_OFF = "headers: they are cut off"
+"""Keeps the bytes of text that is not UTF-8. Such text is refused as an id and copied unchanged."""
+_CUT_OFF = "headers: cut off"
 MOST_NESTING = 50
-"""Tables in tables: RabbitMQ takes thousands, each of which is a few calls deep here."""
+"""Maximum depth of tables in tables. RabbitMQ accepts thousands; decoding recurses for each."""
 
 
 class Undecodable(ValueError):
-    """Bytes that are no field table."""
+    """Raised for bytes that are not a field table."""
 
 
 class Timestamp(NamedTuple):
-    """AMQP's timestamp: any 64 bits of seconds, few of which a datetime can hold."""
+    """An AMQP timestamp: 64 bits of seconds, most values of which no datetime can represent."""
 
     seconds: int
 
 
 class ScaledInteger(NamedTuple):
-    """AMQP's decimal: `unscaled` / 10 ** `scale`."""
+    """An AMQP decimal: `unscaled` / 10 ** `scale`."""
 
     scale: int
     unscaled: int
 
 
 def encode(table: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a table, without its length."""
+    """Return the bytes of a table, without its length prefix."""
     pieces: list[bytes] = []
     for name, value in table.items():
         pieces.append(short_text(name))
@@ -61,7 +62,10 @@ def encode(table: Mapping[str, Any]) -> bytes:
 
 @lru_cache(maxsize=1024)
 def short_text(text: str) -> bytes:
-    """Return the bytes of a short string; for those that come again and again."""
+    """Return the bytes of a short string.
+
+    Cached, because the same few strings are sent repeatedly.
+    """
     encoded = text.encode(errors=TEXT_ERRORS)
     return bytes((len(encoded),)) + encoded
 
@@ -82,13 +86,13 @@ def _sized(kind: bytes, data: bytes) -> bytes:
 
 
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
-    bool: lambda value: b"t" + bytes((value,)),  # before int, which it is
+    bool: lambda value: b"t" + bytes((value,)),  # before int, because a bool is an int
     int: lambda value: _LONG.pack(b"l", value),
     str: lambda value: _sized(b"S", value.encode(errors=TEXT_ERRORS)),
     bytes: lambda value: _sized(b"x", value),
     float: lambda value: _DOUBLE.pack(b"d", value),
     NoneType: lambda _: b"V",
-    Timestamp: lambda value: _TIMESTAMP.pack(b"T", value.seconds),  # before tuple, which they are
+    Timestamp: lambda value: _TIMESTAMP.pack(b"T", value.seconds),  # before tuple, its base
     ScaledInteger: lambda value: _DECIMAL.pack(b"D", value.scale, value.unscaled),
     dict: lambda value: _sized(b"F", encode(value)),
     list: _encode_array,
@@ -97,7 +101,7 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
 
 
 def decode(data: bytes, start: int, end: int, depth: int = 0) -> dict[str, Any]:
-    """Return the table between two offsets, or raise Undecodable."""
+    """Return the table between two offsets; raise Undecodable if there is none."""
     if end > len(data):
         raise Undecodable(_CUT_OFF)
     table: dict[str, Any] = {}
@@ -106,7 +110,7 @@ def decode(data: bytes, start: int, end: int, depth: int = 0) -> dict[str, Any]:
         while offset < end:
             after = offset + 1 + data[offset]
             name = known_text(data[offset + 1 : after])
-            if data[after] == _WHOLE_NUMBER:  # most are, and this is the hottest place
+            if data[after] == _WHOLE_NUMBER:  # most values are; this loop dominates decoding
                 (table[name],) = _SIGNED.unpack_from(data, after + 1)
                 offset = after + 9
             else:
@@ -120,7 +124,7 @@ def decode(data: bytes, start: int, end: int, depth: int = 0) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def known_text(text: bytes) -> str:
-    """Return the text that bytes are; for those that come again and again."""
+    """Decode text. Cached, because the same few strings are received repeatedly."""
     return text.decode(errors=TEXT_ERRORS)
 
 
@@ -142,7 +146,7 @@ def _decode_value(data: bytes, offset: int, depth: int) -> tuple[Any, int]:
 
 def _decode_sized(data: bytes, kind: int, start: int, depth: int) -> tuple[Any, int]:
     if kind not in (_TABLE, _ARRAY, _BYTES):
-        raise Undecodable(f"headers: no such type as {chr(kind)!r}")
+        raise Undecodable(f"headers: unknown type {chr(kind)!r}")
     if depth > MOST_NESTING:
         raise Undecodable("headers: tables and arrays are nested too deep")
     (length,) = _LENGTH.unpack_from(data, start)
@@ -183,4 +187,5 @@ _FIXED: dict[int, tuple[Struct, Callable[..., Any] | None]] = {
     ord("T"): (Struct(">Q"), Timestamp),
     ord("D"): (Struct(">Bi"), ScaledInteger),
 }
-"""As RabbitMQ reads them: `L` and `l` are both signed, and `s` is a short."""
+"""Types of fixed size, as RabbitMQ decodes them: `L` and `l` are both signed, and `s` is a
+short."""

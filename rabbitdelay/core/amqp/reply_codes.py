@@ -1,6 +1,6 @@
-"""Replies: the broker's reply codes, as our errors, in one table.
+"""Turn the broker's reply codes and texts into errors of this package, each with advice.
 
-The texts are the broker's own; they name the queue, exchange or vhost, and never a password.
+The texts are the broker's own. They name the queue, the exchange or the vhost, never a password.
 """
 
 import re
@@ -14,11 +14,12 @@ PRECONDITION_FAILED = 406
 NOT_ALLOWED = 530
 
 LOGIN_REFUSED = "the login was refused: check the user and the password"
-"""Why, only the broker's log tells: its text is always the same, and pika keeps none of it."""
-NOT_AMQP = "what answers there does not speak AMQP 0-9-1: check the port, and amqp or amqps"
+"""Without a reason, which only the broker's log has: its reply text is constant, and pika drops
+it."""
+NOT_AMQP = "the server does not speak AMQP 0-9-1: check the port, and the scheme (amqp or amqps)"
 NO_HANDSHAKE = (
     "the connection was closed before the AMQP handshake: either the broker is still starting "
-    f"behind a proxy, such as Docker's, or {NOT_AMQP}"
+    f"behind a proxy such as Docker's, or {NOT_AMQP}"
 )
 VHOST_ADVICE = "create the vhost, or give this user permissions in it (rabbitmqctl set_permissions)"
 _CONNECTION: dict[int, tuple[type[errors.ConnectionFailed], str]] = {
@@ -31,18 +32,18 @@ _CHANNEL: dict[int, tuple[type[errors.TopologyError], str]] = {
     ),
     NOT_FOUND: (
         errors.TopologyMissing,
-        "make it with `rabbitdelay topology apply`, or use a client with declare=True",
+        "create it with `rabbitdelay topology apply`, or use a client with declare=True",
     ),
     PRECONDITION_FAILED: (
         errors.TopologyConflict,
-        "the namespace was made with another queue type: use that one, or another namespace",
+        "the namespace was created with another queue type: use that type, or another namespace",
     ),
 }
 _REFUSED_EXCHANGE = re.compile(r"access to exchange '([^']*)' in vhost")
 _MISSING_EXCHANGE = re.compile(r"no exchange '([^']*)' in vhost")
 _DEFAULT_EXCHANGE = "amq.default"
 _KEPT = re.compile(r"'x-max-age' .* but current is '(\d+)([YMDhms]?)'")
-# RabbitMQ 4.3 says it in milliseconds, whatever it was told.
+# RabbitMQ 4.3 reports milliseconds without a unit, whatever unit was declared.
 _UNIT_SECONDS: dict[str, float] = {
     "Y": 31_536_000,
     "M": 2_592_000,
@@ -54,16 +55,18 @@ _UNIT_SECONDS: dict[str, float] = {
 }
 
 _UNAVAILABLE = (
-    "the queue is there, but no node that runs has a replica of it; it comes back when its node "
-    "does: start that node, or wait until it has started"
+    "the queue exists, but no running node has a replica of it; it comes back when its node does: "
+    "start that node, or wait until it has started"
 )
 _NOT_HERE = "replica on the local node"
-"""A stream is read only from the node of the connection. RabbitMQ 3.10 says "does not have a
-replica" where there is none and "does not have a running replica" where it is down, 4.3 the latter
-for both."""
+"""A stream can only be read on a node that has a replica.
+
+RabbitMQ 3.10 says "does not have a replica" where there is none and "does not have a running
+replica" where it is down. 4.3 says the latter in both cases.
+"""
 _ELSEWHERE = (
-    "the stream is there, but this node has no running replica of it: wait until that has started, "
-    "connect to another node, or add a replica here with `rabbitmq-streams add_replica`"
+    "the stream exists, but this node has no running replica of it: wait until the replica has "
+    "started, connect to another node, or add a replica with `rabbitmq-streams add_replica`"
 )
 _NOT_TLS = (
     "WRONG_VERSION_NUMBER",
@@ -73,12 +76,12 @@ _NOT_TLS = (
 )
 _PASSING = ("is down or inaccessible", "does not have a running replica")
 MOST_SHOWN = 3
-"""How many missing queues and exchanges an error names."""
+"""Maximum number of missing queues and exchanges that an error names."""
 _OVERSIZE = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
 
 
 def connection_error(code: int, text: str, address: str) -> errors.ConnectionFailed:
-    """Return our error for a connection that the broker closed or did not open."""
+    """Return the error for a connection that the broker closed or did not open."""
     if code == ACCESS_REFUSED:
         return errors.LoginRefused(f"{address}: {LOGIN_REFUSED}")
     kind, advice = _CONNECTION.get(code, (errors.ConnectionFailed, "see the broker's log"))
@@ -86,7 +89,7 @@ def connection_error(code: int, text: str, address: str) -> errors.ConnectionFai
 
 
 def channel_error(code: int, text: str) -> errors.TopologyError:
-    """Return our error for a channel that the broker closed."""
+    """Return the error for a channel that the broker closed."""
     kind, advice = _CHANNEL.get(code, (errors.TopologyError, "see the broker's log"))
     if _NOT_HERE in text:
         kind, advice = errors.QueueUnavailable, _ELSEWHERE
@@ -98,41 +101,41 @@ def channel_error(code: int, text: str) -> errors.TopologyError:
 def may_not_declare(
     error: errors.PermissionRefused, missing: Sequence[str], command: str
 ) -> errors.PermissionRefused:
-    """Return the error for a user who would make what is missing, and may not."""
+    """Return the error for a user without permission to declare the queues that are missing."""
     refused = str(error).removesuffix(f": {_CHANNEL[ACCESS_REFUSED][1]}")
     return errors.PermissionRefused(
-        f"{_shortened(missing)} missing, and this user may not declare ({refused}): make what is "
-        f"missing as a user who may, with `{command}`, or grant this user configure too"
+        f"{_shortened(missing)} missing, and this user may not declare ({refused}): run "
+        f"`{command}` as a user with permission to declare, or grant configure to this user"
     )
 
 
 def _shortened(names: Sequence[str]) -> str:
-    """Return the first names as the subject of a sentence, and how many more there are."""
+    """Return the first names as the subject of a sentence, with the number of further names."""
     shown, more = ", ".join(names[:MOST_SHOWN]), len(names) - MOST_SHOWN
     verb = "is" if len(names) == 1 else "are"
     return f"{shown} and {more} more {verb}" if more > 0 else f"{shown} {verb}"
 
 
 def tls_advice(error: object) -> str:
-    """Return what to do about a TLS handshake that failed; empty when that is not known."""
+    """Return advice on a failed TLS handshake; empty if its cause is unknown."""
     if any(words in str(error) for words in _NOT_TLS):
         return "; this port does not speak TLS: use amqp://, or the broker's TLS port, often 5671"
     return ""
 
 
 def is_passing(text: str) -> bool:
-    """Whether a reply tells of a queue that is there, and not up: after a restart, or a crash."""
+    """Whether a reply says that a queue exists but is down for now, as after a restart."""
     return any(words in text for words in _PASSING)
 
 
 def largest_body_bytes(text: str) -> int | None:
-    """Return the broker's limit, when a reply says that a message was larger than it."""
+    """Return the broker's size limit if a reply says that a message exceeded it."""
     match = _OVERSIZE.search(text)
     return int(match[1]) if match else None
 
 
 def refused_exchange(text: str) -> str | None:
-    """Return the exchange that a reply says may not be published to."""
+    """Return the exchange that a reply says this user may not publish to."""
     match = _REFUSED_EXCHANGE.search(text)
     if match is None:
         return None
@@ -146,6 +149,6 @@ def missing_exchange(text: str) -> str | None:
 
 
 def retention_seconds(text: str) -> float | None:
-    """Return how long a stream keeps what is in it, when a reply says that this is not as asked."""
+    """Return a stream's actual retention if a reply says that it differs from the declared one."""
     match = _KEPT.search(text)
     return int(match[1]) * _UNIT_SECONDS[match[2]] if match else None

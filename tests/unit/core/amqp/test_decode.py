@@ -1,4 +1,4 @@
-"""Deliveries: whole messages out of bytes that are cut anywhere, and all the rest as it came."""
+"""Decoding deliveries from bytes cut at any place, and passing on every other frame."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ CHANNELS = st.integers(1, 3)
 
 @dataclass(frozen=True)
 class Sent:
-    """What a broker sends, and what is to come of it."""
+    """What a broker sends, and what decoding it must yield."""
 
     channel: int
     frames: tuple[bytes, ...]
@@ -45,7 +45,7 @@ class Sent:
 
 
 def content(channel: int, message: Message, most: int = 16) -> tuple[bytes, ...]:
-    """The header and the body, with properties that are not carried along as well."""
+    """Return the header and body frames, including properties that a Message does not keep."""
     properties = spec.BasicProperties(
         content_type=message.content_type,
         content_encoding=message.content_encoding,
@@ -121,7 +121,10 @@ SENT = st.one_of(
 
 
 def interleave(data: st.DataObject, sent: Iterable[Sent]) -> tuple[bytes, list[Inbound]]:
-    """The frames of each channel in order, those of the channels in any; and what comes of them."""
+    """Interleave frames: in order per channel, in any order between channels.
+
+    Return the bytes and the expected results.
+    """
     lanes: dict[int, list[tuple[bytes, Inbound | None]]] = {}
     for one in sent:
         results = [None] * (len(one.frames) - 1) + [one.expected]
@@ -149,7 +152,7 @@ def cut(stream: bytes, places: Iterable[int]) -> list[bytes]:
 
 @settings(deadline=None)
 @given(st.lists(SENT, max_size=6), st.data())
-def test_everything_comes_out_whole_wherever_it_is_cut(
+def test_frames_are_decoded_wherever_the_bytes_are_cut(
     sent: list[Sent], data: st.DataObject
 ) -> None:
     stream, expected = interleave(data, sent)
@@ -167,7 +170,7 @@ EXAMPLES: Sequence[Sent] = (
 )
 
 
-def test_every_single_cut() -> None:
+def test_frames_are_decoded_for_every_single_cut() -> None:
     stream = b"".join(piece for one in EXAMPLES for piece in one.frames)
     expected = [one.expected for one in EXAMPLES]
     for place in range(len(stream)):
@@ -175,7 +178,7 @@ def test_every_single_cut() -> None:
     assert read(bytes((octet,)) for octet in stream) == expected
 
 
-def test_what_is_complete_is_handed_over_at_once() -> None:
+def test_a_complete_delivery_is_yielded_at_once() -> None:
     deliveries = Deliveries()
     *first, last = delivered(1, Message(b"x" * 40, {})).frames
     assert list(deliveries.feed(b"".join(first) + last[:-1])) == []
@@ -184,7 +187,7 @@ def test_what_is_complete_is_handed_over_at_once() -> None:
 
 
 def with_properties(channel: int, flags: int, properties: bytes, body: bytes = b"") -> list[bytes]:
-    """A delivery whose properties are these bytes."""
+    """Return the frames of a delivery whose encoded properties are these bytes."""
     payload = pack(">HHQH", 60, 0, len(body), flags) + properties
     header = pack(">BHI", 2, channel, len(payload)) + payload + b"\xce"
     bodies = [frame.Body(channel, body).marshal()] if body else []
@@ -202,13 +205,13 @@ CONTENT_TYPE, HEADERS_FLAG, DELIVERY_MODE, TIMESTAMP = 1 << 15, 1 << 13, 1 << 12
         (DELIVERY_MODE, b"", "cut off"),
         (TIMESTAMP, b"\x00" * 7, "cut off"),
         (HEADERS_FLAG, b"\x00\x00", "cut off"),
-        (HEADERS_FLAG, b"\x00\x00\x00\x09\x01a", "headers: they are cut off"),
-        (HEADERS_FLAG, b"\xff\xff\xff\xff", "headers: they are cut off"),
-        (HEADERS_FLAG, b"\x00\x00\x00\x03\x01aZ", "no such type as 'Z'"),
+        (HEADERS_FLAG, b"\x00\x00\x00\x09\x01a", "headers: cut off"),
+        (HEADERS_FLAG, b"\xff\xff\xff\xff", "headers: cut off"),
+        (HEADERS_FLAG, b"\x00\x00\x00\x03\x01aZ", "unknown type 'Z'"),
         (0xFFFC, b"\xff" * 50, "cut off"),
     ],
 )
-def test_properties_that_cannot_be_read_are_a_problem_of_one_delivery(
+def test_undecodable_properties_are_a_problem_of_one_delivery_only(
     flags: int, properties: bytes, problem: str
 ) -> None:
     bad, good = with_properties(1, flags, properties, b"body"), delivered(1, Message(b"x", {}), 5)
@@ -221,7 +224,7 @@ def test_properties_that_cannot_be_read_are_a_problem_of_one_delivery(
 
 @given(st.integers(0, 0xFFFF), st.binary(max_size=60), st.binary(max_size=5))
 @example(HEADERS_FLAG, b"\x00\x00\x00\x06\x01aF\xff\xff\xff\xff", b"")
-def test_any_properties_are_a_delivery(flags: int, properties: bytes, body: bytes) -> None:
+def test_any_properties_yield_a_delivery(flags: int, properties: bytes, body: bytes) -> None:
     stream = b"".join((*with_properties(1, flags, properties, body), *EXAMPLES[1].frames))
     found, after = read([stream])
     assert isinstance(found, Delivery)
@@ -229,15 +232,15 @@ def test_any_properties_are_a_delivery(flags: int, properties: bytes, body: byte
     assert after == EXAMPLES[1].expected
 
 
-def test_a_timestamp_that_pika_cannot_hold_is_read() -> None:
-    """It would end pika's connection, again and again."""
+def test_a_timestamp_that_pika_cannot_decode_is_decoded() -> None:
+    """With pika, each redelivery would close the connection."""
     (found,) = read(with_properties(1, TIMESTAMP, b"\xff" * 8))
     assert isinstance(found, Delivery)
     assert found.message.timestamp_s == (1 << 64) - 1
 
 
-def test_without_a_broker_s_sense_pika_is_to_complain() -> None:
-    """The last octet of a frame is wrong."""
+def test_a_damaged_frame_is_passed_on_for_pika_to_refuse() -> None:
+    """The last octet of the frame is wrong."""
     damaged = delivered(1, Message(b"", {})).frames[0][:-1] + b"\x00"
     (found,) = read([damaged])
     assert found == Other(damaged)
@@ -257,17 +260,17 @@ def raw(kind: int, payload: bytes, channel: int = 1) -> bytes:
     [
         raw(METHOD, b""),
         raw(METHOD, b"\x00\x3c"),
-        raw(METHOD, b"\x00\x3c\x00\x3c"),  # a deliver, and no more
+        raw(METHOD, b"\x00\x3c\x00\x3c"),  # basic.deliver without arguments
         raw(METHOD, b"\x00\x3c\x00\x3c\x01c\x00\x00"),
         raw(METHOD, b"\x00\x3c\x00\x47\x00"),
-        raw(METHOD, b"\x00\x32\x00\x3c" + b"\x00" * 20),  # 60, of another class
+        raw(METHOD, b"\x00\x32\x00\x3c" + b"\x00" * 20),  # method 60 of another class
         raw(HEADER, b"\x00\x3c\x00\x00"),
-        raw(HEADER, pack(">HHQH", 60, 0, 3, 0)),  # nobody has announced it
+        raw(HEADER, pack(">HHQH", 60, 0, 3, 0)),  # without a method before it
         raw(BODY, b"abc"),
         raw(4, b"abc"),
     ],
 )
-def test_a_frame_that_no_broker_sends_is_handed_on(strange: bytes) -> None:
+def test_a_frame_that_no_broker_sends_is_passed_on(strange: bytes) -> None:
     good = EXAMPLES[1]
     expected = [Other(strange), good.expected, Other(strange)]
     assert read([strange, *good.frames, strange]) == expected
@@ -276,20 +279,20 @@ def test_a_frame_that_no_broker_sends_is_handed_on(strange: bytes) -> None:
 @pytest.mark.parametrize(
     "strange", [raw(HEADER, b"\x00\x3c"), raw(BODY, b"abc"), raw(8, b"")], ids=repr
 )
-def test_a_frame_that_does_not_follow_a_method_is_handed_on(strange: bytes) -> None:
+def test_an_unexpected_content_frame_is_passed_on(strange: bytes) -> None:
     method, *rest = EXAMPLES[1].frames
     assert read([method, strange, *rest]) == [Other(strange), EXAMPLES[1].expected]
 
 
-def test_a_body_that_is_longer_than_announced_is_handed_on() -> None:
+def test_a_body_longer_than_announced_is_passed_on() -> None:
     too_long = raw(BODY, b"y" * 41)
     method, header, *bodies = EXAMPLES[1].frames
     found = read([method, header, too_long, *bodies])
     assert found == [Other(too_long), EXAMPLES[1].expected]
 
 
-def test_a_protocol_header_is_handed_on_whole() -> None:
-    """A broker of another version says so, and hangs up."""
+def test_a_protocol_header_is_passed_on_whole() -> None:
+    """A broker of another version sends one and closes the connection."""
     greeting = b"AMQP\x00\x01\x00\x00"
     for place in range(9):
         assert read(cut(greeting, [place])) == [Other(greeting)]

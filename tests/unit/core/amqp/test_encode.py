@@ -1,4 +1,4 @@
-"""Frames, held to pika's own encoder."""
+"""Encoding frames, compared with pika's own encoder."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def by_pika(channel: int, exchange: str, key: str, message: Message, frame_max: 
 @example(1, "", "", Message(b"", {}), 4096)
 @example(1, "", "", Message(b"x" * 4088, {}), 4096)  # exactly one frame
 @example(1, "", "", Message(b"x" * 4089, {}), 4096)
-def test_frames_are_those_of_pika(
+def test_publish_encodes_like_pika(
     channel: int, exchange: str, key: str, message: Message, frame_max: int
 ) -> None:
     ours = encode.publish(channel, exchange, key, message, frame_max)
@@ -81,26 +81,26 @@ def test_frames_are_those_of_pika(
 
 @settings(max_examples=30)
 @given(CHANNELS, TAGS)
-def test_an_ack_is_that_of_pika(channel: int, tag: int) -> None:
+def test_ack_encodes_like_pika(channel: int, tag: int) -> None:
     assert encode.ack(channel, tag) == frame.Method(channel, spec.Basic.Ack(tag)).marshal()
 
 
 @settings(max_examples=30)
 @given(CHANNELS, TAGS, st.booleans())
-def test_a_nack_is_that_of_pika(channel: int, tag: int, requeue: bool) -> None:  # noqa: FBT001 - drawn
+def test_nack_encodes_like_pika(channel: int, tag: int, requeue: bool) -> None:  # noqa: FBT001 - drawn
     method = spec.Basic.Nack(tag, multiple=False, requeue=requeue)
     assert encode.nack(channel, tag, requeue=requeue) == frame.Method(channel, method).marshal()
 
 
 @settings(max_examples=30)
 @given(CHANNELS, SHORT)
-def test_a_get_is_that_of_pika(channel: int, queue: str) -> None:
+def test_get_encodes_like_pika(channel: int, queue: str) -> None:
     method = spec.Basic.Get(queue=queue, no_ack=False)
     assert encode.get(channel, queue) == frame.Method(channel, method).marshal()
 
 
-def test_text_that_is_not_utf_8_goes_as_it_came() -> None:
-    """A copy of somebody else's message: its properties are any bytes."""
+def test_text_that_is_not_utf_8_is_encoded_unchanged() -> None:
+    """The properties of a copied message can be any bytes."""
     text = b"\xff\xfe".decode(errors="surrogateescape")
     sent = encode.publish(1, "", "q", Message(b"", {text: text}, text, text, app_id=text), 4096)
     assert sent.count(b"\x02\xff\xfe") == 5  # name, value, and three properties
@@ -108,7 +108,7 @@ def test_text_that_is_not_utf_8_goes_as_it_came() -> None:
 
 
 @pytest.mark.parametrize("text", ["x" * 256, "ü" * 128])
-def test_a_short_text_that_is_not_short_is_refused(text: str) -> None:
-    """Rather than sent as something else."""
+def test_a_short_string_over_255_bytes_is_refused(text: str) -> None:
+    """Encoding it with a wrapped length would corrupt the frame."""
     with pytest.raises(ValueError, match="range"):
         encode.get(1, text)

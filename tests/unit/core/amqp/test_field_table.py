@@ -1,4 +1,4 @@
-"""Tables: every type of AMQP there and back, and bytes that are no table."""
+"""Field tables: every AMQP type round-trips, and invalid bytes are refused."""
 
 import math
 from datetime import UTC, datetime
@@ -42,12 +42,12 @@ def decode(encoded: bytes) -> dict[str, Any]:
 
 
 def one(kind: bytes, payload: bytes) -> bytes:
-    """A table with the one name `a`."""
+    """Return a table whose only key is `a`."""
     return b"\x01a" + kind + payload
 
 
 def deep(levels: int, kind: bytes) -> bytes:
-    """Tables in tables, or arrays in arrays, around nothing."""
+    """Return tables in tables, or arrays in arrays, with an empty innermost one."""
     encoded = b""
     for level in range(levels):
         name = b"\x01a" if kind == b"F" or level == levels - 1 else b""
@@ -57,23 +57,23 @@ def deep(levels: int, kind: bytes) -> bytes:
 
 @given(TABLES)
 @example({"float": 0.1, "far": Timestamp((1 << 64) - 1), "price": ScaledInteger(2, 990)})
-def test_a_table_reads_back_as_itself(values: dict[str, Any]) -> None:
+def test_a_table_round_trips(values: dict[str, Any]) -> None:
     read = decode(field_table.encode(values))
     assert read == values
     assert repr(read) == repr(values)  # True is not 1, and a Timestamp not a tuple
 
 
-def test_what_is_not_a_number_reads_back_too() -> None:
+def test_nan_round_trips() -> None:
     assert math.isnan(decode(field_table.encode({"a": math.nan}))["a"])
 
 
-def test_a_tuple_is_an_array() -> None:
+def test_a_tuple_is_encoded_as_an_array() -> None:
     assert decode(field_table.encode({"a": (1, "b")})) == {"a": [1, "b"]}
 
 
 @settings(max_examples=30)
 @given(TABLES, st.binary(max_size=9), st.binary(max_size=9))
-def test_it_is_read_from_between_its_neighbours(
+def test_a_table_is_decoded_between_two_offsets(
     values: dict[str, Any], before: bytes, after: bytes
 ) -> None:
     encoded = field_table.encode(values)
@@ -83,7 +83,7 @@ def test_it_is_read_from_between_its_neighbours(
 
 @settings(max_examples=60)
 @given(nested(SAME_IN_PIKA))
-def test_the_bytes_are_those_of_pika(values: dict[str, Any]) -> None:
+def test_tables_encode_to_the_same_bytes_as_pika(values: dict[str, Any]) -> None:
     pieces: list[bytes] = []
     by_pika.encode_table(pieces, _with_long_integers(values))
     assert field_table.encode(values) == b"".join(pieces)[4:]
@@ -91,7 +91,7 @@ def test_the_bytes_are_those_of_pika(values: dict[str, Any]) -> None:
 
 @settings(max_examples=30)
 @given(nested(SAME_IN_PIKA))
-def test_pika_reads_what_is_written_here(values: dict[str, Any]) -> None:
+def test_pika_decodes_encoded_tables(values: dict[str, Any]) -> None:
     encoded = field_table.encode(values)
     read, end = by_pika.decode_table(pack(">I", len(encoded)) + encoded, 0)
     assert (read, end) == (values, 4 + len(encoded))
@@ -106,7 +106,7 @@ def test_pika_reads_what_is_written_here(values: dict[str, Any]) -> None:
         (7, b"I", 7),
     ],
 )
-def test_what_pika_writes_is_read_here(value: object, kind: bytes, here: object) -> None:
+def test_tables_encoded_by_pika_are_decoded(value: object, kind: bytes, here: object) -> None:
     pieces: list[bytes] = []
     by_pika.encode_table(pieces, {"a": value})
     encoded = b"".join(pieces)[4:]
@@ -139,9 +139,7 @@ def test_what_pika_writes_is_read_here(value: object, kind: bytes, here: object)
         (b"F", b"\x00\x00\x00\x04\x01btA"[:8], {"b": True}),
     ],
 )
-def test_every_type_is_read_as_rabbitmq_means_it(
-    kind: bytes, payload: bytes, value: object
-) -> None:
+def test_every_type_is_decoded_as_rabbitmq_does(kind: bytes, payload: bytes, value: object) -> None:
     read = decode(one(kind, payload))
     assert read == {"a": value}
     assert type(read["a"]) is type(value)
@@ -168,14 +166,14 @@ def test_a_name_that_is_not_utf_8_keeps_its_bytes() -> None:
         one(b"S", b"\xff\xff\xff\xffab"),
         one(b"x", b"\x00\x00\x00\x03ab"),
         one(b"A", b"\x00\x00\x00\x03VV"),
-        one(b"A", b"\x00\x00\x00\x01lVVVVVVVV"),  # the number is longer than its array
+        one(b"A", b"\x00\x00\x00\x01lVVVVVVVV"),  # the integer is longer than its array
         one(b"A", b"\x00\x00\x00\x05S\x00\x00\x00\x01a"),
         one(b"F", b"\x00\x00\x00\x09\x01bV"),
         one(b"F", b"\x00\x00\x00\x02\x01bV"),
         one(b"F", b"\xff\xff\xff\xff"),
     ],
 )
-def test_bytes_that_are_no_table_say_so(encoded: bytes) -> None:
+def test_bytes_that_are_not_a_table_are_refused(encoded: bytes) -> None:
     with pytest.raises(Undecodable, match="headers: "):
         decode(encoded)
 
@@ -187,8 +185,8 @@ def test_bytes_that_are_no_table_say_so(encoded: bytes) -> None:
         (one(b"F", b"\x00\x00\x00\x03\x01bt\x01cV"), "longer than the table"),
     ],
 )
-def test_a_value_does_not_reach_into_its_neighbour(encoded: bytes, says: str) -> None:
-    """The octet after the `t` would be its value, and the length of the next name as well."""
+def test_a_value_must_not_extend_past_its_container(encoded: bytes, says: str) -> None:
+    """The octet after the `t` would be both its value and the length of the next name."""
     with pytest.raises(Undecodable, match=says):
         decode(encoded)
 
@@ -197,7 +195,7 @@ def test_a_value_does_not_reach_into_its_neighbour(encoded: bytes, says: str) ->
 @given(TABLES)
 @example({"a": "text"})
 @example({"a": ["text", b"bytes", {"b": "text"}]})
-def test_a_table_that_is_cut_off_is_none(values: dict[str, Any]) -> None:
+def test_a_truncated_table_is_refused(values: dict[str, Any]) -> None:
     encoded = field_table.encode(values)
     for cut in range(len(encoded)):
         with pytest.raises(Undecodable, match="cut off"):
@@ -206,8 +204,8 @@ def test_a_table_that_is_cut_off_is_none(values: dict[str, Any]) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_hostile_bytes_are_a_table_or_undecodable(data: st.DataObject) -> None:
-    """And what was read of them can be written: it is carried along in a copy."""
+def test_hostile_bytes_are_decoded_or_refused(data: st.DataObject) -> None:
+    """A table that was decoded can also be encoded, because it is copied on a retry."""
     encoded = bytearray(field_table.encode(data.draw(TABLES)) + data.draw(st.binary(max_size=20)))
     for _ in range(data.draw(st.integers(0, 4)) if encoded else 0):
         encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(
@@ -221,8 +219,8 @@ def test_hostile_bytes_are_a_table_or_undecodable(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("kind", [b"F", b"A"])
-def test_nesting_has_a_bound(kind: bytes) -> None:
-    """RabbitMQ takes what is nested thousands deep: it must not end in a RecursionError."""
+def test_nesting_is_limited(kind: bytes) -> None:
+    """RabbitMQ accepts tables nested thousands deep, which must not raise RecursionError."""
     allowed = deep(field_table.MOST_NESTING, kind)
     assert field_table.encode(decode(allowed)) == allowed
     for levels in (field_table.MOST_NESTING + 1, 20_000):
@@ -230,13 +228,13 @@ def test_nesting_has_a_bound(kind: bytes) -> None:
             decode(deep(levels, kind))
 
 
-def test_what_amqp_has_no_type_for_is_refused() -> None:
+def test_a_value_without_an_amqp_type_is_refused() -> None:
     with pytest.raises(TypeError, match="no type for set"):
         field_table.encode({"a": {1}})
 
 
 def _with_long_integers(value: Any) -> Any:  # noqa: ANN401 - any AMQP value
-    """As pika must be given integers, to write all of them with 64 bits."""
+    """Mark integers so that pika encodes all of them with 64 bits."""
     match value:
         case bool():
             return value
