@@ -17,7 +17,7 @@ from pamqp.base import Frame
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
-from rabbitdelay.core.topology.topology import Binding, Exchange, Queue
+from rabbitdelay.core.topology.objects import Binding, Exchange, Queue
 from rabbitdelay.engine.transport import Channel, Closed, Confirm, Returned, Then, nothing
 
 Answered = Callable[[Any], None]

@@ -11,7 +11,8 @@ import click
 from rabbitdelay import duration
 from rabbitdelay.cli.options import read_duration, read_topic
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.topology import Declaration, Part, Topology
+from rabbitdelay.core.topology.objects import Declaration, Part
+from rabbitdelay.core.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

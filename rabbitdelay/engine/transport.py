@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from rabbitdelay.address import Address
 from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
-from rabbitdelay.core.topology.topology import Binding, Exchange, Queue
+from rabbitdelay.core.topology.objects import Binding, Exchange, Queue
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import ConnectionFailed, TopologyError
 

@@ -12,6 +12,7 @@ from pika.exchange_type import ExchangeType
 
 from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.topology.counts import QueueCount
+from rabbitdelay.core.topology.objects import Binding, Exchange, Queue
 from rabbitdelay.core.topology.setup import (
     SETTLE_SECONDS,
     Announce,
@@ -28,7 +29,6 @@ from rabbitdelay.core.topology.setup import (
     Round,
     is_flushed_by_declaring,
 )
-from rabbitdelay.core.topology.topology import Binding, Exchange, Queue
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync import driver_errors
 

@@ -7,7 +7,7 @@ from pika import exceptions as pika_errors
 from pika.channel import Channel as PikaChannel
 from pika.exchange_type import ExchangeType
 
-from rabbitdelay.core.topology.topology import Binding, Exchange, Queue
+from rabbitdelay.core.topology.objects import Binding, Exchange, Queue
 from rabbitdelay.engine.transport import Channel, Closed, Confirm, Returned, Then, nothing
 
 

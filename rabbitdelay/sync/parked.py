@@ -23,8 +23,9 @@ from pika.spec import BasicProperties
 
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.parked.unrouted import Way
+from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.topology.setup import setup
-from rabbitdelay.core.topology.topology import Part, Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import TopologyMissing
 from rabbitdelay.sync.administration import Administrator
 

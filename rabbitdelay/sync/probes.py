@@ -16,8 +16,9 @@ from rabbitdelay.address import Address
 from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.doctor.checks import LEAST_MESSAGE_BYTES
 from rabbitdelay.core.doctor.facts import Unknown
+from rabbitdelay.core.topology.objects import Exchange
 from rabbitdelay.core.topology.setup import Command, Declare, Inspect
-from rabbitdelay.core.topology.topology import Exchange, Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import BrokerBlocked, PermissionRefused, RabbitDelayError, TopologyError
 from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected

@@ -17,8 +17,9 @@ from rabbitdelay.cli.selection import Selection, selecting
 from rabbitdelay.core.topology import ladder, namespaces, verification
 from rabbitdelay.core.topology.definitions import definitions
 from rabbitdelay.core.topology.namespaces import JobCounts, Removal
+from rabbitdelay.core.topology.objects import Exchange, Queue
 from rabbitdelay.core.topology.setup import Announce, Command, Declare, Remove, setup
-from rabbitdelay.core.topology.topology import Exchange, Queue, Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.topology.verification import Finding
 from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.sync.administration import Administrator

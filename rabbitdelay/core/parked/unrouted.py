@@ -16,7 +16,8 @@ from typing import Any
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.topology import Part, Topology
+from rabbitdelay.core.topology.objects import Part
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import InvalidJob
 
 

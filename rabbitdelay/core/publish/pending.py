@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.topology.topology import Part
+from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.models import Job
 
 FRESH_SECONDS = 1.0

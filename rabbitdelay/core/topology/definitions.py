@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from rabbitdelay.core.topology.topology import Binding, Declaration, Exchange, Queue
+from rabbitdelay.core.topology.objects import Binding, Declaration, Exchange, Queue
 
 Definitions = dict[str, list[dict[str, Any]]]
 

@@ -7,8 +7,9 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rabbitdelay.core.topology.objects import Exchange, Queue
 from rabbitdelay.core.topology.setup import Command, Inspect, Remove
-from rabbitdelay.core.topology.topology import VERSION, Exchange, Queue, Topology
+from rabbitdelay.core.topology.topology import VERSION, Topology
 from rabbitdelay.errors import NamespaceInUse
 
 _OF_NAMESPACE = re.compile(rf"(?P<namespace>[A-Za-z0-9_-]{{1,40}})\.v{VERSION}\.(?P<rest>.+)")

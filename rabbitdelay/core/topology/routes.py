@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.topology.setup import SETTLE_SECONDS, Conversation, setup
-from rabbitdelay.core.topology.topology import Part, Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import PermissionRefused
 
 MOST_ROUTES = 10_000

@@ -48,15 +48,8 @@ from functools import partial
 
 from rabbitdelay import duration
 from rabbitdelay.core.amqp import reply_codes
-from rabbitdelay.core.topology.topology import (
-    RETENTION_MARGIN_MS,
-    Binding,
-    Declaration,
-    Exchange,
-    Part,
-    Queue,
-    Topology,
-)
+from rabbitdelay.core.topology.objects import Binding, Declaration, Exchange, Part, Queue
+from rabbitdelay.core.topology.topology import RETENTION_MARGIN_MS, Topology
 from rabbitdelay.errors import (
     NamespaceMissing,
     PermissionRefused,

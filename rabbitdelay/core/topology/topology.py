@@ -18,10 +18,11 @@ Two rules this file owns:
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.objects import Argument, Binding, Declaration, Exchange, Part, Queue
 from rabbitdelay.errors import InvalidConfiguration
 
 VERSION = 1
@@ -51,57 +52,8 @@ RETENTION_MARGIN_MS = 2 * ladder.DAY_MS
 """How long the log is kept beyond the longest delay: a job may wait for a consumer."""
 
 QueueType = Literal["quorum", "classic"]
-Argument = str | int
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9_-]{1,40}")
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A durable exchange."""
-
-    name: str
-    type: Literal["topic", "direct", "fanout"]
-    arguments: dict[str, Argument] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """A durable queue."""
-
-    name: str
-    arguments: dict[str, Argument] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """A binding from an exchange to a queue or another exchange."""
-
-    source: str
-    destination: str
-    destination_type: Literal["queue", "exchange"]
-    key: str
-
-
-Declaration = Exchange | Queue | Binding
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A queue with what leads to it: the smallest thing that is made at once."""
-
-    queue: Queue
-    ways: tuple[Exchange | Binding, ...]
-
-    @property
-    def is_stream(self) -> bool:
-        """Whether it is a stream: those are safe from the first moment on."""
-        return self.queue.arguments.get("x-queue-type") == "stream"
-
-    @property
-    def declarations(self) -> tuple[Declaration, ...]:
-        """The queue first, then what leads to it."""
-        return (self.queue, *self.ways)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from rabbitdelay.core.topology import ladder, policies
 from rabbitdelay.core.topology.definitions import Definitions, definitions
+from rabbitdelay.core.topology.objects import Binding, Declaration, Exchange
 from rabbitdelay.core.topology.setup import Command, Declare, Inspect
-from rabbitdelay.core.topology.topology import Binding, Declaration, Exchange, Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import PermissionRefused, TopologyConflict
 
 State = Literal["ok", "missing", "different", "unchecked"]

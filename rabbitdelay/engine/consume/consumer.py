@@ -17,8 +17,9 @@ from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.validation import RANDOM_HEX_DIGITS
 from rabbitdelay.core.settle.acknowledgements import HOLD_SECONDS
 from rabbitdelay.core.topology import setup
+from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.topology.routes import Routes
-from rabbitdelay.core.topology.topology import Part, Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.engine import process_lifetime

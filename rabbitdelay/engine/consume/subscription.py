@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.topology.topology import Part
+from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.transport import Channel

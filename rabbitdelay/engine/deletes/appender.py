@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.publish.outbox import Pending, Target
-from rabbitdelay.core.topology.topology import Part
+from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.settle.republisher import Outlet
 from rabbitdelay.models import JSON, Job

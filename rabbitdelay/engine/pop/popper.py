@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.topology.topology import Part
+from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.deletes.reader import Follower

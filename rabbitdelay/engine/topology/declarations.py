@@ -8,8 +8,8 @@ from typing import NamedTuple
 from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.publish.outbox import Outbox
 from rabbitdelay.core.publish.pending import Pending
+from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.topology.routes import Routes
-from rabbitdelay.core.topology.topology import Part
 from rabbitdelay.engine.connection import Connector, logger
 from rabbitdelay.engine.publish.stall_detector import StallDetector
 from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from rabbitdelay.core.amqp import encode, reply_codes
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.topology.objects import Declaration, Queue
 from rabbitdelay.core.topology.setup import (
     Announce,
     Answers,
@@ -21,7 +22,6 @@ from rabbitdelay.core.topology.setup import (
     Round,
     is_flushed_by_declaring,
 )
-from rabbitdelay.core.topology.topology import Declaration, Queue
 from rabbitdelay.engine.transport import Channel, Closed, Link, Then, nothing
 
 _EMPTY = Message(b"", {})

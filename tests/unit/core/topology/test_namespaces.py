@@ -17,8 +17,9 @@ from rabbitdelay.core.topology.namespaces import (
     removal,
     remove,
 )
+from rabbitdelay.core.topology.objects import Queue
 from rabbitdelay.core.topology.setup import Command, Inspect, Remove
-from rabbitdelay.core.topology.topology import Queue, Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import NamespaceInUse
 
 SHOP = Topology("shop")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.objects import Binding, Part, Queue
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.topology.setup import (
     POLL_SECONDS,
@@ -22,7 +23,7 @@ from rabbitdelay.core.topology.setup import (
     find,
     is_flushed_by_declaring,
 )
-from rabbitdelay.core.topology.topology import Binding, Part, Queue, Topology
+from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import NamespaceMissing, PermissionRefused, TopologyMissing
 
 TOPOLOGY = Topology("ns")

@@ -6,7 +6,8 @@ import pytest
 
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.definitions import definitions
-from rabbitdelay.core.topology.topology import Binding, Exchange, Queue, QueueType, Topology
+from rabbitdelay.core.topology.objects import Binding, Exchange, Queue
+from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.errors import InvalidConfiguration
 
 EVERY_HOP = [

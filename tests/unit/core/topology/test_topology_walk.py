@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.topology import Binding, Declaration, Exchange, Queue, Topology
+from rabbitdelay.core.topology.objects import Binding, Declaration, Exchange, Queue
+from rabbitdelay.core.topology.topology import Topology
 
 TOPIC = st.from_regex(r"[A-Za-z0-9._-]{1,12}", fullmatch=True)
 DELAY_MS = st.integers(0, ladder.MAX_DELAY_MS) | st.integers(0, 2 * ladder.HOUR_MS)
