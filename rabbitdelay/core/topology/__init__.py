@@ -1,1 +1,1 @@
-"""Exchanges and queues: the ladder, what is declared, and the route of a job through it."""
+"""Where jobs wait: the ladder of hold queues, the queues of topics, and how they are declared."""

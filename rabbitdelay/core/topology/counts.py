@@ -1,4 +1,4 @@
-"""Counts: how many jobs of each topic are where, as the broker and its management API say."""
+"""Counts of jobs per topic and state, from the broker's queues and its management API."""
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from rabbitdelay.core.topology.verification import existing
 
 @dataclass(frozen=True, slots=True)
 class QueueCount:
-    """How many messages wait in a queue, and how many consumers take from it."""
+    """Number of ready messages and of consumers of a queue."""
 
     ready: int
     consumers: int
@@ -19,34 +19,34 @@ class QueueCount:
 
 @dataclass(frozen=True, slots=True)
 class TopicCounts:
-    """How many jobs of one topic are where."""
+    """Number of jobs of one topic, by state."""
 
     topic: str
     ready: int | None
-    """None when its ready queue is missing."""
+    """Number of ready jobs; None if the ready queue is missing."""
     reserved: int | None
-    """None when the management API has not said."""
+    """Number of reserved jobs; None if the management API did not report it."""
     buried: int | None
-    """None when its buried queue is missing."""
+    """Number of buried jobs; None if the buried queue is missing."""
     consumers: int
     paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the management API says of a namespace's queues."""
+    """The parts of the management API's list of queues that concern one namespace."""
 
     topics: tuple[str, ...] = ()
     reserved: Mapping[str, int] = field(default_factory=dict)
-    """By queue."""
+    """Number of unacknowledged messages, by queue."""
     hops: tuple[Hop, ...] = ()
-    """Of the hold queues that there are."""
+    """The hops whose hold queues exist."""
     dead_lettering: Mapping[str, int] = field(default_factory=dict)
-    """Jobs that left a queue and have not reached the next one, by queue, where there are any."""
+    """Number of jobs that left a queue and have not reached the next one, by queue, if not 0."""
 
 
 def read_listing(topology: Topology, queues: Iterable[Mapping[str, Any]]) -> Listing:
-    """Take what we need from the API's answer."""
+    """Read the rows of a namespace's queues from the management API."""
     rows = list(queues)
     counts = {queue["name"]: queue.get("messages_unacknowledged") for queue in rows}
     hops, topics = existing(topology, counts)
@@ -65,7 +65,7 @@ def of_topic(
     listing: Listing,
     paused: Container[str] = (),
 ) -> TopicCounts | None:
-    """Return what is known of a topic, or None when it has no queue."""
+    """Return the counts of a topic, or None if it has no queue."""
     if ready is None and buried is None:
         return None
     return TopicCounts(

@@ -1,4 +1,4 @@
-"""The topology as RabbitMQ definitions, for operators of brokers that clients may not change."""
+"""The topology in RabbitMQ's definitions format, for brokers on which clients may not declare."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ Definitions = dict[str, list[dict[str, Any]]]
 
 
 def definitions(declarations: Iterable[Declaration], *, vhost: str) -> Definitions:
-    """Return what `rabbitmqctl import_definitions` and the management UI take."""
+    """Return definitions for `rabbitmqctl import_definitions` and the management UI."""
     result: Definitions = {"exchanges": [], "queues": [], "bindings": []}
     for declaration in declarations:
         section, entry = _entry(declaration)

@@ -1,12 +1,13 @@
-"""The ladder: a delay as digits that people read, one level per unit.
+"""The ladder: writing a delay as digits, one level per unit of time.
 
-Two rules this file owns:
+This file owns two rules:
 
-1. A delay is rounded up, never down: a job may be late by the grain, and is never early.
-2. The digits add up to exactly the rounded delay, and each hold queue is passed at most once.
+1. A delay is rounded up, never down: a job may be late by the grain, and is never early. 2. The
+digits add up to exactly the rounded delay, and a job passes each hold queue at most once.
 
-Why mixed radix and not powers of two: a hop costs a broker publish and about 3 ms, and the delays
-people use are round in these units. 30 minutes is one hop here and four in binary seconds.
+The levels are units of time rather than powers of two because a hop costs one publish by the broker
+and about 3 ms, and the delays that people use are round numbers of these units: 30 minutes is one
+hop here, and four hops with binary levels of seconds.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
 MAX_DELAY_MS = (9 * 365 + 3) * DAY_MS
-"""Nine calendar years, leap days included."""
+"""Nine calendar years, including leap days, in milliseconds."""
 
 Digits = tuple[int, int, int, int, int, int, int, int]
 
@@ -35,11 +36,11 @@ class Level:
     highest_digit: int
 
     def hold_ms(self, digit: int) -> int:
-        """How long the hold queue of this digit keeps a message."""
+        """Return the TTL of this digit's hold queue, in milliseconds."""
         return digit * self.unit_ms
 
     def hold_label(self, digit: int) -> str:
-        """What people call it: `30m`, `360d`, `900ms`."""
+        """Return the TTL as people write it: `30m`, `360d`, `900ms`."""
         length_ms = self.hold_ms(digit)
         for suffix, unit_ms in (("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS)):
             if self.unit_ms >= unit_ms:
@@ -59,7 +60,7 @@ LEVELS: tuple[Level, ...] = (
 )
 NO_DELAY: Digits = (0, 0, 0, 0, 0, 0, 0, 0)
 READY_INDEX = len(LEVELS)
-"""Where a job without a delay enters: below the last level."""
+"""Index below the last level, at which a job without a delay enters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,12 @@ class Hop:
 
     @property
     def hold_ms(self) -> int:
-        """How long this hop takes."""
+        """Duration of this hop, in milliseconds."""
         return self.level.hold_ms(self.digit)
 
     @property
     def label(self) -> str:
-        """What people call its hold queue."""
+        """Duration as people write it, which is part of the hold queue's name."""
         return self.level.hold_label(self.digit)
 
 
@@ -86,20 +87,20 @@ EVERY_HOP = tuple(
 
 
 def grain_ms(delay_ms: int) -> int:
-    """How finely a delay of this length is kept: coarser when longer, which saves hops."""
+    """Return the precision with which a delay is kept: coarser for longer delays, to save hops."""
     if delay_ms < MINUTE_MS:
         return 10
     return 100 if delay_ms < HOUR_MS else SECOND_MS
 
 
 def round_up(delay_ms: int) -> int:
-    """Return the delay that the ladder will keep: the next grain, never less than asked."""
+    """Return the delay that the ladder keeps: the next multiple of the grain."""
     grain = grain_ms(delay_ms)
     return -(-delay_ms // grain) * grain
 
 
 def check(delay_ms: int) -> int:
-    """Return the delay, or say why it cannot be kept."""
+    """Return the delay; raise InvalidJob if the ladder cannot keep it."""
     if delay_ms < 0:
         raise InvalidJob(f"delay must not be negative, got {delay_ms / 1000:g} s")
     if delay_ms > MAX_DELAY_MS:
@@ -111,7 +112,7 @@ def check(delay_ms: int) -> int:
 
 
 def to_digits(delay_ms: int) -> Digits:
-    """Write a delay as digits, after rounding it up."""
+    """Return the digits of a delay, after rounding it up."""
     rest = round_up(check(delay_ms))
     digits: list[int] = []
     for level in LEVELS:
@@ -121,27 +122,27 @@ def to_digits(delay_ms: int) -> Digits:
 
 
 def to_delay_ms(digits: Digits) -> int:
-    """Read digits back as a delay."""
+    """Return the delay that digits stand for, in milliseconds."""
     return sum(level.hold_ms(digit) for level, digit in zip(LEVELS, digits, strict=True))
 
 
 def hops(digits: Digits) -> tuple[Hop, ...]:
-    """The hold queues these digits lead through, in order."""
+    """Return the hold queues that these digits lead through, in order."""
     return tuple(Hop(level, digit) for level, digit in zip(LEVELS, digits, strict=True) if digit)
 
 
 def entry_index(digits: Digits) -> int:
-    """The level a publisher enters at: its highest non-zero one, or READY_INDEX."""
+    """Return the level at which a publisher enters: the highest non-zero one, or READY_INDEX."""
     return next((index for index, digit in enumerate(digits) if digit), READY_INDEX)
 
 
 def routing_key(digits: Digits, topic: str) -> str:
-    """All eight digits, then the topic."""
+    """Return the routing key: all eight digits, then the topic."""
     return ".".join(map(str, digits)) + "." + topic
 
 
 def parse_routing_key(key: str) -> tuple[Digits, str] | None:
-    """Read a routing key back, or None when it is not one of ours."""
+    """Return the digits and the topic of a routing key, or None if it is not one of ours."""
     words = key.split(".", READY_INDEX)
     if len(words) != READY_INDEX + 1 or not words[-1]:
         return None

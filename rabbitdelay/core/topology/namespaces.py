@@ -1,4 +1,4 @@
-"""Namespaces: which of them are on a broker, how many jobs are in each, and how to remove one."""
+"""Namespaces: listing those of a broker, counting their jobs, and removing one."""
 
 import difflib
 import re
@@ -14,12 +14,12 @@ from rabbitdelay.errors import NamespaceInUse
 
 _OF_NAMESPACE = re.compile(rf"(?P<namespace>[A-Za-z0-9_-]{{1,40}})\.v{VERSION}\.(?P<rest>.+)")
 Row = Mapping[str, Any]
-"""A queue or an exchange, as the management API lists it."""
+"""A queue or an exchange, as listed by the management API."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobCounts:
-    """How many jobs of a namespace are where."""
+    """Number of jobs of a namespace, by state."""
 
     delayed: int = 0
     ready: int = 0
@@ -27,11 +27,11 @@ class JobCounts:
     buried: int = 0
     unrouted: int = 0
     dead_lettering: int = 0
-    """Jobs that the broker is moving from one queue to the next."""
+    """Number of jobs that the broker is moving from one queue to the next."""
 
     @property
     def total(self) -> int:
-        """The number of jobs."""
+        """Number of all jobs."""
         return sum(count for _, count in self)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
@@ -45,19 +45,19 @@ class JobCounts:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceCounts:
-    """A namespace and what is in it."""
+    """A namespace with the numbers of its topics, jobs and consumers."""
 
     namespace: str
     topics: int
     jobs: JobCounts
     consumers: int
-    """Consumers of its ready queues."""
+    """Number of consumers of its ready queues."""
 
 
 def listed(queues: Iterable[Row]) -> list[NamespaceCounts]:
-    """Return the namespaces that these queues belong to, by name.
+    """Return the namespaces that these queues belong to, sorted by name.
 
-    A namespace is one that has the queue `unrouted`, which is made before all others.
+    A namespace is recognised by its queue `unrouted`, which is declared before all others.
     """
     found: dict[str, list[tuple[str, Row]]] = {}
     for row in queues:
@@ -68,16 +68,16 @@ def listed(queues: Iterable[Row]) -> list[NamespaceCounts]:
 
 
 def near(namespace: str, others: Iterable[str]) -> list[str]:
-    """Return the names that this one may be a misspelling of, the nearest first."""
+    """Return the names that this one may be a misspelling of, the closest first."""
     by_fold = {other.casefold(): other for other in others}
     close = difflib.get_close_matches(namespace.casefold(), by_fold, n=3)
     return [by_fold[name] for name in close]
 
 
 def missing_text(topology: Topology, others: Sequence[str] | None) -> str:
-    """Say that a namespace does not exist, and which one may be meant.
+    """Return the error text for a namespace that does not exist, with the one probably meant.
 
-    `others` are the namespaces of the broker; None when they cannot be listed.
+    `others` are the namespaces of the broker; None if they cannot be listed.
     """
     text = f"there is no namespace {topology.namespace} on this broker"
     if others is None:
@@ -86,7 +86,7 @@ def missing_text(topology: Topology, others: Sequence[str] | None) -> str:
         return f"{text}: did you mean {' or '.join(close)}?"
     if others:
         return f"{text}: `rabbitdelay namespaces` lists those that exist"
-    return f"{text}, nor any other: a namespace is made by its first put"
+    return f"{text}, which has none yet: a namespace is created by its first put"
 
 
 # Removing
@@ -94,24 +94,24 @@ def missing_text(topology: Topology, others: Sequence[str] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is removed with a namespace, in this order: all queues, then the exchanges.
+    """What removing a namespace deletes, in order: all queues, then the exchanges.
 
-    What is put meanwhile finds its queue gone and is parked in `unrouted`, which is the last.
+    `unrouted` is the last queue, because a job that is put in the meantime ends there.
     """
 
     namespace: str
     queues: tuple[Queue, ...]
     exchanges: tuple[Exchange, ...]
     unsettled: JobCounts = JobCounts()
-    """Jobs that only the management API counts: reserved, and between two queues."""
+    """Jobs that only the management API counts: reserved ones, and those between two queues."""
     consumers: int = 0
-    """Consumers of ready queues."""
+    """Number of consumers of ready queues."""
 
     def check(self, jobs: JobCounts) -> None:
         """Refuse to remove a namespace that is in use.
 
         Raises:
-            NamespaceInUse: Jobs are in it, or consumers are connected to it.
+            NamespaceInUse: The namespace has jobs or consumers.
         """
         if not jobs.total and not self.consumers:
             return
@@ -120,12 +120,12 @@ class Removal:
         raise NamespaceInUse(
             f"namespace {self.namespace} is in use: {jobs}{consumers}; nothing was removed. Wait "
             "until its jobs have run (purged ones stay delayed until they are due), stop its "
-            "consumers, and try again, or give --force to remove it with its jobs"
+            "consumers and try again, or use --force to remove it with its jobs"
         )
 
 
 def removal(topology: Topology, queues: Iterable[Row], exchanges: Iterable[Row]) -> Removal:
-    """Return what there is to remove of a namespace, of what the management API lists."""
+    """Return what to delete, given the queues and exchanges that the management API lists."""
     own = [row for row in queues if _is_own(topology, row["name"])]
     counted = _counted(topology.namespace, [(_rest(topology, row), row) for row in own])
     names = sorted((row["name"] for row in own), key=lambda name: (name == topology.unrouted, name))
@@ -143,7 +143,7 @@ def removal(topology: Topology, queues: Iterable[Row], exchanges: Iterable[Row])
 
 
 def count_jobs(topology: Topology, plan: Removal) -> Generator[Command, int | None, JobCounts]:
-    """Count the jobs in the queues of a namespace, at this moment."""
+    """Count the jobs that are in the queues of a namespace now."""
     counts: Counter[str] = Counter(dict(plan.unsettled))
     for queue in plan.queues:
         kind = _kind(queue.name.removeprefix(topology.prefix))
@@ -155,19 +155,21 @@ def count_jobs(topology: Topology, plan: Removal) -> Generator[Command, int | No
 def remove(
     topology: Topology, plan: Removal, *, with_jobs: bool
 ) -> Generator[Command, int | None, None]:
-    """Remove a namespace. Unless with its jobs, each queue is counted right before it goes.
+    """Remove a namespace.
+
+    Without `with_jobs`, count the jobs of each queue right before its deletion.
 
     Raises:
-        NamespaceInUse: Jobs were put meanwhile; what is left is told.
+        NamespaceInUse: Jobs were put in the meantime. The text says how far the removal got.
     """
     for number, queue in enumerate(plan.queues):
         is_counted = _kind(queue.name.removeprefix(topology.prefix)) is not None
         if not with_jobs and is_counted and (jobs := (yield Inspect(queue))):
             raise NamespaceInUse(
-                f"{jobs:,} jobs came into {queue.name} while namespace {plan.namespace} was being "
+                f"{jobs:,} jobs arrived in {queue.name} while namespace {plan.namespace} was being "
                 f"removed; {number} of {len(plan.queues)} queues are gone. To keep it, run "
                 "`rabbitdelay topology apply` and `rabbitdelay unrouted retry`; to remove it, stop "
-                "the programs that put and try again"
+                "the programs that put jobs and try again"
             )
         yield Remove(queue)
     for exchange in plan.exchanges:
@@ -175,7 +177,7 @@ def remove(
 
 
 def _is_own(topology: Topology, name: str) -> bool:
-    """Whether a queue or an exchange is of the namespace, and not one of another application."""
+    """Whether a queue or an exchange belongs to the namespace, not to another application."""
     return name.startswith(topology.prefix) or name in (topology.tombstones, topology.snapshots)
 
 
@@ -185,7 +187,10 @@ def _rest(topology: Topology, row: Row) -> str:
 
 
 def _kind(rest: str) -> str | None:
-    """Return what the jobs in a queue are, by its name in the namespace; None when it has none."""
+    """Return the state of the jobs in a queue, by its name without the prefix.
+
+    None for other queues.
+    """
     kinds = {"hold": "delayed", "ready": "ready", "buried": "buried", "unrouted": "unrouted"}
     return kinds.get(rest.partition(".")[0])
 

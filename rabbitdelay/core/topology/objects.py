@@ -1,4 +1,4 @@
-"""The objects that a client declares on a broker, as values: exchanges, queues and bindings."""
+"""Exchanges, queues and bindings as values, before they are declared on a broker."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -39,17 +39,17 @@ Declaration = Exchange | Queue | Binding
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A queue with what leads to it: the smallest thing that is made at once."""
+    """A queue with the exchanges and bindings that lead to it, which are declared together."""
 
     queue: Queue
     ways: tuple[Exchange | Binding, ...]
 
     @property
     def is_stream(self) -> bool:
-        """Whether it is a stream: those are safe from the first moment on."""
+        """Whether the queue is a stream, which a crash cannot lose even when it is new."""
         return self.queue.arguments.get("x-queue-type") == "stream"
 
     @property
     def declarations(self) -> tuple[Declaration, ...]:
-        """The queue first, then what leads to it."""
+        """The queue, then the exchanges and bindings that lead to it."""
         return (self.queue, *self.ways)

@@ -1,9 +1,9 @@
-"""Policies: settings that an operator lays over queues and exchanges, and that change our jobs.
+"""Policies: operators' settings for queues and exchanges that would change how jobs are kept.
 
-A policy overrides or tightens what a queue was declared with. RabbitMQ takes the lower of the two
+A policy overrides or tightens the arguments of a declaration. RabbitMQ takes the lower of the two
 values for limits and times, so a policy that matches the namespace can expire jobs early or drop
-them. The management API lists them for each queue (`effective_policy_definition`, in which policy
-and operator policy are merged) and names the policy of each exchange. AMQP shows neither.
+them. The management API lists the policy of each queue (`effective_policy_definition`, in which
+policy and operator policy are merged) and the name of each exchange's policy. AMQP shows neither.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ HARMFUL_KEYS: Mapping[str, str] = {
     "federation-upstream": "jobs are moved between brokers",
     "federation-upstream-set": "jobs are moved between brokers",
 }
-"""The keys that make jobs early, late or lost, each with its effect."""
+"""Policy keys that make jobs early, late or lost, each with its effect."""
 
 _SHOWN_NAMES = 2
 
@@ -38,7 +38,7 @@ class PolicedObject:
     kind: Literal["queue", "exchange"]
     name: str
     policy: str
-    """The name of the policy, or of both where an operator policy applies as well."""
+    """Name of the policy, or of both policies if an operator policy applies as well."""
     definition: Mapping[str, Any]
 
 
@@ -50,19 +50,19 @@ class PolicyProblem:
     key: str
     values: tuple[Any, ...]
     names: tuple[str, ...]
-    """The queues and exchanges that it applies to, in order."""
+    """The queues and exchanges that the policy applies to, sorted."""
 
     @property
     def detail(self) -> str:
-        """What the policy sets, where, and what follows from it."""
+        """What the policy sets, on which objects, and the effect."""
         values = ", ".join(map(str, self.values))
         return f"sets {self.key} to {values} on {_some(self.names)}: {HARMFUL_KEYS[self.key]}"
 
 
 def policed_queues(queues: Iterable[Mapping[str, Any]]) -> Iterator[PolicedObject]:
-    """Yield the queues of a listing of the management API that a policy applies to."""
+    """Yield the queues of a management API listing that a policy applies to."""
     for queue in queues:
-        definition = queue.get("effective_policy_definition") or {}  # an empty one is a list
+        definition = queue.get("effective_policy_definition") or {}  # an empty one is a JSON list
         if definition:
             named = (queue.get("policy"), _operator(queue.get("operator_policy")))
             policy = " and ".join(name for name in named if name) or "(unnamed)"
@@ -72,7 +72,7 @@ def policed_queues(queues: Iterable[Mapping[str, Any]]) -> Iterator[PolicedObjec
 def policed_exchanges(
     exchanges: Iterable[Mapping[str, Any]], policies: Iterable[Mapping[str, Any]]
 ) -> Iterator[PolicedObject]:
-    """Yield the exchanges that a policy applies to; the API gives only the name of theirs."""
+    """Yield the exchanges that a policy applies to; the API lists only its name for them."""
     definitions = {policy["name"]: policy.get("definition") or {} for policy in policies}
     for exchange in exchanges:
         name: str = exchange.get("policy") or ""
@@ -81,7 +81,7 @@ def policed_exchanges(
 
 
 def problems(objects: Iterable[PolicedObject]) -> list[PolicyProblem]:
-    """Return the harmful keys of all policies, one entry for each policy and key."""
+    """Return the harmful keys of all policies, one entry per policy and key."""
     found: dict[tuple[str, str], list[tuple[str, Any]]] = defaultdict(list)
     for item in objects:
         for key in item.definition.keys() & HARMFUL_KEYS.keys():
@@ -90,7 +90,7 @@ def problems(objects: Iterable[PolicedObject]) -> list[PolicyProblem]:
 
 
 def consumer_timeouts_ms(objects: Iterable[PolicedObject]) -> list[int]:
-    """Return the values of `consumer-timeout` in milliseconds that policies set."""
+    """Return the values of `consumer-timeout` that policies set, in milliseconds."""
     values = (item.definition.get("consumer-timeout") for item in objects)
     return [value for value in values if isinstance(value, int)]
 

@@ -1,4 +1,4 @@
-"""Routes: where a job goes, and which of the queues on its way are known to be there."""
+"""Routes: the exchange and queues for each delay, and which of the queues are known to exist."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import PermissionRefused
 
 MOST_ROUTES = 10_000
-"""How many delays are remembered; with more different ones, all are worked out anew."""
+"""Maximum number of cached routes; the cache is cleared when it is full."""
 _BASE = ""
-"""Stands among the names of queues for what every namespace has."""
+"""Key among the queue names that stands for the base of the namespace."""
 
 
 @dataclass(slots=True)
 class Route:
-    """Where jobs with one delay go."""
+    """The way of all jobs with one delay."""
 
     digits: ladder.Digits
     exchange: str
     key_prefix: str
-    """The routing key, but for the topic."""
+    """The routing key without the topic."""
     hold_queues: tuple[str, ...]
     known: bool = False
-    """Whether all its hold queues are known to be there."""
+    """Whether all hold queues of the route are known to exist."""
 
 
 class Routes:
-    """The routes of one namespace, as far as one connection knows them."""
+    """The routes of one namespace, and what one connection knows of its queues."""
 
     def __init__(
         self, topology: Topology, *, may_declare: bool, settle_seconds: float | None = None
@@ -42,15 +42,16 @@ class Routes:
         self._queues: set[str] = set()
         self._safe_at: dict[str, float] = {}
         self._refusal: PermissionRefused | None = None
-        """The broker's refusal to let this user declare, on this connection."""
+        """The broker's refusal to let this user declare on this connection; None if it has not
+        refused."""
 
     @property
     def may_declare(self) -> bool:
-        """Whether missing queues can be made, as far as is known."""
+        """Whether this client may declare missing queues, as far as it knows."""
         return self._may_declare and self._refusal is None
 
     def route(self, delay_ms: int) -> Route:
-        """Return where jobs with this delay go."""
+        """Return the route of jobs with this delay, in milliseconds."""
         route = self._routes.get(delay_ms)
         if route is None:
             if len(self._routes) >= MOST_ROUTES:
@@ -59,28 +60,28 @@ class Routes:
         return route
 
     def parts(self, route: Route, topic: str) -> tuple[Part, ...]:
-        """Return everything that a job passes through on this way."""
+        """Return everything that a job of this topic passes through on this route."""
         return self.topology.path(route.digits, topic)
 
     def is_known(self, route: Route, topic: str) -> bool:
-        """Whether everything that a job passes through is known to be there."""
+        """Whether everything that a job passes through on this route is known to exist."""
         if not (route.known and topic in self._topics) and self.are_made(self.parts(route, topic)):
             route.known = True
             self._topics.add(topic)
         return route.known and topic in self._topics
 
     def are_made(self, parts: Iterable[Part]) -> bool:
-        """Whether these queues are known to be there, with all that every namespace has."""
+        """Whether these queues and the base of the namespace are known to exist."""
         names = {part.queue.name for part in parts}
         return bool(self._queues) and self._queues.issuperset(names)
 
     def knows(self, name: str) -> bool:
-        """Whether a queue is known to be there."""
+        """Whether a queue is known to exist."""
         return name in self._queues
 
     @property
     def has_base(self) -> bool:
-        """Whether what every namespace has is known to be there."""
+        """Whether the base of the namespace is known to exist."""
         return bool(self._queues)
 
     def set_up(
@@ -91,12 +92,12 @@ class Routes:
         may_found: bool = True,
         flush: str | None = None,
     ) -> Conversation:
-        """Make sure of what is not known yet: a conversation for the front to drive.
+        """Return a conversation that declares the queues of `parts` that are not known to exist.
 
-        It returns whether a crash may lose one of the queues, for `learn`. Without the streams of
-        the base it does not wait for the leader of the log of deletes. Unless it may found a
-        namespace, one that does not exist is an error. Where the user says how long new queues
-        settle, they are not flushed.
+        Its result is whether a crash may lose one of the queues, for `learn`. Without
+        `with_streams` it does not wait for the leader of the log of deletes. Without `may_found` a
+        namespace that does not exist is an error. New queues are not flushed if the user has set
+        how long to wait for them.
         """
         missing = [part for part in parts if part.queue.name not in self._queues]
         return setup(
@@ -112,9 +113,10 @@ class Routes:
         )
 
     def learn(self, parts: Iterable[Part], *, unsettled: bool, now: float) -> None:
-        """Note that these queues are there, some of them perhaps made just now.
+        """Record that these queues exist, some of which may have been created just now.
 
-        If so at first, the namespace itself may be new, and all its queues have to settle.
+        When nothing was known before, the whole namespace may be new, and the wait applies to all
+        queues.
         """
         new = {part.queue.name for part in parts} - self._queues
         if not self._queues:
@@ -125,29 +127,29 @@ class Routes:
             self._safe_at.update(dict.fromkeys(new, now + seconds))
 
     def safe_at(self, route: Route, topic: str) -> float:
-        """When the youngest queue on this way will have settled."""
+        """Return the time from which a crash cannot lose any queue of this route."""
         if not self._safe_at:
             return 0.0
         return self._latest((self.topology.ready_queue(topic), *route.hold_queues))
 
     def safe_at_queue(self, name: str) -> float:
-        """When this queue will have settled."""
+        """Return the time from which a crash cannot lose this queue."""
         return self._latest((name,)) if self._safe_at else 0.0
 
     def forget_settled(self, now: float) -> None:
-        """Stop counting what has settled by now."""
+        """Drop the entries of queues that are safe by now."""
         if self._safe_at:
             self._safe_at = {name: at for name, at in self._safe_at.items() if at > now}
 
     def forget_queue(self, name: str) -> None:
-        """Look for a queue again before it is used, because it may be gone."""
+        """Forget a queue that may be gone, so that it is looked up before it is used again."""
         self._queues.discard(name)
         self._safe_at.pop(name, None)
         self._routes.clear()
         self._topics.clear()
 
     def forget(self) -> None:
-        """Know nothing: a broker that crashed may have lost what was made just before."""
+        """Forget everything: a broker that crashed may have lost the newest queues."""
         self._routes.clear()
         self._topics.clear()
         self._queues.clear()

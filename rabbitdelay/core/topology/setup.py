@@ -1,43 +1,44 @@
-"""Setup: finding out which queues are missing, and making them, as a conversation.
+"""Setup: finding out which queues are missing, and declaring them, as a conversation.
 
-`setup` is a generator: it yields rounds of commands for the broker and is sent their answers, so
-that it is written once and every front drives it with its own I/O. The commands of a round do not
-depend on each other's answers and go out together, because a wire may take a second each way.
-Declarations and flushes are made in the given order. A front answers
+`setup` is a generator. It yields rounds of commands for the broker and receives their answers, so
+that it is written once and each front end drives it with its own I/O. The commands of a round do
+not depend on each other's answers and are sent together, because a round trip may take seconds.
+Declarations and flushes are executed in the given order. A front end answers
 
-    Inspect      with the number of messages, or None when there is no such queue or exchange
+    Inspect      with the number of messages, or None if the queue or exchange does not exist
     Declare      with None; a refusal is thrown into the generator as one of our errors
-    Flush        with None, once the flush queue was declared
+    Flush        with None, once the flush queue has been declared
     Announce     with None, once the broker has confirmed it
-    Enter        with None, once this client is counted among those that are making queues
-    Leave        with None, once it is not counted any more
-    CountMakers  with their number, or None when there has never been one
+    Enter        with None, once this client is counted among those that are creating queues
+    Leave        with None, once this client is no longer counted
+    CountMakers  with their number, or None if there has never been one
     Pause        with None, after that time
-    Remove       with None; no setup asks for it
+    Remove       with None; setup itself never sends it
 
-Why Flush: a quorum queue is not safe against kill -9 when its declare has been answered. The broker
-registers the queue's log in a table, `names.dets`, and dets keeps what is written to it in memory
-until the table has not been used for 0.5 s, for up to 3 s. Until then a crash leaves the queue, but
-not its log: all that was confirmed is gone. dets writes everything to its file before it looks up
-a name that it does not have in memory, and ra, which keeps the table, looks up the name of each new
-queue before it registers it (ra_directory:register_name in ra 2.0 to 3.1, update_cache in
+Why Flush: a quorum queue is not yet safe against kill -9 when its declare has been answered. The
+broker registers the queue's log in a table, `names.dets`, and dets keeps what is written to it in
+memory until the table has not been used for 0.5 s, for up to 3 s. A crash before that leaves the
+queue, but not its log: all confirmed messages are gone. dets writes everything to its file before
+it looks up a name that is not in memory, and ra, which owns the table, looks up the name of each
+new queue before registering it (ra_directory:register_name in ra 2.0 to 3.1, update_cache in
 dets.erl). So once another new quorum queue has been declared, all earlier ones are registered on
-disk. The flush queue is that other queue. It is deleted at once. On brokers with Mnesia the flush
-saves classic queues, too; a crash otherwise loses 1 in 10 of them.
+disk. The flush queue is that other queue, and is deleted at once. On brokers with Mnesia the flush
+also saves classic queues; without it a crash loses 1 in 10 of them.
 
-Why Enter and Leave: the broker shows a queue before its log is registered. A client that finds a
-queue, or declares one that another client has begun to make, would flush too early. So makers
-consume the queue `making`, which has no messages, until they have flushed, and others wait until it
-has no consumers. The broker forgets a consumer whose client dies.
+Why Enter and Leave: the broker shows a queue before its log is registered. A client that finds such
+a queue, or declares one that another client has begun to create, would flush too early. So clients
+that create queues ("makers") consume the queue `making`, which has no messages, until they have
+flushed, and other clients wait until it has no consumers. The broker removes the consumer of a
+client that dies.
 
 Why Announce: the client may have died before its flush, and older clients do not flush. So a
-message is published to `settling` before a queue is made, and stays there for SETTLING_MS. A client
-that finds it flushes, too.
+message is published to `settling` before a queue is created, and stays there for SETTLING_MS. A
+client that finds it flushes, too.
 
 Streams cannot be flushed. The first stream of a broker starts the stream coordinator, whose log is
-registered in a table of its own; when that is lost, no stream can be declared any more. So the
+registered in a table of its own. If that log is lost, no stream can be declared any more. So the
 first puts of a namespace wait SETTLE_SECONDS, once. The queue `young`, which expires by itself,
-tells all clients that they have to.
+tells all clients to wait.
 """
 
 import re
@@ -58,63 +59,63 @@ from rabbitdelay.errors import (
 )
 
 SETTLE_SECONDS = 3.0
-"""How old a queue must be before a confirm from it counts, where it cannot be flushed."""
+"""Age that a queue must have before its confirms can be trusted, if it cannot be flushed."""
 FLUSHED_BY_DECLARING = ((3, 10), (4, 3))
-"""The first and the last version of RabbitMQ whose queues were seen to be safe after a flush."""
+"""First and last RabbitMQ version on which queues were measured to be safe after a flush."""
 POLL_SECONDS = 0.05
 POLLS = 16
-"""How often to look whether other clients are still making queues."""
+"""Maximum number of checks whether other clients are still creating queues."""
 MADE_AT_ONCE = 8
-"""Queues made after one announcement, which must outlive the settling of the last of them."""
+"""Number of queues declared per announcement, which must not expire before the last is safe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspect:
-    """Ask whether a queue or an exchange is there."""
+    """Ask whether a queue or an exchange exists."""
 
     declaration: Queue | Exchange
 
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """Make it; nothing happens when it is there already with the same arguments."""
+    """Declare an object; has no effect if it exists with the same arguments."""
 
     declaration: Declaration
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Tell all clients that queues are about to be made."""
+    """Tell all clients that queues are about to be created."""
 
     exchange: str
     queues: int = 1
-    """The number of queues, for display."""
+    """Number of queues, for display."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Declare a new queue, so that all before it are registered on disk, and delete it."""
+    """Declare a new queue, so that all earlier ones are registered on disk, and delete it."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """Be counted among the clients that are making queues, until `Leave` or the client dies."""
+    """Count this client as a maker until it leaves or dies."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Be no longer counted among them."""
+    """Stop counting this client as a maker."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
 class CountMakers:
-    """Count the clients that are making queues."""
+    """Ask for the number of clients that are creating queues."""
 
     queue: Queue
 
@@ -128,7 +129,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Delete it, with what is in it; nothing happens when it is not there."""
+    """Delete an object with its messages; has no effect if it does not exist."""
 
     declaration: Queue | Exchange
 
@@ -160,20 +161,20 @@ def setup(
     on_refused: Callable[[PermissionRefused], None] = lambda _: None,
     flush: str | None = None,
 ) -> Conversation:
-    """Make sure that these parts are there; return whether a crash may lose one of them.
+    """Make sure that these parts exist; return whether a crash may lose one of them.
 
-    A user whom the broker does not let declare goes on if everything is there.
+    A user who may not declare can continue if nothing is missing.
 
     Args:
         topology: The names and arguments of the namespace.
         parts: The queues, with the bindings and exchanges that lead to them.
-        with_base: Whether to make what every namespace has.
-        may_declare: Whether the client makes what is missing.
-        may_found: False to raise an error for a namespace that does not exist.
-        refusal: An earlier refusal to declare, which is not provoked again.
-        with_streams: False to make the base although the leader of a stream does not answer.
+        with_base: Whether to declare the base of the namespace as well.
+        may_declare: Whether the client declares what is missing.
+        may_found: Whether to create a namespace that does not exist, instead of raising an error.
+        refusal: An earlier refusal to declare, so that the client does not provoke it again.
+        with_streams: Whether to declare streams, which waits for their leaders.
         on_refused: Called with the first refusal to declare.
-        flush: A random name for flush queues; None when a queue is safe only after SETTLE_SECONDS.
+        flush: A random name for flush queues; None if a queue is safe only after SETTLE_SECONDS.
     """
     base = topology.base(with_streams=with_streams) if with_base else ()
     wanted = (*base, *(part.queue for part in parts))
@@ -196,22 +197,22 @@ def setup(
 
 
 def require_namespace(topology: Topology) -> Generator[Round, Answers, None]:
-    """Look for the exchange that is made first in a namespace.
+    """Check that the first exchange of a namespace exists.
 
     Raises:
-        NamespaceMissing: There is none.
+        NamespaceMissing: The namespace does not exist.
     """
     (found,) = yield (Inspect(Exchange(topology.unrouted, "fanout")),)
     if found is None:
         raise NamespaceMissing(
             f"there is no namespace {topology.namespace} on this broker: check its spelling "
-            "(`rabbitdelay namespaces` lists those that exist); a namespace is made by its first "
-            "put, by a worker, or by `rabbitdelay topology apply`"
+            "(`rabbitdelay namespaces` lists those that exist); a namespace is created by its "
+            "first put, by a worker, or by `rabbitdelay topology apply`"
         )
 
 
 def find(parts: Sequence[Part]) -> Generator[Round, Answers, tuple[Part, ...]]:
-    """Return those of these parts whose queues are there."""
+    """Return those of these parts whose queues exist."""
     answers = yield tuple(Inspect(part.queue) for part in parts)
     return tuple(part for part, count in zip(parts, answers, strict=True) if count is not None)
 
@@ -219,7 +220,10 @@ def find(parts: Sequence[Part]) -> Generator[Round, Answers, tuple[Part, ...]]:
 def _find(
     topology: Topology, wanted: Sequence[Declaration], *, with_base: bool, is_flushed: bool
 ) -> Conversation:
-    """Return whether a crash may lose something that was found; raise if something is missing."""
+    """Return whether a crash may lose one of the objects.
+
+    Raise TopologyMissing if one is missing.
+    """
     if missing := (yield from _missing(wanted)):
         options = _options(topology, missing)
         raise TopologyMissing(
@@ -234,7 +238,7 @@ def _find(
 
 
 def _missing(declarations: Iterable[Declaration]) -> Generator[Round, Answers, list[str]]:
-    """Return what is not there, in words; bindings cannot be looked for."""
+    """Return the names of the objects that are missing; bindings cannot be checked."""
     wanted = [item for item in declarations if not isinstance(item, Binding)]
     answers = yield tuple(map(Inspect, wanted))
     return [
@@ -245,7 +249,7 @@ def _missing(declarations: Iterable[Declaration]) -> Generator[Round, Answers, l
 
 
 class _Others(Enum):
-    """The other clients that were making queues."""
+    """What the other clients that were creating queues did while this one waited."""
 
     NONE = "none"
     LEFT = "left"
@@ -253,7 +257,10 @@ class _Others(Enum):
 
 
 class _Maker:
-    """Makes what is missing. The queues are made in groups, each announced and flushed."""
+    """Creates what is missing.
+
+    Queues are created in groups, each of which is announced and flushed.
+    """
 
     def __init__(
         self,
@@ -273,8 +280,8 @@ class _Maker:
         self._flushes = 0
 
     def make(self) -> Generator[Round, Answers, bool]:
-        """Make everything; return whether a crash may lose something."""
-        # Declaring does not tell making from finding: ask first.
+        """Create everything; return whether a crash may lose something."""
+        # The answer to a declare does not tell whether the queue is new, so ask first.
         asked = tuple(part.queue for part in self._parts if not part.is_stream)
         streams = tuple(part.queue for part in self._streams)
         questions = (*map(Inspect, asked), *map(Inspect, streams))
@@ -287,10 +294,10 @@ class _Maker:
         return (yield from self._is_unsafe(announced, are_queues=bool(asked)))
 
     def _make_all(self, new: set[str]) -> Generator[Round, Answers, int | None]:
-        """Make the streams and all parts; return how many announcements are left to be heeded.
+        """Create the streams and all parts; return the number of announcements that still matter.
 
-        They are counted after the queues were found, because they were there before them. After a
-        flush none is left.
+        They are counted after the queues were found, because an announcement precedes its queue.
+        After a flush none matters.
         """
         announced: int | None = 0
         items = [*self._streams, *self._parts]
@@ -319,7 +326,7 @@ class _Maker:
     def _is_unsafe(
         self, announced: int | None, *, are_queues: bool
     ) -> Generator[Round, Answers, bool]:
-        """Wait for others that are making queues, and flush what they have made."""
+        """Wait for other makers, and flush the queues that they have created."""
         if not are_queues:
             return bool(self._base) and (yield (Inspect(self._topology.young),))[0] is not None
         others, young = yield from _wait_for_makers(self._topology)
@@ -328,15 +335,15 @@ class _Maker:
         return others is _Others.STAYED or (bool(self._base) and young)
 
     def _next_flush(self) -> Flush:
-        """A flush works only with a name that was never used."""
+        """Return a flush with a new name, because a name works only once."""
         self._flushes += 1
         return Flush(self._topology.flush_queue(f"{self._flush}.{self._flushes}"))
 
 
 def _wait_for_makers(topology: Topology) -> Generator[Round, Answers, tuple[_Others, bool]]:
-    """Wait until no other client is making queues, but not for long.
+    """Wait for a limited time until no other client is creating queues.
 
-    Return also whether the streams of the namespace may have been made just now.
+    Return also whether the streams of the namespace may have been created just now.
     """
     makers, young = yield (CountMakers(topology.making), Inspect(topology.young))
     others = _Others.STAYED if makers else _Others.NONE
@@ -350,7 +357,7 @@ def _wait_for_makers(topology: Topology) -> Generator[Round, Answers, tuple[_Oth
 
 
 def _checked(commands: Round) -> Generator[Round, Answers, Answers]:
-    """Yield a round. A log that was made for another max_delay is not to be mixed with this one."""
+    """Yield a round. Explain the conflict when the log was created for another max_delay."""
     try:
         return (yield commands)
     except TopologyConflict as error:
@@ -359,9 +366,9 @@ def _checked(commands: Round) -> Generator[Round, Answers, Answers]:
             raise
         max_delay = duration.describe(int(kept_seconds * 1000) - RETENTION_MARGIN_MS)
         raise TopologyConflict(
-            f"this namespace was made with max_delay {max_delay}, for which its log of deletes is "
-            "kept, and that cannot change: all its clients and workers must be given the same, or "
-            "another namespace"
+            f"this namespace was created with max_delay {max_delay}, which cannot change because "
+            "its log of deletes is kept for that long: give all its clients and workers this "
+            "max_delay, or use another namespace"
         ) from None
 
 
@@ -370,7 +377,7 @@ def _command(topology: Topology) -> str:
 
 
 def _options(topology: Topology, missing: Iterable[str]) -> str:
-    """Return the options that select what is missing."""
+    """Return the command line options that select what is missing."""
     options = {
         f"queue {topology.prefix}hold.": "--delay",
         f"queue {topology.prefix}ready.": "--topic",

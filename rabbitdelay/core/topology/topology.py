@@ -1,4 +1,4 @@
-"""The topology: what must be declared for jobs to flow, as data, in order.
+"""The exchanges and queues of one namespace: their names, arguments and order of declaration.
 
 ::
 
@@ -7,13 +7,14 @@
              ▼  │        ▼  │
            hold queues of a level: one TTL each, dead-lettering to the next lower level
 
-Two rules this file owns:
+This file owns two rules:
 
-1. Queue arguments can never change once a queue exists. To change one, raise VERSION: the names
-   change with it, old and new live side by side, and every job carries its due time.
-2. Every exchange has an alternate exchange that leads to `unrouted`. Without it the jobs of one
-   vanished topic stop a hold queue for all topics: the broker's dead-letter worker has a window
-   of 32 messages and retries every 180 s (seen also as NServiceBus.RabbitMQ issue 1407).
+1. The arguments of an existing queue never change. To change an argument, raise VERSION: it is part
+   of the names, so that old and new queues exist side by side. Every job carries its due time and
+   can be moved.
+2. Every exchange has an alternate exchange that leads to `unrouted`. Without it, the jobs of one
+   deleted topic block a hold queue for all topics: the broker's dead-letter worker has a window of
+   32 messages and retries every 180 s (see also NServiceBus.RabbitMQ issue 1407).
 """
 
 import re
@@ -27,29 +28,31 @@ from rabbitdelay.errors import InvalidConfiguration
 
 VERSION = 1
 DELIVERY_LIMIT = 20
-"""How often the broker redelivers a job whose consumer died with it, before it is buried."""
+"""Maximum deliveries of a job whose consumers die while processing it; then the broker buries
+it."""
 UNLIMITED_DELIVERIES = 2_000_000_000
-"""For queues that people only look into: RabbitMQ 4 drops a message after 20 looks by default."""
+"""For queues that are only read and requeued: by default RabbitMQ 4 drops a message after 20
+reads."""
 SETTLING_MS = 6_000
-"""How long a new queue is announced as not yet safe, unless its maker retracts that."""
+"""How long a new queue is announced as unsafe, unless its creator retracts the announcement."""
 YOUNG_EXPIRES_MS = 3_000
-"""How long the streams of a new namespace are not safe from a crash."""
+"""How long a crash may lose the streams of a new namespace."""
 FLUSH_EXPIRES_MS = ladder.MINUTE_MS
-"""How long a flush queue lives whose maker died before it could delete it."""
+"""Lifetime of a flush queue whose creator died before deleting it."""
 ALL_NODES = 1_000
-"""More replicas than a cluster has nodes: RabbitMQ places one on each."""
+"""More replicas than any cluster has nodes, so that RabbitMQ places one on each node."""
 
 RESPONSE_TTL_MS = 24 * ladder.HOUR_MS
 MAX_RESPONSES = 100_000
 REPLY_QUEUE_EXPIRES_MS = ladder.HOUR_MS
-"""How long the queue of a client's responses outlives the client."""
+"""How long a client's reply queue outlives the client."""
 
 LOG_SEGMENT_BYTES = 16 * 1024 * 1024
-"""A stream forgets whole segments: small ones, or nothing is ever forgotten."""
+"""A stream drops only whole segments, so retention works only if segments are small."""
 SNAPSHOT_AGE_MS = ladder.HOUR_MS
-"""How long a snapshot is kept at least. The newest stays until a newer one has taken its place."""
+"""Minimum retention of a snapshot. The newest one stays until a newer one replaces it."""
 RETENTION_MARGIN_MS = 2 * ladder.DAY_MS
-"""How long the log is kept beyond the longest delay: a job may wait for a consumer."""
+"""How long the log is kept beyond the longest delay, because a due job may wait for a consumer."""
 
 QueueType = Literal["quorum", "classic"]
 
@@ -58,17 +61,18 @@ _NAMESPACE = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The names and arguments of one namespace."""
+    """The names and declarations of one namespace."""
 
     namespace: str = "rabbitdelay"
     queue_type: QueueType = "quorum"
     max_delay_ms: int = ladder.MAX_DELAY_MS
-    """The longest delay that is put in it: deletes are kept for that long."""
+    """Longest delay that may be put, in milliseconds; deletes are kept for that long."""
 
     def __post_init__(self) -> None:
         if not _NAMESPACE.fullmatch(self.namespace):
             raise InvalidConfiguration(
-                f"namespace {self.namespace!r} must be 1 to 40 of A-Z a-z 0-9 _ - (no dots)"
+                f"namespace {self.namespace!r} must be 1 to 40 characters of A-Z a-z 0-9 _ - "
+                "(no dots)"
             )
         if self.queue_type not in ("quorum", "classic"):
             raise InvalidConfiguration(
@@ -79,46 +83,50 @@ class Topology:
 
     @property
     def prefix(self) -> str:
-        """What every name of this namespace and version begins with."""
+        """Prefix of every name of this namespace and version."""
         return f"{self.namespace}.v{VERSION}."
 
     @property
     def ready_exchange(self) -> str:
-        """Where jobs that are due are routed by topic."""
+        """Exchange that routes due jobs by topic."""
         return f"{self.prefix}ready"
 
     @property
     def buried_exchange(self) -> str:
-        """Where jobs that were given up on are routed by topic."""
+        """Exchange that routes buried jobs by topic."""
         return f"{self.prefix}buried"
 
     @property
     def unrouted(self) -> str:
-        """The exchange and the queue of what could not be routed."""
+        """Name of the exchange and the queue for messages that could not be routed."""
         return f"{self.prefix}unrouted"
 
     @property
     def settling(self) -> str:
-        """The exchange and the queue of announcements: one for each queue made just now."""
+        """Name of the exchange and the queue of announcements, one per new queue."""
         return f"{self.prefix}settling"
 
     @property
     def making(self) -> Queue:
-        """The queue that clients consume while they make others. It never has a message."""
+        """Queue that a client consumes while it creates other queues.
+
+        It never contains a message.
+        """
         return Queue(f"{self.prefix}making", {"x-queue-type": "classic"})
 
     @property
     def young(self) -> Queue:
-        """The queue that exists for some seconds after the streams of a namespace were made."""
+        """Queue that exists for a few seconds after the streams of a namespace were created."""
         return Queue(
             f"{self.prefix}young", {"x-queue-type": "classic", "x-expires": YOUNG_EXPIRES_MS}
         )
 
     def flush_queue(self, name: str) -> Queue:
-        """A queue that is declared to have earlier ones registered on disk, and then deleted.
+        """Return a queue whose declaration makes the broker register earlier queues on disk.
 
-        It needs a name that was never used, and is a quorum queue in classic namespaces too. Each
-        node registers its own replicas, so that it needs one on every node.
+        Its name must never have been used before. It is a quorum queue in classic namespaces too.
+        Each node registers its own replicas, so the queue needs one on every node. The client
+        deletes it afterwards.
         """
         arguments: dict[str, Argument] = {
             "x-queue-type": "quorum",
@@ -129,54 +137,54 @@ class Topology:
 
     @property
     def tombstones(self) -> str:
-        """The exchange and the stream of deletes: one for all versions of the topology."""
+        """Name of the exchange and the stream of deletes. All topology versions share it."""
         return f"{self.namespace}.tombstones"
 
     @property
     def snapshots(self) -> str:
-        """The exchange and the stream of snapshots of the tombstones."""
+        """Name of the exchange and the stream of snapshots of the tombstones."""
         return f"{self.namespace}.snapshots"
 
     @property
     def compaction(self) -> str:
-        """The exchange and the queue that asks one consumer for a snapshot."""
+        """Name of the exchange and the queue through which one consumer is asked for a snapshot."""
         return f"{self.prefix}compaction"
 
     def level_exchange(self, index: int) -> str:
-        """The exchange of a level; below the last one comes ready."""
+        """Return the exchange of a level; below the last level comes ready."""
         if index == ladder.READY_INDEX:
             return self.ready_exchange
         return f"{self.prefix}level.{ladder.LEVELS[index].name}"
 
     def hold_queue(self, hop: ladder.Hop) -> str:
-        """The hold queue of a hop."""
+        """Return the name of the hold queue of a hop."""
         return f"{self.prefix}hold.{hop.label}"
 
     def ready_queue(self, topic: str) -> str:
-        """The ready queue of a topic."""
+        """Return the name of a topic's ready queue."""
         return f"{self.prefix}ready.{topic}"
 
     def buried_queue(self, topic: str) -> str:
-        """The buried queue of a topic."""
+        """Return the name of a topic's buried queue."""
         return f"{self.prefix}buried.{topic}"
 
     @property
     def responses_exchange(self) -> str:
-        """Where responses are routed by the name of the queue that they are for."""
+        """Exchange that routes responses by the name of their queue."""
         return f"{self.prefix}responses"
 
     def responses_queue(self, topic: str) -> str:
-        """The queue that keeps the responses of a topic, when it is set to keep them."""
+        """Return the name of the queue that keeps the responses of a topic."""
         return f"{self.prefix}responses.{topic}"
 
     def reply_queue(self, client: str) -> str:
-        """The queue of the responses that one client waits for."""
+        """Return the name of the queue of the responses that one client waits for."""
         return f"{self.prefix}replies.{client}"
 
-    # Declarations, in the order they must be made
+    # Declarations, in the order in which they must be declared
 
     def base(self, *, with_streams: bool = True) -> tuple[Declaration, ...]:
-        """What every namespace has: exchanges, `unrouted`, `settling`, and what deletes need."""
+        """Return what every namespace has: exchanges, `unrouted`, `settling` and the log."""
         deletion = [part for part in self.deletion() if with_streams or not part.is_stream]
         return (
             Exchange(self.unrouted, "fanout"),
@@ -185,7 +193,7 @@ class Topology:
             *(self._exchange(name, "topic") for name in self._level_exchanges()),
             self._exchange(self.buried_exchange, "direct"),
             *self._passes(),
-            # No alternate exchange: a response that nobody waits for any more may go.
+            # No alternate exchange: a response may be dropped when its client is gone.
             Exchange(self.responses_exchange, "direct"),
             Exchange(self.settling, "fanout"),
             Queue(self.settling, self._kept_arguments() | {"x-message-ttl": SETTLING_MS}),
@@ -194,16 +202,16 @@ class Topology:
         )
 
     def entrance(self, digits: ladder.Digits) -> str:
-        """The exchange a publisher sends to: that of the first hold queue, or ready."""
+        """Return the exchange to publish to: that of the first hold queue, or ready."""
         hops = ladder.hops(digits)
         return self.hold_queue(hops[0]) if hops else self.ready_exchange
 
     def hold(self, hop: ladder.Hop) -> Part:
-        """The hold queue of one digit, its entrance, and the bindings that lead to it.
+        """Return the hold queue of one digit, its entrance, and the bindings that lead to it.
 
-        The entrance is a fanout exchange of the same name. A publisher knows which hold queue is
-        the first, and topic routing is dear on brokers before 4: 9,300 confirmed puts/s through
-        the level's exchange and 15,400 through the entrance (3.10.8; docs/measurements.md).
+        The entrance is a fanout exchange with the queue's name. A publisher knows the first hold
+        queue, and topic routing is slow on brokers before 4: 9,300 confirmed puts/s through the
+        level's exchange, 15,400 through the entrance (3.10.8; docs/measurements.md).
         """
         name = self.hold_queue(hop)
         arguments: dict[str, Argument] = {
@@ -223,7 +231,7 @@ class Topology:
         )
 
     def topic(self, topic: str) -> tuple[Part, Part]:
-        """The buried queue of a topic, and then its ready queue, which dead-letters there."""
+        """Return a topic's buried queue, then its ready queue, which dead-letters to the former."""
         buried, ready = self.buried_queue(topic), self.ready_queue(topic)
         key = _stars(ladder.READY_INDEX) + topic
         return (
@@ -233,32 +241,35 @@ class Topology:
             ),
             Part(
                 Queue(ready, self._ready_arguments(topic)),
-                # Eight stars, never `#.topic`: `#.b` would also take the jobs of the topic `a.b`.
+                # Eight stars, not `#.topic`: `#.b` would also match the jobs of the topic `a.b`.
                 (Binding(self.ready_exchange, ready, "queue", key),),
             ),
         )
 
     def responses(self, topic: str) -> Part:
-        """The queue that keeps the newest responses of a topic, each for a day."""
+        """Return the queue that keeps a topic's newest responses, each for a day."""
         return self._responses(self.responses_queue(topic), {})
 
     def replies(self, client: str) -> Part:
-        """The queue of the responses that one client waits for; it goes some time after it."""
+        """Return the queue of the responses that one client waits for.
+
+        It expires after the client.
+        """
         return self._responses(self.reply_queue(client), {"x-expires": REPLY_QUEUE_EXPIRES_MS})
 
     def log(self) -> Part:
-        """The stream of tombstones."""
+        """Return the stream of tombstones."""
         age_ms = self.max_delay_ms + RETENTION_MARGIN_MS
         return self._stream(self.tombstones, age_ms)
 
     def log_snapshots(self) -> Part:
-        """The stream of snapshots."""
+        """Return the stream of snapshots."""
         return self._stream(self.snapshots, SNAPSHOT_AGE_MS)
 
     def log_compaction(self) -> Part:
-        """The queue of the one consumer that takes snapshots, chosen by the broker.
+        """Return the queue whose single active consumer writes snapshots.
 
-        One request at a time is enough.
+        The queue is limited to one request, because one at a time is enough.
         """
         one: dict[str, Argument] = {
             "x-single-active-consumer": True,
@@ -268,21 +279,21 @@ class Topology:
         return self._fanned(Queue(self.compaction, self._kept_arguments() | one))
 
     def deletion(self) -> tuple[Part, Part, Part]:
-        """What deletes need: the log, its snapshots, and who takes them."""
+        """Return what deletes need: the log, its snapshots, and the queue of snapshot requests."""
         return self.log(), self.log_snapshots(), self.log_compaction()
 
     def path(self, digits: ladder.Digits, topic: str) -> tuple[Part, ...]:
-        """Everything a job passes through, in order: its hold queues, then its topic."""
+        """Return what a job passes through, in order: its hold queues, then its topic."""
         return (*(self.hold(hop) for hop in ladder.hops(digits)), *self.topic(topic))
 
     def all_holds(self) -> Iterator[Part]:
-        """Every hold queue of the ladder."""
+        """Yield every hold queue of the ladder."""
         yield from map(self.hold, ladder.EVERY_HOP)
 
     def plan(
         self, hops: Iterable[ladder.Hop] = (), topics: Iterable[str] = ()
     ) -> tuple[Declaration, ...]:
-        """The base, these hold queues and these topics, in the order to make them."""
+        """Return the base, these hold queues and these topics, in order of declaration."""
         parts = [self.hold(hop) for hop in hops]
         parts += [part for topic in topics for part in self.topic(topic)]
         return (*self.base(), *(item for part in parts for item in part.declarations))
@@ -334,13 +345,13 @@ class Topology:
 
     @staticmethod
     def _fanned(queue: Queue) -> Part:
-        """A queue with an exchange of its own name: the default one may be closed to a user."""
+        """Return a queue with its own exchange. Users may lack access to the default one."""
         return Part(
             queue, (Exchange(queue.name, "fanout"), Binding(queue.name, queue.name, "queue", ""))
         )
 
     def _responses(self, name: str, arguments: dict[str, Argument]) -> Part:
-        """A queue of responses: bounded, because nobody may ever look into it."""
+        """Return a queue of responses: bounded, because a client may never read it."""
         bounds: dict[str, Argument] = {
             "x-message-ttl": RESPONSE_TTL_MS,
             "x-max-length": MAX_RESPONSES,
@@ -352,9 +363,9 @@ class Topology:
         )
 
     def _safe_dead_lettering(self) -> dict[str, Argument]:
-        """Dead-letter with confirms, and with leaders spread over the nodes.
+        """Return arguments for dead-lettering with confirms, with leaders spread over the nodes.
 
-        At-least-once needs `reject-publish`; no length limit is set, so nothing is rejected.
+        At-least-once requires `reject-publish`. No length limit is set, so nothing is rejected.
         """
         if self.queue_type == "classic":
             return {}

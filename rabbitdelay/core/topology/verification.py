@@ -1,9 +1,9 @@
-"""Verification: what should be on the broker, held against what is.
+"""Verification: comparing the expected topology with what a broker has.
 
-Two ways to find out, with the same findings:
+There are two ways, with findings of the same form:
 
-    compare    against what the management API lists: arguments, types, bindings and policies
-    ask        over AMQP, as a conversation; it cannot see bindings and policies
+    compare    with what the management API lists: arguments, types, bindings and policies
+    ask        over AMQP, as a conversation, which cannot see bindings and policies
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _HOPS_BY_LABEL = {hop.label: hop for hop in ladder.EVERY_HOP}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How one exchange, queue or binding is."""
+    """The state of one exchange, queue, binding or policy."""
 
     kind: Kind
     name: str
@@ -35,12 +35,12 @@ class Finding:
 
     @property
     def is_problem(self) -> bool:
-        """Whether jobs may not flow because of it."""
+        """Whether the finding may stop jobs from flowing."""
         return self.state in ("missing", "different")
 
 
 def compare(expected: Definitions, found: Definitions) -> list[Finding]:
-    """Hold definitions against those of the broker, and look for policies that change jobs."""
+    """Compare definitions with those of the broker, including policies that change jobs."""
     findings = [
         finding
         for section, kind in _KINDS.items()
@@ -56,7 +56,7 @@ def policed(found: Definitions) -> list[policies.PolicedObject]:
 
 
 def policy_findings(objects: Iterable[policies.PolicedObject]) -> list[Finding]:
-    """Return a problem for each key of a policy that makes jobs early or lost."""
+    """Return a problem for each policy key that makes jobs early, late or lost."""
     return [
         Finding("policy", problem.policy, "different", problem.detail)
         for problem in policies.problems(objects)
@@ -66,7 +66,7 @@ def policy_findings(objects: Iterable[policies.PolicedObject]) -> list[Finding]:
 def ask(
     declarations: Iterable[Declaration],
 ) -> Generator[Command, int | None, list[Finding]]:
-    """Ask over AMQP, without making anything: only what is there is declared again."""
+    """Check over AMQP without creating anything: only existing objects are declared again."""
     findings: list[Finding] = []
     for declaration in declarations:
         finding = yield from _ask_one(declaration)

@@ -31,7 +31,7 @@ def labels(delay_ms: int) -> list[str]:
         (ladder.MAX_DELAY_MS, ["3240d", "30d", "18d"]),
     ],
 )
-def test_delays_that_people_use_take_few_hops(delay_ms: int, expected: list[str]) -> None:
+def test_common_delays_take_few_hops(delay_ms: int, expected: list[str]) -> None:
     assert labels(delay_ms) == expected
 
 
@@ -58,7 +58,7 @@ def test_rounding_never_shortens_and_adds_less_than_a_grain(delay_ms: int) -> No
 
 
 @given(delays)
-def test_digits_read_back_as_the_rounded_delay(delay_ms: int) -> None:
+def test_digits_add_up_to_the_rounded_delay(delay_ms: int) -> None:
     digits = ladder.to_digits(delay_ms)
     assert ladder.to_delay_ms(digits) == ladder.round_up(delay_ms)
     for level, digit in zip(ladder.LEVELS, digits, strict=True):
@@ -66,7 +66,7 @@ def test_digits_read_back_as_the_rounded_delay(delay_ms: int) -> None:
 
 
 @given(delays, st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True))
-def test_a_routing_key_reads_back(delay_ms: int, topic: str) -> None:
+def test_a_routing_key_parses_to_its_digits_and_topic(delay_ms: int, topic: str) -> None:
     digits = ladder.to_digits(delay_ms)
     assert ladder.parse_routing_key(ladder.routing_key(digits, topic)) == (digits, topic)
 
@@ -74,7 +74,7 @@ def test_a_routing_key_reads_back(delay_ms: int, topic: str) -> None:
 @pytest.mark.parametrize(
     "key", ["", "orderclose", "0.0.0.0.0.0.0.0", "0.0.0.0.0.0.0.0.", "0.0.0.0.77.0.0.0.a", "x.y.a"]
 )
-def test_a_key_that_is_not_ours_is_told_apart(key: str) -> None:
+def test_a_foreign_routing_key_parses_to_none(key: str) -> None:
     assert ladder.parse_routing_key(key) is None
 
 
@@ -89,7 +89,7 @@ def test_under_thirty_days_at_most_four_hops(delay_ms: int) -> None:
 
 
 @given(delays)
-def test_hold_queues_are_passed_once_from_long_to_short(delay_ms: int) -> None:
+def test_each_hold_queue_is_passed_at_most_once_longest_first(delay_ms: int) -> None:
     lengths = [hop.hold_ms for hop in ladder.hops(ladder.to_digits(delay_ms))]
     assert lengths == sorted(set(lengths), reverse=True)
 
@@ -104,6 +104,6 @@ def test_every_hold_queue_has_its_own_label() -> None:
 
 
 @pytest.mark.parametrize("delay_ms", [-1, ladder.MAX_DELAY_MS + 1])
-def test_what_cannot_be_kept_is_refused(delay_ms: int) -> None:
+def test_a_delay_out_of_range_is_refused(delay_ms: int) -> None:
     with pytest.raises(InvalidJob, match="delay must"):
         ladder.to_digits(delay_ms)

@@ -1,4 +1,4 @@
-"""Namespaces: found among queues, suggested for a misspelt name, and removed."""
+"""Namespaces: found by their queues, suggested for a misspelling, and removed."""
 
 from collections.abc import Generator
 from typing import Any
@@ -46,7 +46,7 @@ def queues(topology: Topology = SHOP) -> list[dict[str, Any]]:
 
 
 class Broker:
-    """Answers a conversation about queues, and notes what is removed."""
+    """Answers a conversation about queues, and records what is removed."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
@@ -78,7 +78,7 @@ def test_a_namespace_is_listed_with_its_jobs() -> None:
     assert found.jobs.total == 29
 
 
-def test_counts_that_the_broker_has_not_made_yet_are_zero() -> None:
+def test_counts_that_are_not_available_yet_are_zero() -> None:
     (found,) = listed([{"name": SHOP.unrouted}, {"name": SHOP.ready_queue("t")}])
     assert found.jobs == JobCounts()
 
@@ -90,26 +90,26 @@ def test_every_namespace_is_found_once(names: set[str]) -> None:
 
 
 @pytest.mark.parametrize("typed", ["shpo", "Shop", "shopp", "sho"])
-def test_a_near_name_is_suggested(typed: str) -> None:
+def test_a_similar_name_is_suggested(typed: str) -> None:
     assert near(typed, ["warehouse", "shop"]) == ["shop"]
     assert "did you mean shop?" in missing_text(Topology(typed), ["warehouse", "shop"])
 
 
-def test_nothing_is_suggested_for_another_name() -> None:
+def test_a_dissimilar_name_is_not_suggested() -> None:
     assert near("billing", ["warehouse", "shop"]) == []
     assert "rabbitdelay namespaces" in missing_text(Topology("billing"), ["warehouse"])
-    assert "nor any other" in missing_text(Topology("billing"), [])
+    assert "which has none yet" in missing_text(Topology("billing"), [])
     assert "check --namespace" in missing_text(Topology("billing"), None)
 
 
-def test_only_what_is_of_the_namespace_is_removed() -> None:
+def test_only_objects_of_the_namespace_are_removed() -> None:
     others = [row("shop.orders"), row("shop.v10.ready.t"), row("shop2.v1.ready.t")]
     plan = removal(SHOP, [*queues(), *others], [row(SHOP.unrouted), *others, row("shop.v1.ready")])
     assert {queue.name for queue in plan.queues} == {one["name"] for one in queues()}
     assert [exchange.name for exchange in plan.exchanges] == ["shop.v1.ready", SHOP.unrouted]
 
 
-def test_unrouted_is_removed_last_because_jobs_that_come_meanwhile_are_parked_there() -> None:
+def test_unrouted_is_removed_last() -> None:
     plan = removal(SHOP, queues(), [row(SHOP.unrouted), row(SHOP.ready_exchange)])
     broker = Broker({})
     broker.run(remove(SHOP, plan, with_jobs=False))
@@ -118,7 +118,7 @@ def test_unrouted_is_removed_last_because_jobs_that_come_meanwhile_are_parked_th
     assert broker.removed == [*names, SHOP.ready_exchange, SHOP.unrouted]
 
 
-def test_jobs_are_counted_now_and_what_is_no_job_is_not() -> None:
+def test_only_queues_of_jobs_are_counted() -> None:
     plan = removal(SHOP, queues(), [])
     counts = {one["name"]: 10 for one in queues()}
     jobs = Broker(counts).run(count_jobs(SHOP, plan))
@@ -148,10 +148,12 @@ def test_an_empty_namespace_may_be_removed() -> None:
     Removal("shop", (), ()).check(JobCounts())
 
 
-def test_removing_stops_at_a_job_that_came_meanwhile() -> None:
+def test_removal_stops_at_a_job_that_arrived_meanwhile() -> None:
     plan, late = removal(SHOP, queues(), []), SHOP.unrouted
     broker = Broker({late: 2, SHOP.tombstones: 50})
-    with pytest.raises(NamespaceInUse, match=rf"2 jobs came into {late}.* 9 of 10 queues are gone"):
+    with pytest.raises(
+        NamespaceInUse, match=rf"2 jobs arrived in {late}.* 9 of 10 queues are gone"
+    ):
         broker.run(remove(SHOP, plan, with_jobs=False))
     assert late not in broker.removed
     broker = Broker({late: 2})

@@ -1,4 +1,4 @@
-"""Policies: every key that makes jobs early or lost is reported, and others are not."""
+"""Policies: every key that makes jobs early, late or lost is reported, and no other."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def broker(
     exchange: dict[str, Any] | None = None,
     named: list[dict[str, Any]] | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return what a broker has, with more fields for one queue and one exchange."""
+    """Return a broker's definitions, with additional fields for one queue and one exchange."""
     more = {QUEUE: queue or {}, EXCHANGE: exchange or {}}
     sections = {
         section: [entry | more.get(entry.get("name", ""), {}) for entry in entries]
@@ -74,12 +74,12 @@ def test_an_operator_policy_is_named_as_one() -> None:
 
 
 @pytest.mark.parametrize("definition", [[], {}, None, {"queue-leader-locator": "balanced"}])
-def test_no_policy_and_a_harmless_one_are_not_reported(definition: object) -> None:
+def test_no_policy_and_a_harmless_policy_are_not_reported(definition: object) -> None:
     queue = {"policy": "all", "effective_policy_definition": definition}
     assert reported(broker(queue)) == []
 
 
-def test_a_policy_that_no_object_has_is_not_reported() -> None:
+def test_a_policy_that_matches_no_object_is_not_reported() -> None:
     assert reported(broker(named=[{"name": "other", "definition": {"max-length": 1}}])) == []
 
 

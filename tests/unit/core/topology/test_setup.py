@@ -1,4 +1,4 @@
-"""Setup: which questions are asked of the broker, and in which order."""
+"""Setup: the commands that are sent to the broker, and their order."""
 
 from dataclasses import dataclass, field
 
@@ -32,7 +32,7 @@ HALF_HOUR_MS = 30 * ladder.MINUTE_MS
 
 @dataclass
 class Broker:
-    """What is there, as far as a conversation can see it."""
+    """The state of a broker, as far as a conversation can see it."""
 
     there: set[str] = field(default_factory=set)
     announced: int = 0
@@ -42,7 +42,7 @@ class Broker:
     """Whether this user may not declare."""
     makers: int = 0
     leaving: int = 0
-    """How many other makers leave during the next pause."""
+    """Number of other makers that leave during the next pause."""
     paused: float = 0.0
 
     def talk(self, conversation: Conversation) -> bool:
@@ -93,7 +93,7 @@ def put_through(
     now: float,
     flush: str | None = "random",
 ) -> float:
-    """Do what a front does for a put; return when it may be trusted."""
+    """Do what a front end does for a put; return the time from which a confirm can be trusted."""
     route = routes.route(delay_ms)
     if not routes.is_known(route, topic):
         parts = routes.parts(route, topic)
@@ -110,7 +110,7 @@ def flushing_routes(*, may_declare: bool = True) -> Routes:
     return new_routes(may_declare=may_declare, settle_seconds=None)
 
 
-def test_a_queue_is_announced_before_it_is_made() -> None:
+def test_a_queue_is_announced_before_it_is_declared() -> None:
     broker = Broker()
     put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=100.0)
     hold = TOPOLOGY.hold_queue(ladder.hops(ladder.to_digits(HALF_HOUR_MS))[0])
@@ -122,8 +122,8 @@ def test_a_queue_is_announced_before_it_is_made() -> None:
     assert asked.index((Inspect, hold)) < announced < asked.index((Declare, hold))
 
 
-def test_a_setup_takes_few_rounds_however_much_is_missing() -> None:
-    """Each round costs a round trip: 1 to ask, 1 to announce, 1 to make up to eight queues."""
+def test_setup_takes_few_rounds_however_much_is_missing() -> None:
+    """A round costs a round trip: 1 to ask, 1 to announce, 1 to declare up to eight queues."""
     broker = Broker()
     put_through(new_routes(), broker, 11 * ladder.DAY_MS + 7 * HALF_HOUR_MS + 990, "a", now=0)
     assert broker.rounds == 3
@@ -135,7 +135,7 @@ def test_a_setup_takes_few_rounds_however_much_is_missing() -> None:
     assert broker.rounds == 2
 
 
-def test_queues_are_announced_in_groups_that_are_made_before_the_announcement_expires() -> None:
+def test_each_group_is_declared_before_its_announcement_expires() -> None:
     broker, routes = Broker(), new_routes()
     parts = [TOPOLOGY.hold(hop) for hop in ladder.EVERY_HOP]
     broker.talk(routes.set_up(parts))
@@ -150,7 +150,7 @@ def test_queues_are_announced_in_groups_that_are_made_before_the_announcement_ex
     assert broker.announced == -(-(len(parts) + 2) // 8)  # the streams are among the first eight
 
 
-def test_a_put_through_a_new_queue_is_trusted_after_it_settled() -> None:
+def test_a_confirm_through_a_new_queue_is_trusted_after_a_wait() -> None:
     broker, routes = Broker(), new_routes()
     assert put_through(routes, broker, HALF_HOUR_MS, "a", now=100.0) == 103.0
     routes.forget_settled(104.0)
@@ -158,7 +158,7 @@ def test_a_put_through_a_new_queue_is_trusted_after_it_settled() -> None:
 
 
 def test_another_client_learns_that_a_queue_is_new() -> None:
-    """The one that finds the queue made just now by somebody else waits as well."""
+    """The client that finds a queue just created by another client waits as well."""
     broker = Broker()
     put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=100.0)
     assert put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=100.5) == 103.5
@@ -166,7 +166,7 @@ def test_another_client_learns_that_a_queue_is_new() -> None:
     assert put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=120.0) == 0.0
 
 
-def test_what_is_known_is_not_asked_again() -> None:
+def test_known_queues_are_not_looked_up_again() -> None:
     broker, routes = Broker(), new_routes()
     put_through(routes, broker, HALF_HOUR_MS, "a", now=0)
     broker.asked.clear()
@@ -177,17 +177,17 @@ def test_what_is_known_is_not_asked_again() -> None:
     assert {getattr(d, "name", "ns.v1.hold.1h") for d in declared} == {"ns.v1.hold.1h"}
 
 
-def test_after_a_lost_connection_everything_is_asked_again() -> None:
+def test_after_a_lost_connection_everything_is_looked_up_again() -> None:
     broker, routes = Broker(), new_routes()
     put_through(routes, broker, 0, "a", now=0)
     first = len(broker.asked)
     routes.forget()
     broker.asked.clear()
     put_through(routes, broker, 0, "a", now=1)
-    assert len(broker.asked) >= first - 2  # all but the announcements
+    assert len(broker.asked) >= first - 2  # everything except the announcements
 
 
-def test_a_route_is_known_when_all_of_it_is() -> None:
+def test_a_route_is_known_when_all_its_queues_are() -> None:
     routes = new_routes()
     route = routes.route(90 * ladder.MINUTE_MS)
     *parts, ready = routes.parts(route, "a")
@@ -202,8 +202,8 @@ def test_a_route_is_known_when_all_of_it_is() -> None:
     assert not routes.is_known(routes.route(ladder.MINUTE_MS), "a")
 
 
-def test_nothing_is_made_before_the_base_is() -> None:
-    """What leads to the queues of others is among it."""
+def test_the_base_is_declared_first() -> None:
+    """The base contains the exchanges that the other queues are bound to."""
     routes = new_routes()
     assert not routes.are_made(())
     routes.learn([TOPOLOGY.responses("a")], unsettled=False, now=0.0)
@@ -212,7 +212,7 @@ def test_nothing_is_made_before_the_base_is() -> None:
     assert not routes.are_made([TOPOLOGY.responses("a"), TOPOLOGY.responses("b")])
 
 
-def test_a_queue_beside_the_ladder_is_made_and_settles_like_any_other() -> None:
+def test_a_queue_beside_the_ladder_is_declared_like_any_other() -> None:
     broker, routes, part = Broker(), new_routes(), TOPOLOGY.responses("a")
     routes.learn([TOPOLOGY.responses("another")], unsettled=False, now=0.0)
     unsettled = broker.talk(routes.set_up([part]))
@@ -222,7 +222,7 @@ def test_a_queue_beside_the_ladder_is_made_and_settles_like_any_other() -> None:
     assert routes.safe_at_queue("another") == 0.0
 
 
-def test_only_what_was_learned_just_now_may_be_unsettled() -> None:
+def test_only_newly_learned_queues_may_be_unsafe() -> None:
     routes = new_routes()
     old, new = TOPOLOGY.topic("a")
     routes.learn([old], unsettled=False, now=100.0)
@@ -231,7 +231,7 @@ def test_only_what_was_learned_just_now_may_be_unsettled() -> None:
     assert routes.safe_at_queue(new.queue.name) == 203.0
 
 
-def test_the_youngest_queue_on_the_way_counts() -> None:
+def test_a_route_is_safe_when_its_newest_queue_is() -> None:
     routes = new_routes()
     route = routes.route(90 * ladder.MINUTE_MS)
     hour, half, *topic = routes.parts(route, "a")
@@ -240,7 +240,7 @@ def test_the_youngest_queue_on_the_way_counts() -> None:
         assert routes.safe_at(route, "a") == safe_at
 
 
-def test_what_has_settled_is_forgotten_and_the_rest_is_not() -> None:
+def test_only_entries_of_safe_queues_are_dropped() -> None:
     routes = new_routes()
     old, new = TOPOLOGY.topic("a")
     routes.learn([old], unsettled=True, now=100.0)
@@ -251,7 +251,7 @@ def test_what_has_settled_is_forgotten_and_the_rest_is_not() -> None:
     assert routes.safe_at(routes.route(0), "a") == 105.0
 
 
-def test_a_client_that_may_not_declare_says_all_that_is_missing() -> None:
+def test_a_client_that_may_not_declare_lists_everything_missing() -> None:
     broker = Broker()
     with pytest.raises(TopologyMissing) as caught:
         put_through(new_routes(may_declare=False), broker, HALF_HOUR_MS, "a", now=0)
@@ -261,13 +261,13 @@ def test_a_client_that_may_not_declare_says_all_that_is_missing() -> None:
     assert all(isinstance(command, Inspect) for command in broker.asked)
 
 
-def test_classic_queues_settle_too() -> None:
-    """On 3.10 the queue itself may be gone when the broker is killed right after it was made."""
+def test_classic_queues_are_unsafe_at_first_too() -> None:
+    """On 3.10 a kill right after the declaration can lose the queue itself."""
     routes = Routes(Topology("ns", "classic"), may_declare=True, settle_seconds=3.0)
     assert put_through(routes, Broker(), HALF_HOUR_MS, "a", now=100.0) == 103.0
 
 
-def test_many_different_delays_do_not_pile_up() -> None:
+def test_the_cache_of_routes_is_bounded() -> None:
     routes = new_routes()
     for delay_ms in range(0, 250_000, 10):
         routes.route(delay_ms)
@@ -277,7 +277,7 @@ def test_many_different_delays_do_not_pile_up() -> None:
 # A user who may not declare
 
 
-def made_by_another() -> Broker:
+def created_by_another() -> Broker:
     broker = Broker()
     put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=0)
     broker.announced, broker.refuses = 0, True
@@ -289,20 +289,20 @@ def declares(broker: Broker) -> int:
     return sum(isinstance(command, Declare) for command in broker.asked)
 
 
-def test_a_refused_user_goes_on_when_everything_is_there() -> None:
-    broker, routes = made_by_another(), new_routes()
+def test_a_refused_user_continues_when_nothing_is_missing() -> None:
+    broker, routes = created_by_another(), new_routes()
     assert put_through(routes, broker, HALF_HOUR_MS, "a", now=0) == 0.0
     assert routes.is_known(routes.route(HALF_HOUR_MS), "a")
 
 
-def test_a_refused_user_waits_for_a_queue_that_was_made_just_now() -> None:
-    broker = made_by_another()
+def test_a_refused_user_waits_for_a_new_queue() -> None:
+    broker = created_by_another()
     broker.announced = 1
     assert put_through(new_routes(), broker, HALF_HOUR_MS, "a", now=100.0) == 103.0
 
 
 def test_a_refused_user_is_told_what_is_missing() -> None:
-    broker = made_by_another()
+    broker = created_by_another()
     with pytest.raises(PermissionRefused, match="the broker says 403") as caught:
         put_through(new_routes(), broker, HALF_HOUR_MS, "b", now=0)
     text = str(caught.value)
@@ -312,9 +312,9 @@ def test_a_refused_user_is_told_what_is_missing() -> None:
     assert "declare=True" not in text
 
 
-def test_a_refused_user_only_looks_until_the_next_connection() -> None:
-    """Each refusal closes a channel and is in the broker's log; an announcement delays others."""
-    broker, routes = made_by_another(), new_routes()
+def test_a_refused_user_does_not_declare_again_on_this_connection() -> None:
+    """Each refusal closes a channel and is logged by the broker; an announcement delays others."""
+    broker, routes = created_by_another(), new_routes()
     put_through(routes, broker, HALF_HOUR_MS, "a", now=0)
     broker.asked.clear()
     broker.there |= {TOPOLOGY.ready_queue("b"), TOPOLOGY.buried_queue("b")}
@@ -332,7 +332,7 @@ def test_a_refused_user_only_looks_until_the_next_connection() -> None:
 
 
 @pytest.mark.parametrize("may_declare", [True, False])
-def test_a_missing_namespace_is_an_error_unless_it_may_be_founded(
+def test_a_missing_namespace_is_an_error_unless_it_may_be_created(
     may_declare: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     broker, routes = Broker(), new_routes(may_declare=may_declare)
@@ -341,7 +341,7 @@ def test_a_missing_namespace_is_an_error_unless_it_may_be_founded(
     assert broker.there == set()
 
 
-def test_the_log_of_an_existing_namespace_is_made_again() -> None:
+def test_a_missing_log_is_declared_again() -> None:
     broker = Broker()
     put_through(new_routes(), broker, 0, "a", now=0)
     broker.there.remove(TOPOLOGY.tombstones)
@@ -349,7 +349,7 @@ def test_the_log_of_an_existing_namespace_is_made_again() -> None:
     assert TOPOLOGY.tombstones in broker.there
 
 
-def test_finding_makes_nothing() -> None:
+def test_find_declares_nothing() -> None:
     broker = Broker({TOPOLOGY.ready_queue("a")})
     buried, ready = TOPOLOGY.topic("a")
     found: list[Part] = []
@@ -367,7 +367,7 @@ def test_finding_makes_nothing() -> None:
 
 
 def used_namespace() -> Broker:
-    """Return a broker with a namespace that is not new, and in which no queue is."""
+    """Return a broker with an old namespace that has no queues of topics or delays."""
     broker = Broker()
     put_through(flushing_routes(), broker, 0, "a", now=0)
     broker.announced = 0
@@ -388,15 +388,15 @@ def test_new_queues_are_flushed_and_trusted_at_once() -> None:
     assert broker.makers == 0
 
 
-def test_flushing_takes_two_rounds_more() -> None:
-    """To ask, to announce, to make and flush; then to leave, and to look for other makers."""
+def test_a_flush_takes_two_more_rounds() -> None:
+    """Ask, announce, declare and flush; then leave, and check for other makers."""
     broker = used_namespace()
     put_through(flushing_routes(), broker, HALF_HOUR_MS, "a", now=0)
     assert broker.rounds == 5
 
 
 def test_no_flush_queue_is_declared_twice() -> None:
-    """The broker looks up in memory a name that it has just seen, and then writes nothing."""
+    """The broker finds a name that it has just seen in memory, and then writes nothing to disk."""
     broker = used_namespace()
     parts = [TOPOLOGY.hold(hop) for hop in ladder.EVERY_HOP]
     assert not broker.talk(flushing_routes().set_up(parts, flush="random"))
@@ -405,14 +405,14 @@ def test_no_flush_queue_is_declared_twice() -> None:
     assert all(name.startswith("ns.v1.flush.random.") for name in names)
 
 
-def test_queues_that_were_there_are_not_flushed() -> None:
+def test_existing_queues_are_not_flushed() -> None:
     broker = used_namespace()
     assert put_through(flushing_routes(), broker, 0, "a", now=0) == 0.0
     assert not any(isinstance(command, Announce | Enter | Flush) for command in broker.asked)
 
 
 def test_a_queue_that_was_announced_is_flushed_again() -> None:
-    """Its maker may have died before it could."""
+    """The client that announced it may have died before its flush."""
     broker = used_namespace()
     broker.announced = 1
     assert put_through(flushing_routes(), broker, 0, "a", now=0) == 0.0
@@ -420,7 +420,7 @@ def test_a_queue_that_was_announced_is_flushed_again() -> None:
     assert broker.paused == 0
 
 
-def test_a_client_waits_for_another_that_is_making_queues_and_flushes_them() -> None:
+def test_a_client_waits_for_another_maker_and_flushes_its_queues() -> None:
     broker = used_namespace()
     broker.makers = broker.leaving = 1
     assert put_through(flushing_routes(), broker, 0, "a", now=0) == 0.0
@@ -428,8 +428,8 @@ def test_a_client_waits_for_another_that_is_making_queues_and_flushes_them() -> 
     assert isinstance(broker.asked[-1], Flush)
 
 
-def test_two_clients_that_make_the_same_queues_wait_for_each_other() -> None:
-    """A declare is answered before the queue is up, when another client has begun to make it."""
+def test_two_makers_of_the_same_queues_wait_for_each_other() -> None:
+    """A declare is answered before the queue is up if another client has begun to create it."""
     broker = used_namespace()
     broker.makers = broker.leaving = 1
     assert put_through(flushing_routes(), broker, HALF_HOUR_MS, "b", now=0) == 0.0
@@ -438,7 +438,7 @@ def test_two_clients_that_make_the_same_queues_wait_for_each_other() -> None:
 
 
 @pytest.mark.parametrize("may_declare", [True, False])
-def test_a_queue_settles_when_another_client_does_not_get_done(*, may_declare: bool) -> None:
+def test_a_queue_is_unsafe_while_another_maker_does_not_finish(*, may_declare: bool) -> None:
     broker = used_namespace()
     broker.makers = 1
     routes = flushing_routes(may_declare=may_declare)
@@ -447,7 +447,7 @@ def test_a_queue_settles_when_another_client_does_not_get_done(*, may_declare: b
     assert broker.paused < 1
 
 
-def test_a_client_that_may_not_declare_waits_for_others_and_flushes_nothing() -> None:
+def test_a_client_that_may_not_declare_waits_but_does_not_flush() -> None:
     broker = used_namespace()
     broker.makers = broker.leaving = broker.announced = 1
     assert put_through(flushing_routes(may_declare=False), broker, 0, "a", now=0) == 0.0
@@ -455,7 +455,7 @@ def test_a_client_that_may_not_declare_waits_for_others_and_flushes_nothing() ->
 
 
 def test_the_first_puts_of_a_namespace_wait_for_its_streams() -> None:
-    """Those of all clients, through all queues, until the stream coordinator is safe."""
+    """All clients wait, on all queues, until the stream coordinator is safe."""
     broker, routes = Broker(), flushing_routes()
     assert put_through(routes, broker, HALF_HOUR_MS, "a", now=100.0) == 103.0
     declared = [c.declaration for c in broker.asked if isinstance(c, Declare)]
@@ -469,21 +469,21 @@ def test_the_first_puts_of_a_namespace_wait_for_its_streams() -> None:
     assert put_through(routes, broker, 90 * ladder.MINUTE_MS, "c", now=104.0) == 0.0
 
 
-def test_a_stream_alone_waits_for_nobody() -> None:
+def test_declaring_only_a_stream_does_not_wait_for_makers() -> None:
     broker = used_namespace()
     broker.makers = 1
     assert not broker.talk(flushing_routes().set_up([TOPOLOGY.log()], flush="random"))
     assert broker.paused == 0
 
 
-def test_on_a_broker_that_is_not_known_new_queues_settle() -> None:
+def test_new_queues_are_unsafe_on_an_unknown_broker_version() -> None:
     broker = used_namespace()
     assert put_through(flushing_routes(), broker, 10, "a", now=100.0, flush=None) == 103.0
     assert not any(isinstance(command, Flush | Enter) for command in broker.asked)
     assert broker.announced == 1
 
 
-def test_a_client_that_is_told_how_long_queues_settle_does_not_flush() -> None:
+def test_a_configured_wait_replaces_the_flush() -> None:
     broker, routes = used_namespace(), new_routes(settle_seconds=7.0)
     assert put_through(routes, broker, HALF_HOUR_MS, "a", now=100.0) == 107.0
     assert not any(isinstance(command, Flush | Enter) for command in broker.asked)
@@ -504,5 +504,5 @@ def test_a_client_that_is_told_how_long_queues_settle_does_not_flush() -> None:
         ("unknown", False),
     ],
 )
-def test_only_brokers_that_were_measured_are_flushed(version: str, *, is_flushed: bool) -> None:
+def test_only_measured_broker_versions_are_flushed(version: str, *, is_flushed: bool) -> None:
     assert is_flushed_by_declaring(version) == is_flushed

@@ -1,4 +1,4 @@
-"""The topology as data."""
+"""The topology as data: names and arguments."""
 
 import json
 
@@ -17,7 +17,7 @@ EVERY_HOP = [
 ]
 
 
-def test_every_exchange_but_the_last_resort_has_an_alternate() -> None:
+def test_every_exchange_except_unrouted_has_an_alternate_exchange() -> None:
     topology = Topology("ns")
     exchanges = [d for d in topology.plan(EVERY_HOP, ["a"]) if isinstance(d, Exchange)]
     without = {e.name for e in exchanges if "alternate-exchange" not in e.arguments}
@@ -27,7 +27,7 @@ def test_every_exchange_but_the_last_resort_has_an_alternate() -> None:
     )
 
 
-def test_no_queue_of_jobs_can_drop_one() -> None:
+def test_no_queue_of_jobs_can_drop_a_job() -> None:
     """No length limit, no expiry of the queue, and dead-lettering with confirms."""
     topology = Topology("ns")
     queues = [d for d in topology.plan(EVERY_HOP, ["a"]) if isinstance(d, Queue)]
@@ -43,7 +43,7 @@ def test_no_queue_of_jobs_can_drop_one() -> None:
 
 @pytest.mark.parametrize("queue_type", ["quorum", "classic"])
 def test_queues_of_responses_are_bounded(queue_type: QueueType) -> None:
-    """Nobody may ever look into them; what is dropped is the oldest, and never a job."""
+    """They may never be read. The oldest response is dropped, and never a job."""
     topology = Topology("ns", queue_type)
     kept, asked = topology.responses("a.b"), topology.replies("client-1")
     for part, name in ((kept, "ns.v1.responses.a.b"), (asked, "ns.v1.replies.client-1")):
@@ -56,14 +56,14 @@ def test_queues_of_responses_are_bounded(queue_type: QueueType) -> None:
         assert "x-dead-letter-exchange" not in arguments
 
 
-def test_only_the_queue_of_a_client_goes_with_it() -> None:
+def test_only_a_client_s_reply_queue_expires() -> None:
     topology = Topology("ns")
     assert "x-expires" not in topology.responses("a").queue.arguments
     assert topology.replies("c").queue.arguments["x-expires"] == 3_600_000
 
 
-def test_no_queue_that_people_look_into_drops_what_was_looked_at_often() -> None:
-    """RabbitMQ 4 does after 20 times, where nothing else is said."""
+def test_queues_that_are_only_read_have_no_delivery_limit() -> None:
+    """By default, RabbitMQ 4 drops a message after 20 deliveries."""
     topology = Topology("ns")
     looked_into = [*topology.plan(topics=["a"]), topology.responses("a").queue]
     looked_into += [topology.replies("c").queue]
@@ -77,7 +77,7 @@ def test_no_queue_that_people_look_into_drops_what_was_looked_at_often() -> None
 
 
 def test_names_of_namespaces_topics_and_kinds_never_collide() -> None:
-    """`a` with topic `b.c` and `a` with topic `b`: no dots in namespaces keeps them apart."""
+    """Possible because namespaces contain no dots."""
     names = [
         declaration.name
         for topology in (Topology("a"), Topology("a-v1"), Topology("b"))
@@ -102,13 +102,13 @@ def test_a_bad_queue_type_is_refused() -> None:
         Topology("ns", "stream")  # type: ignore[arg-type]  # on purpose
 
 
-def test_names_fit_in_a_short_string() -> None:
+def test_names_fit_into_a_short_string() -> None:
     topology = Topology("n" * 40)
     assert len(topology.buried_queue("t" * 200)) <= 255
     assert len(topology.responses_queue("t" * 200)) <= 255
 
 
-def test_definitions_name_everything_that_is_declared() -> None:
+def test_definitions_contain_every_declaration() -> None:
     topology = Topology("ns")
     plan = topology.plan(EVERY_HOP, ["a"])
     exported = definitions(plan, vhost="/")

@@ -1,4 +1,4 @@
-"""Any delay, walked through a pure model of the planned exchanges and queues."""
+"""Walks jobs with arbitrary delays through a pure model of the exchanges and queues."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ DELAY_MS = st.integers(0, ladder.MAX_DELAY_MS) | st.integers(0, 2 * ladder.HOUR_
 
 
 def matches(pattern: list[str], words: list[str]) -> bool:
-    """Match a topic pattern as RabbitMQ does: * is one word, # is none or more."""
+    """Match a topic pattern as RabbitMQ does: * is one word, # is zero or more."""
     if not pattern:
         return not words
     if pattern[0] == "#":
@@ -25,14 +25,14 @@ def matches(pattern: list[str], words: list[str]) -> bool:
 
 @dataclass
 class Model:
-    """A broker as far as routing and expiry go."""
+    """Model of a broker's routing and expiry."""
 
     exchanges: dict[str, Exchange] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
     bindings: list[Binding] = field(default_factory=list)
 
     def declare(self, declarations: Iterable[Declaration]) -> None:
-        """Make them in order; whatever a declaration names must be there already."""
+        """Declare in order; the objects that a declaration names must exist already."""
         for declaration in declarations:
             match declaration:
                 case Exchange(name):
@@ -45,7 +45,7 @@ class Model:
                     self.bindings.append(declaration)
 
     def route(self, exchange: str, key: str) -> set[str]:
-        """The queues that a message reaches."""
+        """Return the queues that a message reaches."""
         bound = [
             binding
             for binding in self.bindings
@@ -68,7 +68,10 @@ class Model:
                 return matches(binding.key.split("."), key.split("."))
 
     def walk(self, exchange: str, key: str) -> tuple[list[str], int]:
-        """Follow a message until it rests: the queues it passed, and how long it took."""
+        """Follow a message until it stays in a queue.
+
+        Return the queues passed and the total time.
+        """
         passed: list[str] = []
         total_ms = 0
         while True:
@@ -97,8 +100,8 @@ def planned(topology: Topology, digits: ladder.Digits, topics: Iterable[str]) ->
 def test_a_job_arrives_once_in_its_topic_after_its_rounded_delay(
     delay_ms: int, topic: str, other: str, queue_type: str
 ) -> None:
-    """From the entrance and from every exchange above it; and never in another topic's queue."""
-    topology = Topology("ns", queue_type)  # type: ignore[arg-type]  # one of the two
+    """From its entrance and from each exchange above, and never in another topic's queue."""
+    topology = Topology("ns", queue_type)  # type: ignore[arg-type]  # one of two literals
     digits = ladder.to_digits(delay_ms)
     model = planned(topology, digits, {topic, other})
     key = ladder.routing_key(digits, topic)
@@ -111,7 +114,7 @@ def test_a_job_arrives_once_in_its_topic_after_its_rounded_delay(
 
 
 @given(DELAY_MS, TOPIC)
-def test_a_job_of_a_topic_that_is_gone_rests_in_unrouted(delay_ms: int, topic: str) -> None:
+def test_a_job_of_a_deleted_topic_ends_in_unrouted(delay_ms: int, topic: str) -> None:
     topology = Topology("ns")
     digits = ladder.to_digits(delay_ms)
     passed, _ = planned(topology, digits, []).walk(
@@ -121,7 +124,7 @@ def test_a_job_of_a_topic_that_is_gone_rests_in_unrouted(delay_ms: int, topic: s
 
 
 @given(st.integers(10, ladder.MAX_DELAY_MS), TOPIC)
-def test_a_job_whose_hold_queue_is_missing_rests_in_unrouted(delay_ms: int, topic: str) -> None:
+def test_a_job_whose_hold_queue_is_missing_ends_in_unrouted(delay_ms: int, topic: str) -> None:
     topology = Topology("ns")
     digits = ladder.to_digits(delay_ms)
     model = planned(topology, ladder.NO_DELAY, [topic])
@@ -130,7 +133,7 @@ def test_a_job_whose_hold_queue_is_missing_rests_in_unrouted(delay_ms: int, topi
 
 
 @given(TOPIC)
-def test_a_job_given_up_on_is_buried_in_its_topic(topic: str) -> None:
+def test_a_dead_lettered_job_is_buried_in_its_topic(topic: str) -> None:
     topology = Topology("ns")
     model = planned(topology, ladder.NO_DELAY, [topic, topic + ".x"])
     ready = model.queues[topology.ready_queue(topic)].arguments

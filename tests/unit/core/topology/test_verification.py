@@ -1,4 +1,4 @@
-"""Verification: definitions held against definitions, and a conversation that makes nothing."""
+"""Verification: comparing definitions, and a conversation that creates nothing."""
 
 from copy import deepcopy
 
@@ -18,13 +18,13 @@ def problems(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.is_problem]
 
 
-def test_what_is_as_it_should_be_is_no_problem() -> None:
+def test_matching_definitions_are_not_a_problem() -> None:
     findings = compare(EXPECTED, EXPECTED)
     assert len(findings) == len(PLAN)
     assert problems(findings) == []
 
 
-def test_what_is_missing_is_told() -> None:
+def test_missing_objects_are_reported() -> None:
     found = deepcopy(EXPECTED)
     removed = {section: items.pop() for section, items in found.items()}
     assert {finding.kind for finding in problems(compare(EXPECTED, found))} == {
@@ -35,7 +35,7 @@ def test_what_is_missing_is_told() -> None:
     assert Finding("queue", removed["queues"]["name"], "missing") in compare(EXPECTED, found)
 
 
-def test_what_is_different_is_told_with_both_values() -> None:
+def test_differences_are_reported_with_both_values() -> None:
     found = deepcopy(EXPECTED)
     (queue,) = [queue for queue in found["queues"] if queue["name"].endswith("hold.1m")]
     queue["arguments"]["x-message-ttl"] = 61_000
@@ -48,20 +48,20 @@ def test_what_is_different_is_told_with_both_values() -> None:
     )
 
 
-def test_what_belongs_to_others_is_no_problem() -> None:
+def test_objects_of_other_applications_are_not_a_problem() -> None:
     found = deepcopy(EXPECTED)
     found["queues"].append({**found["queues"][0], "name": "somebody-elses"})
     assert problems(compare(EXPECTED, found)) == []
 
 
-def test_existing_queues_tell_which_hops_and_topics_there_are() -> None:
+def test_hops_and_topics_are_derived_from_existing_queues() -> None:
     queues = ["hold.1m", "ready.a.b", "buried.mail", "unrouted", "settling", "hold.never"]
     hops, topics = existing(TOPOLOGY, [f"{TOPOLOGY.prefix}{name}" for name in queues])
     assert [hop.label for hop in hops] == ["1m"]
     assert topics == ["a.b", "mail"]
 
 
-def test_over_amqp_only_what_is_there_is_declared_again() -> None:
+def test_over_amqp_only_existing_objects_are_declared_again() -> None:
     missing, different, refused, *fine = TOPOLOGY.base()[3:9]
     conversation = ask([missing, different, refused, *fine])
     declared = []
