@@ -414,7 +414,7 @@ def test_after_the_grace_it_gives_back_what_still_runs(
         (["t", "--print", "--allow-private"], "--webhook without a URL"),
         (["t", "--exec", "true", "--pool", "process"], "--pool process is for --handler"),
         (["t", "--print", "--backoff", "5s,soon"], "'soon' is not a duration"),
-        (["a b", "--print"], "may only have"),
+        (["a b", "--print"], "may only contain"),
         ([], "Missing argument"),
     ],
 )

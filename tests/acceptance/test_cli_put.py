@@ -208,7 +208,7 @@ def test_many_from_stdin(rabbitdelay: CommandLine) -> None:
         ('{"delay": "soon"}', "delay: duration 'soon' is not a duration"),
         ('{"at": "2027-01-01T00:00:00"}', "at: "),
         ('{"delay": "20y"}', "delay must be at most 9 years"),
-        ('{"topic": "no spaces"}', "topic 'no spaces' may only have"),
+        ('{"topic": "no spaces"}', "topic 'no spaces' may only contain"),
         ('{"colour": "red"}', "colour: "),
     ],
 )

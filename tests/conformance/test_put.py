@@ -127,7 +127,7 @@ def test_put_many_keeps_a_bounded_window(make_client: ClientFactory) -> None:
 def test_put_many_says_which_were_confirmed(client: Client) -> None:
     specs = [JobSpec("t", delay=60) for _ in range(10)]
     specs[7] = JobSpec("not a topic", delay=60)
-    with pytest.raises(PutManyFailed, match=r"position 7.*may only have") as caught:
+    with pytest.raises(PutManyFailed, match=r"position 7.*may only contain") as caught:
         client.put_many(specs)
     assert (caught.value.confirmed, caught.value.unconfirmed, caught.value.taken) == (7, (7,), 8)
     assert isinstance(caught.value.__cause__, InvalidJob)

@@ -86,7 +86,7 @@ class TestReply:
         [
             ("bury", "not this one"),
             ("fail", "attempt 2 of 2 failed: failed in attempt 2"),
-            ("odd", "not JSON-able"),
+            ("odd", "not JSON-serializable"),
         ],
     )
     def test_whoever_waits_is_told_that_there_will_be_none(

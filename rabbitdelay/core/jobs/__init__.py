@@ -1,1 +1,1 @@
-"""Jobs as values: validation, ids, bodies, and the message that carries a job."""
+"""Jobs as values: validation, ids, bodies, headers, states, and the message that carries a job."""

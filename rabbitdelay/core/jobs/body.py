@@ -1,4 +1,4 @@
-"""Bodies: a job's bytes as the type that its handler asks for."""
+"""Decode a job's body to the type that its handler declares."""
 
 from contextlib import suppress
 from typing import TypeVar
@@ -12,9 +12,9 @@ Value = TypeVar("Value")
 
 
 def read(job: Job, adapter: TypeAdapter[Value]) -> Value:
-    """Return the body, validated, or raise NotAJob with the reason.
+    """Return the validated body; raise NotAJob with the reason if it is invalid.
 
-    What came without a content type, from somebody else, is JSON when the type needs that.
+    A body without a content type, from another publisher, is read as JSON if the type requires it.
     """
     try:
         if media_type(job.content_type) != JSON:
@@ -26,7 +26,7 @@ def read(job: Job, adapter: TypeAdapter[Value]) -> Value:
 
 
 def plain(job: Job) -> object:
-    """Return the body as its content type says, or raise NotAJob with the reason."""
+    """Return the body decoded by its content type; raise NotAJob with the reason if that fails."""
     try:
         return job.body
     except (ValueError, RecursionError) as error:
@@ -34,7 +34,7 @@ def plain(job: Job) -> object:
 
 
 def _first(error: ValidationError) -> str:
-    """The first complaint, and where; the body itself is not repeated, it may be secret."""
+    """Return the first validation error and its location, without the body, which may be secret."""
     complaint = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, complaint["loc"]))
     what = _WITHOUT_INPUT.get(complaint["type"], complaint["msg"])
@@ -43,4 +43,4 @@ def _first(error: ValidationError) -> str:
 
 
 _WITHOUT_INPUT = {"union_tag_invalid": "Input has none of the expected tags"}
-"""What is said instead of a complaint that cites the body."""
+"""Replacements for error messages that quote the body."""

@@ -1,10 +1,12 @@
-"""The envelope: a Job as an AMQP message, and back. docs/wire-format.md is its public face.
+"""The wire format: encode a Job as an AMQP message, and decode it.
 
-How to change it:
+Documented in docs/wire-format.md.
 
-1. A new header that old readers may ignore: add it here and to the docs; VERSION stays.
-2. Anything an old reader would get wrong: raise VERSION, keep reading every older one in `decode`
-   (jobs wait for years), add a recorded message of the old version to
+How to change the format:
+
+1. A new header that old readers may ignore: add it here and to the docs. VERSION stays.
+2. A change that old readers would misread: raise VERSION, keep reading every older version in
+   `decode` (jobs wait for years), add a recorded message of the old version to
    tests/unit/core/jobs/test_envelope.py, and write the new version only after all consumers have
    been upgraded.
 3. Never give a header a new meaning. Never remove a reader.
@@ -31,9 +33,9 @@ _BROKER_PREFIXES = ("x-first-death-", "x-last-death-", "x-opt-")
 
 @dataclass(slots=True)
 class Message:
-    """An AMQP message, without the client library it comes from or goes to.
+    """An AMQP message, independent of the client library.
 
-    Nobody changes one. It is not frozen: to make one that is takes six times as long.
+    Treat as immutable. Not `frozen=True`, because that makes construction six times slower.
     """
 
     body: bytes
@@ -72,9 +74,9 @@ _Headers = TypedDict(
     },
     total=False,
 )
-"""What a putter wrote. Everything may be missing: then the topic's defaults hold.
+"""The headers that rabbitdelay's clients write. Any of them may be missing, and has a default.
 
-A dict, not a model: pydantic makes it in half the time, and there is one for each job.
+A dict rather than a model, because pydantic validates it in half the time, once for each job.
 """
 _validate = TypeAdapter(_Headers).validator.validate_python
 
@@ -111,9 +113,9 @@ def decode(
     random_hex: str,
     default_ttr_ms: int = DEFAULT_TTR_MS,
 ) -> Job:
-    """Return the job in a message, or raise NotAJob with the reason.
+    """Return the job in a message; raise NotAJob with the reason if there is none.
 
-    A message from somebody else with no headers of ours is a job that is due now.
+    A message from another program without `rd-` headers is a job that is due now.
     """
     headers = _read(message.headers)
     put_ms, due_ms, ttr_ms = headers.get("rd-put"), headers.get("rd-due"), headers.get("rd-ttr")
@@ -141,24 +143,28 @@ def decode(
 
 
 def named(message: Message, job: Job) -> Message:
-    """Return a message that came without an id, with the id and the due time that it was given.
+    """Return a message without an id, completed with the id and the due time of its job.
 
-    A put time would come from the consumer's clock, and deletes are compared with that.
+    A put time is not added: it would come from the consumer's clock, and deletes are compared with
+    it.
     """
     headers = {**message.headers, "rd-due": job.due_ms}
     return replace(message, message_id=job.id, headers=headers)
 
 
 def tells_when_put(message: Message) -> bool:
-    """Whether a message tells when it was put: else nobody knows, and a delete may be for it."""
+    """Whether a message contains its put time.
+
+    Without one, any delete of its id may apply to it.
+    """
     return "rd-put" in message.headers or _timestamp_ms(message) is not None
 
 
 def known_ms(message: Message) -> int | None:
-    """Return the time up to which consumers keep every delete of this job; None without dates.
+    """Return the time until which consumers keep every delete of this job; None without times.
 
-    Every delete of a job is kept at least until the time at which its putter wanted it to be due. A
-    retry is due later than that.
+    A delete of a job is kept at least until the due time that its putter asked for. A retry is due
+    later than that.
     """
     dates = [message.headers.get(name) for name in ("rd-known", "rd-due")]
     known = [date for date in dates if isinstance(date, int)]
@@ -171,20 +177,20 @@ def known_ms(message: Message) -> int | None:
 
 
 def redeliveries(message: Message, *, redelivered: bool) -> int:
-    """Return how often the broker has counted a job as handed out before.
+    """Return the broker's count of earlier deliveries of a job.
 
-    Quorum queues count; for others there is one flag. RabbitMQ 3.10 counts every return, and 4.3
-    only those by a consumer that died or rejected.
+    Quorum queues count; other queues only have a flag. RabbitMQ 3.10 counts every return to the
+    queue, and 4.3 only returns by a consumer that died or rejected the message.
     """
     count = message.headers.get("x-delivery-count")
     return count if isinstance(count, int) and count >= 0 else int(redelivered)
 
 
 def fresh_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the headers without what brokers add on the way.
+    """Return the headers without those that brokers add in transit.
 
-    A message may pass each hold queue once. Brokers before 4.0 honour an `x-death` that is
-    published, and would drop a job that is sent down the ladder again with it.
+    A message may pass each hold queue once. Brokers before 4.0 honour a published `x-death` header,
+    and would drop a job that is republished to the ladder with it.
     """
     return {
         name: value
@@ -201,7 +207,7 @@ def _read(headers: Mapping[str, Any]) -> _Headers:
         raise NotAJob(f"header {first['loc'][0]}: {first['msg']}") from None
     version = read.get("rd-version", VERSION)
     if not 1 <= version <= VERSION:
-        raise NotAJob(f"rd-version {version} is not known here: upgrade the consumer")
+        raise NotAJob(f"rd-version {version} is not supported: upgrade the consumer")
     return read
 
 
@@ -215,6 +221,6 @@ def _id(message: Message, due_ms: int, random_hex: str) -> str:
 
 
 def _timestamp_ms(message: Message) -> int | None:
-    """The timestamp of a message; one that no calendar can show is as good as absent."""
+    """Return the timestamp of a message; None if it is missing or beyond any calendar."""
     timestamp_s = message.timestamp_s
     return None if timestamp_s is None or timestamp_s >= MAX_TIME_S else timestamp_s * 1000

@@ -1,10 +1,10 @@
-"""The life of a job: every state it can be in, and what each event makes of it, as one table.
+"""The states of a job, and the effect of each event in each state, as one table.
 
-Two rules this file owns:
+This file owns two rules:
 
-1. The table has every event in every state, dead ends included. None is an event that cannot be:
-   whoever gets it has lost track of the job, and is told so.
-2. docs/life-of-a-job.md is drawn from the table, and is never ahead of it or behind it.
+1. The table contains every event in every state, dead ends included. None marks an event that
+   cannot happen in a state; `after` raises IllegalEvent for it.
+2. docs/life-of-a-job.md is generated from the table, and always agrees with it.
 """
 
 from collections.abc import Mapping
@@ -12,52 +12,52 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a job is in its life. The value is what people read."""
+    """A state of a job. The value is its name in texts."""
 
     DELAYED = "delayed"
-    """Waits for its time, in a hold queue."""
+    """The job waits in a hold queue for its time."""
     READY = "ready"
-    """Is due, and waits for a consumer in the ready queue of its topic."""
+    """The job is due, and waits for a consumer in the ready queue of its topic."""
     RESERVED = "reserved"
-    """Is held by one consumer, for at most its ttr: unacked in the ready queue."""
+    """One consumer has the job for at most its ttr: unacknowledged in the ready queue."""
     BURIED = "buried"
-    """Was given up on, and is kept for a person in the buried queue of its topic."""
+    """The job has failed for good, and is kept for a person in the buried queue of its topic."""
     DELETED = "deleted"
-    """Is done with: finished, dropped, or deleted by its id."""
+    """The job is gone: finished, dropped, or deleted by its id."""
 
 
 class Event(StrEnum):
-    """What can happen to a job. The value is what people read."""
+    """An event in the life of a job. The value is its name in texts."""
 
     DUE = "due"
-    """Its delay has passed."""
+    """The delay has passed."""
     POP = "pop"
-    """It is handed to a consumer."""
+    """A consumer receives the job."""
     FINISH = "finish"
-    """Its consumer has done it."""
+    """The consumer has completed the job."""
     RELEASE = "release"
-    """Its consumer gives it back, to be tried again. Without a delay it is ready at once."""
+    """The consumer gives the job up for a retry. Without a delay it is ready at once."""
     TOUCH = "touch"
-    """Its consumer needs more time: its ttr begins again."""
+    """The consumer needs more time: the ttr starts again."""
     BURY = "bury"
-    """Its consumer gives it up."""
+    """The consumer declares the job failed for good."""
     TIMEOUT = "timeout"
-    """Its ttr has passed: it is taken from its consumer and given back, with attempt + 1."""
+    """The ttr has passed: the job is taken from its consumer and retried, with attempt + 1."""
     LOSE = "lose"
-    """Its consumer's process or connection died: the broker gives it back as it was."""
+    """The consumer's process or connection died: the broker requeues the job unchanged."""
     KICK = "kick"
-    """A person puts it back: its attempts begin again at 1."""
+    """A person puts a buried job back: its attempts start again at 1."""
     DROP = "drop"
-    """A person removes it."""
+    """A person removes a buried job."""
     DELETE = "delete"
-    """It is deleted by its id. Deleting what is deleted is no error."""
+    """The job is deleted by its id. Deleting a deleted job is not an error."""
 
 
 START = State.DELAYED
-"""Where put begins. Without a delay a job passes straight through to ready."""
+"""State after put. A job without a delay becomes ready at once."""
 
-# A job whose attempts are used up is buried: then RELEASE and TIMEOUT act as BURY. So does LOSE
-# when the broker has redelivered the job as often as its delivery limit lets it.
+# On the last attempt RELEASE and TIMEOUT act as BURY. So does LOSE when the broker has redelivered
+# the job as often as its delivery limit allows.
 NEXT: Mapping[State, Mapping[Event, State | None]] = {
     State.DELAYED: {
         Event.DUE: State.READY,
@@ -128,16 +128,16 @@ NEXT: Mapping[State, Mapping[Event, State | None]] = {
 
 
 class IllegalEvent(ValueError):
-    """An event came that cannot be in the job's state."""
+    """Raised for an event that cannot happen in the job's state."""
 
     def __init__(self, state: State, event: Event) -> None:
-        super().__init__(f"{event.value} cannot be: the job is {state.value}")
+        super().__init__(f"{event.value} is not possible: the job is {state.value}")
         self.state = state
         self.event = event
 
 
 def after(state: State, event: Event) -> State:
-    """The state that an event leads to, or IllegalEvent."""
+    """Return the state that an event leads to; raise IllegalEvent if it cannot happen."""
     following = NEXT[state][event]
     if following is None:
         raise IllegalEvent(state, event)
@@ -145,7 +145,7 @@ def after(state: State, event: Event) -> State:
 
 
 def picture() -> str:
-    """The table for people: a diagram, and every event in every state, as Markdown."""
+    """Return the table as Markdown: a diagram, and the effect of every event in every state."""
     return f"{_diagram()}\n\n{_table()}\n"
 
 
@@ -160,7 +160,7 @@ def _diagram() -> str:
 
 
 def _ways_out(state: State) -> dict[State, list[str]]:
-    """Where the job can go from a state, and by which events."""
+    """Return the states that can follow a state, each with the events that lead there."""
     ways: dict[State, list[str]] = {}
     for event, following in NEXT[state].items():
         if following is not None:

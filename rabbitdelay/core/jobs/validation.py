@@ -1,4 +1,7 @@
-"""Intake: what the user passed becomes a Job, or a clear error, before anything is sent."""
+"""Validate the arguments of put, before anything is sent.
+
+The result is a Job; an invalid argument raises InvalidJob, with the value and the rule.
+"""
 
 import re
 import sys
@@ -21,9 +24,9 @@ MAX_NAME_BYTES = 200
 MAX_CALLBACK_BYTES = 2_000
 MAX_ATTEMPTS = 1_000_000
 MAX_BACKOFF_MS = 30 * ladder.DAY_MS
-_SHORT = 255  # what AMQP calls a short string, in bytes
+_SHORT = 255  # maximum length of an AMQP short string, in bytes
 _DIRECT_REPLY_TO = "amq.rabbitmq.reply-to"
-"""RabbitMQ closes the channel on which a message with this name is published."""
+"""RabbitMQ closes the channel on which a message with this reply_to is published."""
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
@@ -34,14 +37,14 @@ RANDOM_HEX_DIGITS = 2 * _HALF
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a namespace takes, beyond the bounds that are the same for all."""
+    """Limits of one namespace, in addition to those that are the same for all."""
 
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
     max_delay_ms: int = ladder.MAX_DELAY_MS
 
 
 def check_max_delay_ms(max_delay: float | timedelta | None) -> int:
-    """Return the longest delay of a namespace, or say why it cannot be one."""
+    """Return a namespace's longest delay in milliseconds; raise InvalidConfiguration if invalid."""
     if max_delay is None:
         return ladder.MAX_DELAY_MS
     try:
@@ -51,15 +54,15 @@ def check_max_delay_ms(max_delay: float | timedelta | None) -> int:
 
 
 def check_timeout(value: float, what: str = "timeout") -> float:
-    """Return how long to wait in seconds, or say why it cannot be that."""
+    """Return a timeout in seconds; raise InvalidConfiguration if invalid."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not value >= 0:
-        raise InvalidConfiguration(f"{what} must be seconds, from 0, not {value!r}")
+        raise InvalidConfiguration(f"{what} must be a number of seconds, at least 0, not {value!r}")
     return value
 
 
 def check_setting(value: int, what: str) -> int:
-    """Return a whole number from 1, or say why it is none."""
+    """Return an integer of at least 1; raise InvalidConfiguration if it is not one."""
     try:
         return check_count(value, what, sys.maxsize)
     except InvalidJob as error:
@@ -69,7 +72,7 @@ def check_setting(value: int, what: str) -> int:
 def make_job(
     spec: JobSpec, *, now_ms: int, random_hex: str, bounds: Bounds, attempt: int = 1
 ) -> Job:
-    """Return the Job that a spec asks for; `random_hex` is RANDOM_HEX_DIGITS of them."""
+    """Return the Job for a spec; `random_hex` has RANDOM_HEX_DIGITS random hex digits."""
     if not isinstance(spec, JobSpec):
         raise InvalidJob(f"a job to put must be a JobSpec, not {type(spec).__name__}")
     delay_ms = _delay_ms(spec, now_ms, bounds)
@@ -95,7 +98,7 @@ def make_job(
 
 
 def same_at(job: Job, *, delay: float | timedelta, at: datetime | None) -> JobSpec:
-    """Return what asks for the same job at another time."""
+    """Return the spec of the same job at another time."""
     return JobSpec(
         job.topic,
         job.payload,
@@ -114,35 +117,35 @@ def same_at(job: Job, *, delay: float | timedelta, at: datetime | None) -> JobSp
 
 
 def check_topic(topic: str) -> str:
-    """Return the topic, or say why it cannot be one."""
+    """Return the topic; raise InvalidJob if invalid."""
     if not isinstance(topic, str) or not topic:
         raise InvalidJob(f"topic must be a non-empty str, not {topic!r}")
     if len(topic) > MAX_NAME_BYTES:
         raise InvalidJob(f"topic must be at most {MAX_NAME_BYTES} bytes, got {len(topic)}")
     if not _TOPIC.fullmatch(topic):
-        raise InvalidJob(f"topic {topic!r} may only have A-Z a-z 0-9 . _ -")
+        raise InvalidJob(f"topic {topic!r} may only contain A-Z a-z 0-9 . _ -")
     return topic
 
 
 def check_topics(topics: str | Sequence[str]) -> tuple[str, ...]:
-    """Return one or several topics, each once, or say why one of them cannot be one."""
+    """Return one or several topics without duplicates; raise InvalidJob if one is invalid."""
     if not isinstance(topics, Iterable):
-        raise InvalidJob(f"topics must be a str or several, not {topics!r}")
+        raise InvalidJob(f"topics must be a str or a sequence of them, not {topics!r}")
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     if not names:
-        raise InvalidJob("say at least one topic")
+        raise InvalidJob("topics is empty: give at least one topic")
     return tuple(dict.fromkeys(map(check_topic, names)))
 
 
 def check_count(value: int, what: str, most: int) -> int:
-    """Return a count, or say why it cannot be one."""
+    """Return an integer from 1 to `most`; raise InvalidJob if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise InvalidJob(f"{what} must be from 1 to {most:,}, not {value!r}")
     return value
 
 
 def check_id(id: str) -> str:
-    """Return the id, or say why it cannot be one."""
+    """Return the id; raise InvalidJob if invalid."""
     if not isinstance(id, str) or not id:
         raise InvalidJob(f"id must be a non-empty str, not {id!r}")
     try:
@@ -157,7 +160,7 @@ def check_id(id: str) -> str:
 
 
 def encode_body(body: object, content_type: str | None, max_bytes: int) -> tuple[bytes, str]:
-    """Return the body as bytes, and what they are."""
+    """Return the encoded body and its content type."""
     payload, natural_type = _payload(body)
     if len(payload) > max_bytes:
         raise InvalidJob(
@@ -167,7 +170,7 @@ def encode_body(body: object, content_type: str | None, max_bytes: int) -> tuple
     if content_type is None:
         return payload, natural_type
     if not _is_short_text(content_type):
-        raise InvalidJob(f"content_type must be text of 1 to {_SHORT} bytes")
+        raise InvalidJob(f"content_type must be a str of 1 to {_SHORT} bytes, not {content_type!r}")
     return payload, content_type
 
 
@@ -177,11 +180,16 @@ def _payload(body: object) -> tuple[bytes, str]:
     try:
         return (body.encode(), TEXT) if isinstance(body, str) else (_json(body), JSON)
     except (PydanticSerializationError, ValueError, RecursionError) as error:
-        raise InvalidJob(f"body of type {type(body).__name__} is not JSON-able: {error}") from None
+        raise InvalidJob(
+            f"body of type {type(body).__name__} is not JSON-serializable: {error}"
+        ) from None
 
 
 def _json(body: object) -> bytes:
-    """Encode as JSON, strictly: NaN and Infinity are no JSON, and other readers would choke."""
+    """Encode as strict JSON.
+
+    NaN and Infinity are not JSON, and other readers could not parse them.
+    """
     if isinstance(body, BaseModel):
         return body.model_dump_json().encode()
     payload = to_json(body)
@@ -191,7 +199,10 @@ def _json(body: object) -> bytes:
 
 
 def _refuse_not_a_number(body: object) -> None:
-    """Raise when a float in the body is not a number; a text that says NaN is fine."""
+    """Raise ValueError if the body contains a float that is not finite.
+
+    The text "NaN" is allowed.
+    """
     if isinstance(body, float) and body - body != 0:
         raise ValueError(f"{body} is not a JSON number")
     if isinstance(body, dict):
@@ -202,7 +213,7 @@ def _refuse_not_a_number(body: object) -> None:
 
 
 def check_delay_ms(delay: float | timedelta) -> int:
-    """Return a delay in milliseconds, or say why it cannot be one; a delay below 0 means now."""
+    """Return a delay in milliseconds, at least 0; raise InvalidJob if it is too long."""
     return ladder.check(max(0, duration.milliseconds(delay, what="delay")))
 
 
@@ -210,12 +221,12 @@ def _delay_ms(spec: JobSpec, now_ms: int, bounds: Bounds) -> int:
     if spec.at is None:
         delay_ms = check_delay_ms(spec.delay)
     elif spec.delay:
-        raise InvalidJob("give either delay or at, not both")
+        raise InvalidJob("put takes either `delay` or `at`, not both")
     else:
         delay_ms = max(0, _unix_ms(spec.at) - now_ms)
     if ladder.check(delay_ms) > bounds.max_delay_ms:
         raise InvalidJob(
-            f"delay {duration.describe(delay_ms)} is above this namespace's max_delay of "
+            f"delay {duration.describe(delay_ms)} is longer than this namespace's max_delay of "
             f"{duration.describe(bounds.max_delay_ms)}"
         )
     return delay_ms
@@ -237,7 +248,7 @@ def _ttr_ms(ttr: float | timedelta | None) -> int | None:
 
 
 def check_ttr_ms(ttr: float | timedelta) -> int:
-    """Return a ttr in milliseconds, or say why it cannot be one."""
+    """Return a ttr in milliseconds; raise InvalidJob if it is out of range."""
     ttr_ms = duration.milliseconds(ttr, what="ttr")
     if not MIN_TTR_MS <= ttr_ms <= MAX_TTR_MS:
         raise InvalidJob(f"ttr must be from 1 second to 24 hours, got {ttr_ms / 1000:g} s")
@@ -256,7 +267,7 @@ def _callback(url: str | None) -> str | None:
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise InvalidJob(f"callback must be an http or https URL, not {url!r}")
     if not 0 < _utf8_bytes(url) <= MAX_CALLBACK_BYTES:
-        raise InvalidJob(f"callback must be text of at most {MAX_CALLBACK_BYTES} bytes")
+        raise InvalidJob(f"callback must be a URL of at most {MAX_CALLBACK_BYTES} bytes")
     return url
 
 
@@ -273,11 +284,11 @@ def _reply_to(queue: str | None) -> str | None:
     if queue is None:
         return None
     if not _is_short_text(queue):
-        raise InvalidJob(f"reply_to must be the name of a queue, of 1 to {_SHORT} bytes")
+        raise InvalidJob(f"reply_to must be a queue name of 1 to {_SHORT} bytes, not {queue!r}")
     if queue.startswith(_DIRECT_REPLY_TO):
         raise InvalidJob(
             f"reply_to must not be {queue!r}: RabbitMQ's direct reply-to does not work for jobs, "
-            "because it ends with the channel of the put; use reply=True or the name of a queue"
+            "because it ends with the channel of the put; use reply=True or a queue name"
         )
     return queue
 
@@ -287,7 +298,7 @@ def _is_short_text(value: object) -> bool:
 
 
 def _utf8_bytes(text: str) -> int:
-    """How long a text is as UTF-8; 0 when it has half a character, which is none."""
+    """Return the length of a text in UTF-8, or 0 for a text with a lone surrogate."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""Buried jobs: what the messages in a topic's buried queue say, and the way back.
+"""Buried jobs: reading the messages in a topic's buried queue, and the route of a kicked job.
 
-Whatever is in there can be looked at, and kicked: a header that is missing or of the wrong type
-is not told, and never an error.
+Every message can be listed and kicked. A header that is missing or has the wrong type reads as
+None, and is never an error.
 """
 
 from collections.abc import Mapping
@@ -21,43 +21,46 @@ from rabbitdelay.models import Job
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """A message in a buried queue, understood as far as it can be."""
+    """A message in a buried queue, parsed as far as possible."""
 
     topic: str
     message: Message
 
     @property
     def id(self) -> str | None:
-        """Its id, when it has one."""
+        """The job's id; None if the message has none."""
         return self.message.message_id
 
     @property
     def attempt(self) -> int | None:
-        """Which attempt was the last, by its header: the broker's redeliveries do not count."""
+        """Number of the last attempt, by its header; redeliveries by the broker do not count."""
         return self._number("rd-attempt")
 
     @property
     def put_ms(self) -> int | None:
-        """When it was put, in milliseconds since 1970."""
+        """Time of the put, in milliseconds since 1970."""
         return self._number("rd-put")
 
     @property
     def due_ms(self) -> int | None:
-        """When it was due, in milliseconds since 1970."""
+        """Time at which the job was due, in milliseconds since 1970."""
         return self._number("rd-due")
 
     @property
     def buried_ms(self) -> int | None:
-        """When it was buried, in milliseconds since 1970; by the broker, in whole seconds."""
+        """Time of the burial, in milliseconds since 1970.
+
+        Of whole seconds if the broker buried it.
+        """
         buried_ms = self._number(BURIED)
         return _time_of_death(self.message.headers) if buried_ms is None else buried_ms
 
     @property
     def job(self) -> Job | None:
-        """The job that it is, for asking whether it is deleted; None when it is no job.
+        """The job, for checking whether it is deleted; None if the message is not a job.
 
-        When it does not tell when it was put, it was before every delete; one without an id can
-        only be purged with its topic.
+        Without a put time the job counts as put before every delete. Without an id the job can only
+        be purged together with its topic.
         """
         try:
             return envelope.decode(self.message, topic=self.topic, now_ms=0, random_hex="")
@@ -66,12 +69,12 @@ class Buried:
 
     @property
     def grave(self) -> Grave:
-        """Why it was buried."""
+        """Why the job was buried."""
         return read_grave(self.message.headers)
 
     @property
     def last_error(self) -> str | None:
-        """The error of its last attempt, with its type, when there was one."""
+        """Type and text of the error of the last attempt; None if there was none."""
         texts = [text for text in (self.grave.error_type, self.grave.error) if text]
         return ": ".join(texts) or None
 
@@ -82,23 +85,23 @@ class Buried:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which of them: all, or those with an id."""
+    """Selects buried jobs: all of them, or those with an id."""
 
     id: str | None = None
 
     def takes(self, buried: Buried) -> bool:
-        """Whether it is one of them."""
+        """Whether a job is selected."""
         return self.id in (None, buried.id)
 
 
 def way_back(topology: Topology, topic: str) -> Way:
-    """Where a kicked job is published, and what must be there for it."""
+    """Return the route of a kicked job: straight to its ready queue."""
     key = ladder.routing_key(ladder.NO_DELAY, topic)
     return Way(topology.ready_exchange, key, topology.topic(topic))
 
 
 def _time_of_death(headers: Mapping[str, Any]) -> int | None:
-    """When the broker dead-lettered it last, by its own record: the newest stands first."""
+    """Return when the broker last dead-lettered the message. The newest record comes first."""
     deaths = headers.get("x-death")
     newest = deaths[0] if isinstance(deaths, list) and deaths else None
     time = newest.get("time") if isinstance(newest, Mapping) else None

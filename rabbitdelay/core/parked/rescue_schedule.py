@@ -1,8 +1,8 @@
-"""The watch over `unrouted`: when a client looks into it, and when it goes through it.
+"""When a client counts the messages in `unrouted`, and when it tries to route them again.
 
-The alternate exchange parks a job in `unrouted` when a queue on its way was deleted, and the broker
-confirms it: the putter is not told. Asking how many messages are there is cheap. Reading them is
-not, so a client reads them only if something may have changed since it last did.
+When a queue on a job's route was deleted, the alternate exchange moves the job to `unrouted`, and
+the broker confirms it, so the putter does not notice. Counting the messages is cheap. Reading them
+is not, so a client reads them only if something may have changed since its last pass.
 
 Times are seconds on a monotonic clock.
 """
@@ -10,48 +10,48 @@ Times are seconds on a monotonic clock.
 from dataclasses import dataclass
 
 SOON_SECONDS = 1.0
-"""Time from the first message after a quiet while to the look at what became of it."""
+"""Time from the first message after an idle period to the next count."""
 BUSY_SECONDS = 5.0
-"""Interval of the looks of a client that publishes."""
+"""Interval between counts for a client that publishes."""
 IDLE_SECONDS = 30.0
-"""Interval of the looks of a client that publishes nothing."""
+"""Interval between counts for a client that publishes nothing."""
 PASS_SHARE = 10
-"""A client that took a while to read all messages does not look again for so many times as long."""
+"""A client waits at least this many times the duration of its last pass before the next count."""
 
 
 @dataclass(slots=True)
 class UnroutedWatch:
-    """What one client knows of `unrouted`."""
+    """One client's knowledge of `unrouted`."""
 
     looked_at: float = -IDLE_SECONDS
-    """When it last asked how many messages are there."""
+    """Time of the last count."""
 
     left: int = 0
-    """Number of messages that stayed there after the last pass."""
+    """Number of messages that remained after the last pass."""
     is_busy: bool = False
-    """Whether anything was published since the last look."""
+    """Whether anything was published since the last count."""
     have_queues_changed: bool = False
-    """Whether queues were made since the last pass: messages may have a way on now."""
+    """Whether queues were created since the last pass, so that messages may be routable now."""
     pass_seconds: float = 0.0
     """Duration of the last pass."""
 
     def look(self, count: int) -> bool:
-        """Note how many messages are there; return whether to go through them."""
+        """Record the number of messages; return whether a pass is worthwhile."""
         is_due = count > self.left or (self.have_queues_changed and count > 0)
         self.left = min(self.left, count)
         self.have_queues_changed = False
         return is_due
 
     def end_pass(self, left: int, seconds: float) -> None:
-        """Note what a pass has left there, and how long it took."""
+        """Record how many messages a pass has left, and how long it took."""
         self.left, self.pass_seconds = left, seconds
 
     def begin_look(self, now: float) -> None:
-        """Note that it asks how many messages are there."""
+        """Record that a count begins."""
         self.looked_at, self.is_busy = now, False
 
     def next_look_at(self, now: float) -> float:
-        """Return when to ask next."""
+        """Return the time of the next count."""
         interval = BUSY_SECONDS if self.is_busy else IDLE_SECONDS
         interval = max(interval, PASS_SHARE * self.pass_seconds)
         return max(now + SOON_SECONDS, self.looked_at + interval)

@@ -1,12 +1,12 @@
-"""Unrouted jobs: what the messages in `unrouted` are, why they are there, and where they go on.
+"""Unrouted jobs: parsing the messages in `unrouted`, and finding their route onward.
 
-Two rules this file owns:
+This file owns two rules:
 
-1. A job goes on with the rest of its delay, never with less: it may be late and is never early. The
-   rest is what its routing key says it has not waited yet, because the broker measured what it has.
-   No clock is asked: one that is ahead would make the job early. Time that a job is parked before
-   its last hold queue makes it late.
-2. What cannot be understood has no way on. It stays where it is, for a person to look at.
+1. A job continues with the rest of its delay, never with less: it may be late, and is never early.
+   The rest is the part of its routing key that the broker has not measured yet. No clock is used,
+   because one that is ahead would make the job early. A job is late by the time that it spent in
+   `unrouted` before its last hold queue.
+2. A message that cannot be parsed has no route onward. It stays in the queue for a person.
 """
 
 from collections.abc import Mapping
@@ -23,53 +23,56 @@ from rabbitdelay.errors import InvalidJob
 
 @dataclass(frozen=True, slots=True)
 class Unrouted:
-    """A message in `unrouted`, understood as far as it can be."""
+    """A message in `unrouted`, parsed as far as possible."""
 
     message: Message
     exchange: str
-    """Where it could not be routed."""
+    """The exchange that could not route the message."""
     routing_key: str
     why: str
-    """What was missing, in words."""
+    """Description of what was missing."""
     topic: str | None = None
-    """None when it cannot be understood."""
+    """The job's topic; None if the message cannot be parsed."""
     to_bury: bool = False
-    """Whether it was on its way to its topic's buried queue, not to its ready queue."""
+    """Whether the job was on its way to its buried queue rather than its ready queue."""
     hops_left: tuple[ladder.Hop, ...] = ()
-    """The hold queues it has not been through."""
+    """The hold queues that the job has not passed yet."""
 
     @property
     def id(self) -> str | None:
-        """Its id, when it has one."""
+        """The job's id; None if the message has none."""
         return self.message.message_id
 
     @property
     def due_ms(self) -> int | None:
-        """When it is due, in milliseconds since 1970, when its putter has said so."""
+        """Time at which the job is due, in milliseconds since 1970.
+
+        None if the message has none.
+        """
         due_ms = self.message.headers.get("rd-due")
         return due_ms if isinstance(due_ms, int) and due_ms >= 0 else None
 
     @property
     def remaining_ms(self) -> int:
-        """The delay to send it on with: all that it has not waited yet."""
+        """The delay to republish the job with, in milliseconds: the part it has not waited yet."""
         return sum(hop.hold_ms for hop in self.hops_left)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which of them: all, or those of a topic, or with an id."""
+    """Selects unrouted jobs: all of them, those of a topic, or those with an id."""
 
     topic: str | None = None
     id: str | None = None
 
     def takes(self, unrouted: Unrouted) -> bool:
-        """Whether it is one of them."""
+        """Whether a job is selected."""
         return self.topic in (None, unrouted.topic) and self.id in (None, unrouted.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Where a job is published to go on, and what must be there for it."""
+    """The exchange and routing key to publish a job to, and the parts that must exist for it."""
 
     exchange: str
     routing_key: str
@@ -77,7 +80,7 @@ class Way:
 
 
 def read(topology: Topology, exchange: str, routing_key: str, message: Message) -> Unrouted:
-    """Understand a message as it was found in `unrouted`."""
+    """Parse a message found in `unrouted`."""
     if exchange == topology.buried_exchange and _is_topic(routing_key):
         return Unrouted(
             message, exchange, routing_key, "no buried queue", routing_key, to_bury=True
@@ -93,7 +96,7 @@ def read(topology: Topology, exchange: str, routing_key: str, message: Message) 
 
 
 def way_on(topology: Topology, unrouted: Unrouted) -> Way | None:
-    """Return where it goes on; None when it cannot be understood."""
+    """Return the route onward; None if there is none."""
     topic = unrouted.topic
     if topic is None:
         return None
@@ -102,13 +105,13 @@ def way_on(topology: Topology, unrouted: Unrouted) -> Way | None:
     try:
         digits = ladder.to_digits(unrouted.remaining_ms)
     except InvalidJob:
-        return None  # its routing key says more than nine years
+        return None  # the digits add up to more than nine years
     key = ladder.routing_key(digits, topic)
     return Way(topology.entrance(digits), key, topology.path(digits, topic))
 
 
 def missing_queue(topology: Topology, unrouted: Unrouted) -> str:
-    """Return the name of the queue that a message did not find."""
+    """Return the name of the queue that did not exist."""
     if unrouted.to_bury:
         return topology.buried_queue(unrouted.topic or "")
     if unrouted.hops_left:
@@ -125,7 +128,7 @@ def _is_topic(text: str) -> bool:
 
 
 def _passed_queues(headers: Mapping[str, Any]) -> set[str]:
-    """The queues it was dead-lettered from, by the broker's own record."""
+    """Return the queues that dead-lettered the message, by the broker's record."""
     deaths = headers.get("x-death")
     entries = deaths if isinstance(deaths, list) else []
     return {str(entry.get("queue")) for entry in entries if isinstance(entry, Mapping)}

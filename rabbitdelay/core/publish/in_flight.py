@@ -1,4 +1,4 @@
-"""Flight: messages sent on one channel that the broker has not answered, by delivery tag."""
+"""Messages in flight: sent on one channel and not yet confirmed, by delivery tag."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,7 +6,7 @@ from rabbitdelay.core.publish.pending import Pending
 
 
 class Flight:
-    """The unconfirmed messages of one channel, which counts what is published from 1."""
+    """The unconfirmed messages of one channel. The broker counts published messages from 1."""
 
     def __init__(self) -> None:
         self._sent: dict[int, Pending] = {}
@@ -17,16 +17,16 @@ class Flight:
         return len(self._sent)
 
     def __iter__(self) -> Iterator[Pending]:
-        """The messages in the order in which they were sent."""
+        """Iterate over the messages in the order in which they were sent."""
         return iter(self._sent.values())
 
     def add(self, pending: Pending) -> None:
-        """Note that a message was sent."""
+        """Record that a message was sent."""
         self._sent[self._next_tag] = pending
         self._next_tag += 1
 
     def take(self, tag: int, *, multiple: bool) -> list[Pending]:
-        """Remove and return the message that the broker answered, or all up to that one."""
+        """Remove and return the message that was confirmed or refused, or all messages up to it."""
         if not multiple:
             pending = self._sent.pop(tag, None)
             self._lowest_tag += tag == self._lowest_tag
@@ -39,7 +39,10 @@ class Flight:
     def take_returned(
         self, message_id: str | None, token: str, exchange: str, routing_key: str
     ) -> Pending | None:
-        """Remove and return a message that the broker could not route; its confirm is void."""
+        """Remove and return a message that the broker returned.
+
+        The confirm that follows is void.
+        """
         for tag, pending in self._sent.items():
             same_job = pending.message.message_id == message_id and pending.job.token == token
             if same_job and pending.may_go_to(exchange, routing_key):
@@ -47,7 +50,7 @@ class Flight:
         return None
 
     def take_if(self, condition: Callable[[Pending], bool]) -> list[Pending]:
-        """Remove and return the messages that meet a condition; their tags stay used."""
+        """Remove and return the messages that meet a condition; their tags stay assigned."""
         found = [(tag, pending) for tag, pending in self._sent.items() if condition(pending)]
         for tag, _ in found:
             del self._sent[tag]

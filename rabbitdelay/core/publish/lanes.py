@@ -1,12 +1,12 @@
-"""Lanes: what goes to one target, kept apart from the rest while that target is in trouble.
+"""Lanes: separate the messages to one target from the rest while that target is in trouble.
 
-Messages share one channel and go out as they come. A target that refuses messages, or that does
+Messages normally share one channel and are sent in order. A target that refuses messages, or does
 not answer, gets a lane: a queue and a channel of its own, with few messages in flight. RabbitMQ
 stops reading a whole connection when a channel has too many messages in flight to one queue that
-stands still (from 32 on for a quorum queue, 256 for a stream), so a lane stays below that.
-When the target takes messages again, its lane is dissolved.
+does not respond (from 32 on for a quorum queue, 256 for a stream), so a lane stays below that. When
+the target confirms messages again, its lane is dissolved.
 
-Streams have a lane at all times: the leader of a stream whose node hangs is replaced only after
+A stream always has a lane, because the leader of a stream on a hung node is only replaced after
 `net_ticktime`, 60 s by default.
 
 Times are seconds on a monotonic clock.
@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from rabbitdelay.core.publish import backoff
 
 TROUBLE_LIMIT = 16
-"""Messages in flight to a target in trouble."""
+"""Maximum messages in flight to a target in trouble."""
 STREAM_LIMIT = 200
-"""Messages in flight to a stream."""
+"""Maximum messages in flight to a stream."""
 RECOVERED_COUNT = 32
-"""Confirms without a refusal after which a target is no longer in trouble."""
+"""Number of confirms without a refusal after which a target has recovered."""
 FIRST_BACKOFF_SECONDS = 0.25
 LONGEST_BACKOFF_SECONDS = 4.0
 
 SUSPECTS = "suspects"
-"""The lane of messages that were in flight when the broker closed their channel."""
+"""Lane of the messages that were in flight when the broker closed their channel."""
 SUSPECT = "suspect"
-"""The lane of messages for which that happened twice. They are sent one by one."""
+"""Lane of the messages to which that happened twice. They are sent one by one."""
 
 
 @dataclass(slots=True)
@@ -37,16 +37,19 @@ class Lane:
 
     name: str
     limit: int = TROUBLE_LIMIT
-    """Messages in flight at most."""
+    """Maximum number of messages in flight."""
     is_permanent: bool = False
     failures: int = 0
-    """Refusals and stalls since the last confirm."""
+    """Number of refusals and stalls since the last confirm."""
     held_until: float = 0.0
     confirmed: int = 0
-    """Confirms since the last failure."""
+    """Number of confirms since the last failure."""
 
     def refused(self, now: float, random: float) -> None:
-        """Back off after a refusal. Refusals of what was sent at the same time count once."""
+        """Back off after a refusal.
+
+        Refusals of messages that were in flight together count once.
+        """
         if now < self.held_until:
             return
         first, longest = FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS
@@ -56,19 +59,22 @@ class Lane:
         self.confirmed = 0
 
     def stalled(self) -> None:
-        """Note that the target did not answer. The messages go again on another channel at once."""
+        """Record that the target did not answer.
+
+        Its messages are resent at once on another channel.
+        """
         self.failures += 1
         self.confirmed = 0
 
     def taken(self, count: int) -> None:
-        """Note confirms."""
+        """Record confirms."""
         self.failures = 0
         self.held_until = 0.0
         self.confirmed += count
 
     @property
     def has_recovered(self) -> bool:
-        """Whether the target takes messages as any other does."""
+        """Whether the target confirms messages like any other."""
         return self.confirmed >= RECOVERED_COUNT
 
 

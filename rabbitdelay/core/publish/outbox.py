@@ -1,12 +1,12 @@
-"""The outbox: puts on their way, from the call until the broker's confirm can be trusted.
+"""The outbox: every put from the call until the broker's confirm can be trusted.
 
-Two rules this file owns:
+This file owns two rules:
 
-1. A put is resolved once: confirmed, expired or refused. Until then it is in exactly one place:
-   waiting to be sent, parked, in flight on one channel, or confirmed by a queue that has yet to
-   settle.
-2. What was sent and not resolved when a connection is lost goes again, in the same order, with
-   the same id and token. A put may arrive twice, and never not at all.
+1. A put is resolved exactly once: confirmed, expired or refused. Until then it is in exactly one
+   place: waiting to be sent, parked, in flight on one channel, or confirmed by a queue that is too
+   new to survive a crash.
+2. When a connection is lost, the unresolved puts are sent again in the same order, with the same id
+   and token. A put may arrive twice, but is never lost.
 
 Times are seconds on a monotonic clock.
 """
@@ -22,7 +22,7 @@ __all__ = ["FRESH_SECONDS", "Outbox", "Pending", "Target", "timeout_error"]
 
 
 class Outbox:
-    """The puts on their way over one connection after another."""
+    """The unresolved puts of a client, over one connection after another."""
 
     def __init__(self) -> None:
         self._waiting: deque[Pending] = deque()
@@ -43,37 +43,37 @@ class Outbox:
         yield from self._waiting
 
     def add(self, pending: Pending) -> None:
-        """Take a put that is to be sent."""
+        """Add a put that is to be sent."""
         self._waiting.append(pending)
 
     def put_back(self, *pending: Pending) -> None:
-        """Take back puts that could not be sent after all, to be the next ones."""
+        """Put back puts that could not be sent after all, to be sent next."""
         self._waiting.extendleft(reversed(pending))
 
     def discard(self, pending: Pending) -> None:
-        """Forget a put, wherever it is."""
+        """Remove a put, wherever it is."""
         self._drop({id(pending)})
 
     def next(self) -> Pending | None:
-        """Hand out the next put to send."""
+        """Remove and return the next put to send."""
         return _next(self._waiting)
 
-    # Parked: what waits for something of its own
+    # Parked: puts that wait for an event of their own
 
     def park(self, key: Hashable, *pending: Pending) -> None:
-        """Let puts wait under a key, behind what waits there."""
+        """Park puts under a key, behind those already parked there."""
         self._parked.setdefault(key, deque()).extend(pending)
 
     def park_first(self, key: Hashable, *pending: Pending) -> None:
-        """Let puts wait under a key, before what waits there."""
+        """Park puts under a key, before those already parked there."""
         self._parked.setdefault(key, deque()).extendleft(reversed(pending))
 
     def is_parked(self, key: Hashable) -> bool:
-        """Whether puts wait under a key."""
+        """Whether puts are parked under a key."""
         return key in self._parked
 
     def next_parked(self, key: Hashable) -> Pending | None:
-        """Hand out the next put that waits under a key."""
+        """Remove and return the next put that is parked under a key."""
         parked = self._parked.get(key)
         pending = None if parked is None else _next(parked)
         if not parked:
@@ -81,29 +81,29 @@ class Outbox:
         return pending
 
     def release(self, key: Hashable) -> None:
-        """Let what waits under a key be sent next."""
+        """Move the puts that are parked under a key to the front of those to send."""
         self._waiting.extendleft(reversed(self._parked.pop(key, ())))
 
     def parked(self, key: Hashable) -> list[Pending]:
-        """Return what waits under a key."""
+        """Return the puts that are parked under a key."""
         return list(self._parked.get(key, ()))
 
     # In flight
 
     def new_flight(self) -> Flight:
-        """Begin to count what is sent on a new channel."""
+        """Return the flight of a new channel."""
         flight = Flight()
         self._flights.append(flight)
         return flight
 
     def end_flight(self, flight: Flight) -> list[Pending]:
-        """Stop counting on a channel; return what the broker has not answered there."""
+        """End the flight of a channel; return the puts that the broker has not answered on it."""
         if flight in self._flights:
             self._flights.remove(flight)
         return flight.take_if(lambda pending: not pending.resolved)
 
     def confirmed(self, taken: Iterable[Pending], now: float) -> list[Pending]:
-        """Note confirms; return the puts that are done. The others wait for their queue."""
+        """Record confirms; return the resolved puts. The others wait until their queue is safe."""
         done: list[Pending] = []
         for pending in taken:
             if pending.safe_at <= now:
@@ -114,7 +114,7 @@ class Outbox:
         return done
 
     def settled(self, now: float) -> list[Pending]:
-        """Return the confirmed puts whose queues have settled by now."""
+        """Return the confirmed puts whose queues are safe by now."""
         if not self._settling:
             return []
         done = [pending for pending in self._settling if pending.safe_at <= now]
@@ -122,7 +122,7 @@ class Outbox:
         return done
 
     def connection_lost(self) -> None:
-        """Everything that is not resolved is to be sent again, in order; all flights have ended."""
+        """End all flights, and queue every unresolved put to be sent again, in order."""
         again = [pending for pending in self if not pending.resolved]
         self._flights.clear()
         self._settling.clear()
@@ -132,7 +132,7 @@ class Outbox:
             pending.begin_again()
 
     def expire(self, now: float) -> list[Pending]:
-        """Return the puts whose callers have stopped waiting. A confirm no longer matters."""
+        """Remove and return the puts whose deadline has passed. A later confirm is ignored."""
         late = [pending for pending in self if pending.deadline <= now and not pending.resolved]
         if late:
             self._drop({id(pending) for pending in late})
@@ -161,13 +161,13 @@ def _next(waiting: deque[Pending]) -> Pending | None:
 
 
 def timeout_error(pending: Pending, blocked: str | None, cause: Exception | None) -> OutcomeUnknown:
-    """Return what the caller of a put is told that was not confirmed in time."""
+    """Return the error for a put that was not confirmed in time."""
     job = pending.job
     what = pending.what or f"put of {job.id} ({job.topic})"
     text = f"{what} was not confirmed in time: it {_fate(pending)}"
     error: OutcomeUnknown
     if blocked is not None:
-        text += f"; the broker takes nothing while its alarm lasts ({blocked})"
+        text += f"; the broker blocks publishers while an alarm is active ({blocked})"
         error = BrokerBlocked(text, sent=pending.sent)
     else:
         text += f"; {cause}" if cause else ""

@@ -1,4 +1,4 @@
-"""Pending: a message on its way to the broker, and where it goes.
+"""One message on its way to the broker, and its target.
 
 Times are seconds on a monotonic clock.
 """
@@ -11,73 +11,74 @@ from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.models import Job
 
 FRESH_SECONDS = 1.0
-"""A put that waited longer than this before it was sent goes with the rest of its delay."""
+"""A put that waited longer than this before it was sent is sent with the remaining delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a message goes that does not go down the ladder."""
+    """The destination of a message that does not pass the ladder."""
 
     exchange: str
     routing_key: str
     part: Part | None = None
-    """The queue that must be there for it; None when that is somebody else's."""
+    """The queue that must exist for the message; None if it belongs to another program."""
     settles: bool = True
-    """Whether a confirm from a queue that was made just now does not count yet."""
+    """Whether a confirm from a new queue only counts once the queue is safe."""
     may_found: bool = True
-    """Whether the namespace is made for it, if there is none."""
+    """Whether the namespace is created for the message if it does not exist."""
 
     @property
     def is_stream(self) -> bool:
-        """Whether it goes to a stream of ours."""
+        """Whether the message goes to a stream of the namespace."""
         return self.part is not None and self.part.is_stream
 
 
 @dataclass(slots=True)
 class Pending:
-    """A message on its way: a put, a job that is given back or buried, or a response."""
+    """A message on its way: a put, the copy of a retried or buried job, a delete, or a response."""
 
     job: Job
     message: Message
     asked_ms: int
-    """The delay that was asked for."""
+    """The requested delay, in milliseconds."""
     put_at: float
-    """When it was called."""
+    """Time of the call."""
     deadline: float
-    """When its caller stops waiting."""
+    """Time at which the caller stops waiting."""
     resolve: Callable[["Pending", Exception | None], None]
-    """Told once: with None when confirmed, else with the error."""
+    """Called once: with None when confirmed, otherwise with the error."""
     position: int = 0
-    """Its place among many that were put together."""
+    """Position among the jobs of a put_many."""
     target: Target | None = None
-    """None when it goes down the ladder."""
+    """The destination; None if the message passes the ladder."""
     exchange: str = ""
-    """Where it was sent, once it was."""
+    """The exchange that the message was sent to; empty before it is sent."""
     lane: str = ""
-    """The queue or exchange that it goes to, by which messages in trouble are kept apart."""
+    """Name of the queue or exchange by which messages in trouble are kept in lanes."""
     sent_at: float = 0.0
-    """When it was last sent."""
+    """Time at which the message was last sent."""
     closures: int = 0
-    """How often the broker closed the channel while it was in flight, without naming a culprit."""
+    """How often the broker closed the channel during the flight without naming a cause."""
     is_expendable: bool = False
-    """Whether it is given up when its client is closed: it is of no use to another."""
+    """Whether the message is dropped when its client is closed, because only that client needs
+    it."""
     what: str | None = None
-    """What it is, for errors, such as `delete of a`; None for a put."""
+    """Description for errors, such as `delete of a`; None for a put."""
     sent: bool = False
-    """Whether it ever left this process: then it may have arrived."""
+    """Whether the message ever left this process, so that it may have arrived."""
     safe_at: float = 0.0
-    """When the youngest queue on its path will have settled."""
+    """Time from which a crash cannot lose any queue on the message's route."""
     settling: bool = False
-    """Whether the broker has confirmed it, in a queue that has yet to settle."""
+    """Whether the broker has confirmed the message, in a queue that is not safe yet."""
     resolved: bool = False
     _delay_ms: int | None = None
 
     def delay_ms(self, now: float) -> int:
-        """The delay to send it with: what was asked, less what it already waited here.
+        """Return the delay to send the message with: the requested one, minus the wait so far.
 
-        A short wait is not taken off: 60 s is one hop, 59.98 s are three. And it is worked out
-        once for each connection: else a put that waits for its queues to be made would need other
-        queues by the time that they are.
+        A short wait is not subtracted, because 60 s is one hop and 59.98 s are three. The result is
+        kept for the connection. Otherwise a put that waits for its queues to be declared would need
+        other queues by the time they exist.
         """
         if self._delay_ms is None:
             waited = now - self.put_at
@@ -86,11 +87,11 @@ class Pending:
         return self._delay_ms
 
     def may_go_to(self, exchange: str, routing_key: str) -> bool:
-        """Whether it goes there, as far as that is fixed."""
+        """Whether the message may have been sent there. A message to the ladder may go anywhere."""
         target = self.target
         return target is None or (target.exchange, target.routing_key) == (exchange, routing_key)
 
     def begin_again(self) -> None:
-        """Forget how it was sent over a connection that is lost."""
+        """Reset the state that belongs to a lost connection."""
         self._delay_ms = None
         self.settling = False

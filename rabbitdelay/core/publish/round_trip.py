@@ -1,4 +1,4 @@
-"""The round trip: how long the broker takes to answer, estimated as TCP does (RFC 6298)."""
+"""Estimate how long the broker takes to answer, as TCP does (RFC 6298)."""
 
 GAIN = 1 / 8
 DEVIATION_GAIN = 1 / 4
@@ -13,7 +13,7 @@ class RoundTrip:
         self._deviation = 0.0
 
     def sample(self, seconds: float) -> None:
-        """Take a measurement into account."""
+        """Add a measurement."""
         if self._smoothed is None:
             self._smoothed, self._deviation = seconds, seconds / 2
             return
@@ -23,5 +23,5 @@ class RoundTrip:
 
     @property
     def longest_seconds(self) -> float:
-        """How long an answer may take before its loss is likely; 0 before the first sample."""
+        """Time after which an answer is probably lost; 0 before the first sample."""
         return (self._smoothed or 0.0) + DEVIATIONS * self._deviation

@@ -1,4 +1,4 @@
-"""Bodies: bytes as the type that is asked for, or the reason why not, without the bytes."""
+"""Bodies: decoding to a declared type, and errors that do not contain the body."""
 
 from datetime import date
 from typing import Annotated, Any, Literal
@@ -40,15 +40,15 @@ def read(payload: bytes, kind: Any, content_type: str = JSON) -> Any:  # noqa: A
     return body.read(job(payload, content_type), TypeAdapter(kind))
 
 
-def test_json_is_read_as_json() -> None:
-    """A strict date is a text in JSON; parameters and case of the content type do not matter."""
+def test_a_json_body_is_validated_as_json() -> None:
+    """A strict date is text in JSON. Parameters and case of the content type do not matter."""
     strict_date = Annotated[date, Strict()]
     for content_type in (JSON, "Application/JSON; charset=utf-8"):
         assert read(b'"2027-01-01"', strict_date, content_type) == date(2027, 1, 1)
     assert read(b'{"number": 1}', Card) == Card(number=1)
 
 
-def test_other_bodies_are_read_as_what_they_are() -> None:
+def test_other_bodies_are_decoded_by_their_content_type() -> None:
     assert read(b"abc", str, TEXT) == "abc"
     assert read(b"abc", bytes, BYTES) == b"abc"
     assert read(b"abc", bytes, "image/png") == b"abc"
@@ -72,7 +72,7 @@ def test_other_bodies_are_read_as_what_they_are() -> None:
         (b"[" * 100_000, list[int], "Invalid JSON"),
     ],
 )
-def test_what_is_wrong_is_said_without_the_body(payload: bytes, kind: object, says: str) -> None:
+def test_an_error_does_not_contain_the_body(payload: bytes, kind: object, says: str) -> None:
     with pytest.raises(NotAJob, match=says) as caught:
         read(payload, kind)
     assert SECRET not in str(caught.value)
@@ -91,7 +91,7 @@ def test_what_is_wrong_is_said_without_the_body(payload: bytes, kind: object, sa
         (b"hunter2\xff", TEXT, "body is not text/plain"),
     ],
 )
-def test_a_body_that_is_not_what_it_says_is_not_a_job(
+def test_a_body_that_contradicts_its_content_type_is_refused(
     payload: bytes, content_type: str, says: str
 ) -> None:
     with pytest.raises(NotAJob, match=says) as caught:
@@ -99,7 +99,7 @@ def test_a_body_that_is_not_what_it_says_is_not_a_job(
     assert SECRET not in str(caught.value)
 
 
-def test_a_text_that_cannot_be_read_is_not_validated() -> None:
+def test_undecodable_text_is_not_validated() -> None:
     with pytest.raises(NotAJob, match="body is not text/plain"):
         read(b"\xff", str, TEXT)
 
@@ -112,7 +112,7 @@ def test_plain_bodies(payload: bytes, content_type: str, value: object) -> None:
     assert body.plain(job(payload, content_type)) == value
 
 
-def test_json_from_somebody_who_said_nothing_of_it() -> None:
+def test_a_body_without_content_type_may_be_json() -> None:
     job = Job("t", "id", "", 0, 0, None, b'{"order": 1}', BYTES)
     assert body.read(job, TypeAdapter(dict[str, int])) == {"order": 1}
     assert body.read(job, TypeAdapter(bytes)) == b'{"order": 1}'

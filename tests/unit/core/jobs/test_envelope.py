@@ -1,4 +1,4 @@
-"""The envelope: what travels."""
+"""The wire format: encoding jobs, decoding messages, and refusing invalid ones."""
 
 from dataclasses import replace
 from typing import Any
@@ -44,12 +44,12 @@ def decode(message: Message, now_ms: int = 0, default_ttr_ms: int = 60_000) -> J
 
 
 @given(JOBS)
-def test_a_job_reads_back_as_itself(job: Job) -> None:
+def test_a_job_round_trips(job: Job) -> None:
     assert decode(envelope.encode(job)) == job
 
 
 @given(JOBS)
-def test_what_the_broker_adds_on_the_way_does_not_matter(job: Job) -> None:
+def test_headers_added_by_the_broker_are_ignored(job: Job) -> None:
     message = envelope.encode(job)
     travelled = dict(message.headers) | {
         "x-death": [{"queue": "hold.30m", "count": 1}],
@@ -61,14 +61,14 @@ def test_what_the_broker_adds_on_the_way_does_not_matter(job: Job) -> None:
     assert envelope.fresh_headers(travelled) == message.headers
 
 
-def test_a_message_from_somebody_else_is_a_job_that_is_due_now() -> None:
+def test_a_foreign_message_is_a_job_that_is_due_now() -> None:
     job = decode(Message(b"hello", {}), now_ms=1_700_000_000_000)
     assert (job.payload, job.due_ms, job.ttr_ms) == (b"hello", 1_700_000_000_000, 60_000)
     assert (job.attempt, job.max_attempts, job.token) == (1, None, "")
     assert ids.due_ms(job.id) == job.due_ms
 
 
-def test_a_timestamp_stands_in_for_the_put_time() -> None:
+def test_the_timestamp_replaces_a_missing_put_time() -> None:
     assert decode(Message(b"", {}, timestamp_s=1_700_000_000)).put_ms == 1_700_000_000_000
 
 
@@ -94,18 +94,18 @@ def test_a_timestamp_stands_in_for_the_put_time() -> None:
         ({"rd-backoff-max": 1.5}, "header rd-backoff-max"),
     ],
 )
-def test_what_cannot_be_understood_says_why(headers: dict[str, Any], reason: str) -> None:
+def test_an_invalid_message_is_refused(headers: dict[str, Any], reason: str) -> None:
     with pytest.raises(NotAJob, match=reason):
         decode(Message(b"", headers))
 
 
 @pytest.mark.parametrize("message_id", ["x" * 201, "a\x00", "\udcff"])
-def test_an_id_that_cannot_be_one_says_why(message_id: str) -> None:
+def test_an_invalid_id_is_refused(message_id: str) -> None:
     with pytest.raises(NotAJob, match="message_id"):
         decode(Message(b"", {}, message_id=message_id))
 
 
-def test_what_is_left_to_the_topic_is_not_written() -> None:
+def test_options_left_to_the_topic_are_not_written() -> None:
     job = Job("orderclose", "id", "token", 0, 0, None, b"")
     message = envelope.encode(job)
     assert message.headers.keys() == {
@@ -125,18 +125,16 @@ def test_what_is_left_to_the_topic_is_not_written() -> None:
         ((1 << 64) - 1, 5),
     ],
 )
-def test_a_timestamp_beyond_all_calendars_is_as_good_as_absent(
-    timestamp_s: int, put_ms: int
-) -> None:
+def test_a_timestamp_beyond_all_calendars_is_ignored(timestamp_s: int, put_ms: int) -> None:
     assert decode(Message(b"", {}, timestamp_s=timestamp_s), now_ms=5).put_ms == put_ms
 
 
-def test_our_put_time_goes_before_the_timestamp() -> None:
+def test_the_put_time_takes_precedence_over_the_timestamp() -> None:
     assert decode(Message(b"", {"rd-put": 9}, timestamp_s=1)).put_ms == 9
 
 
-def test_a_message_without_an_id_keeps_the_one_it_was_given() -> None:
-    """Else each attempt of it would be another job."""
+def test_a_message_keeps_its_generated_id() -> None:
+    """Otherwise each attempt would be another job."""
     came = Message(b"hello", {"theirs": 1}, content_type="text/plain", priority=3)
     job = decode(came, now_ms=1_700_000_000_000)
     named = envelope.named(came, job)
@@ -147,10 +145,10 @@ def test_a_message_without_an_id_keeps_the_one_it_was_given() -> None:
 
 
 @pytest.mark.parametrize("timestamp_s", [None, 1 << 62])
-def test_when_it_was_put_is_not_taken_from_the_clock_of_who_reads_it(
+def test_the_put_time_is_never_taken_from_the_consumer_s_clock(
     timestamp_s: int | None,
 ) -> None:
-    """A delete is compared with it: the copies of the message must not say when it came here."""
+    """Deletes are compared with it, so a copy must not contain the time of a delivery."""
     came = Message(b"", {}, timestamp_s=timestamp_s)
     named = envelope.named(came, decode(came, now_ms=1_700_000_000_000))
     assert not envelope.tells_when_put(came)
@@ -163,12 +161,12 @@ def test_when_it_was_put_is_not_taken_from_the_clock_of_who_reads_it(
         ({}, False, 0),
         ({}, True, 1),
         ({"x-delivery-count": 3}, True, 3),
-        ({"x-delivery-count": 0}, True, 0),  # 4.3 does not count what was only given back
+        ({"x-delivery-count": 0}, True, 0),  # 4.3 does not count a requeue
         ({"x-delivery-count": -1}, True, 1),
         ({"x-delivery-count": "3"}, False, 0),
     ],
 )
-def test_redeliveries_are_those_that_the_broker_counts(
+def test_redeliveries_are_counted_by_the_broker(
     headers: dict[str, Any],
     redelivered: bool,  # noqa: FBT001 - a column of the table
     count: int,
@@ -176,15 +174,15 @@ def test_redeliveries_are_those_that_the_broker_counts(
     assert envelope.redeliveries(Message(b"", headers), redelivered=redelivered) == count
 
 
-def test_fresh_headers_are_those_that_people_wrote() -> None:
+def test_fresh_headers_exclude_those_added_by_brokers() -> None:
     theirs = {"x-tenant": "a", "rd-attempt": 2, "trace": "t"}
     brokers = ("x-death", "x-delivery-count", "x-acquired-count", "CC", "BCC", "x-opt-by")
     added = dict.fromkeys((*brokers, "x-first-death-queue", "x-last-death-reason"), "b")
     assert envelope.fresh_headers(theirs | added) == theirs
 
 
-def test_version_1_is_read_for_ever() -> None:
-    """A message as version 1 wrote it. Jobs wait for years: never remove this test."""
+def test_version_1_remains_readable() -> None:
+    """A message as version 1 wrote it. Never remove this test, because jobs wait for years."""
     recorded = Message(
         b'{"order":42}',
         {

@@ -1,4 +1,4 @@
-"""Headers that a putter gives a job: what is refused, and what comes back."""
+"""Additional headers of a job: which are refused, and that the others round-trip."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -38,8 +38,8 @@ def _nested(depth: int) -> list[Any]:
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
-def test_what_is_given_comes_back(given_headers: dict[str, Any]) -> None:
-    """Beside ours and the broker's, after a way over the wire."""
+def test_headers_round_trip(given_headers: dict[str, Any]) -> None:
+    """Together with ours and the broker's, after encoding and decoding."""
     spec = JobSpec("t", headers=given_headers)
     job = validation.make_job(
         spec, now_ms=0, random_hex="0" * validation.RANDOM_HEX_DIGITS, bounds=validation.Bounds()
@@ -82,10 +82,10 @@ def test_reserved_names_are_refused(wrong: dict[str, Any]) -> None:
         ({"": 1}, "non-empty str"),
         ({1: 1}, "non-empty str"),
         ({"n" * 129: 1}, "at most 128 bytes"),
-        ({"large": "x" * headers.MAX_BYTES}, "put more in the body"),
+        ({"large": "x" * headers.MAX_BYTES}, "move data to the body"),
         (["trace-id"], "must be a mapping, not list"),
     ],
 )
-def test_what_cannot_be_sent_is_refused(wrong: Any, why: str) -> None:  # noqa: ANN401 - wrong
+def test_values_that_cannot_be_sent_are_refused(wrong: Any, why: str) -> None:  # noqa: ANN401 - wrong
     with pytest.raises(InvalidJob, match=why):
         headers.check(wrong)

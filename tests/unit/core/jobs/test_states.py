@@ -1,4 +1,4 @@
-"""The life of a job: the table is whole, and the page is drawn from it."""
+"""The states of a job: the table is complete, and the documentation agrees with it."""
 
 import os
 import re
@@ -36,42 +36,42 @@ def reachable(start: State) -> set[State]:
     return seen
 
 
-def test_every_event_is_decided_in_every_state() -> None:
+def test_the_table_contains_every_event_in_every_state() -> None:
     assert set(NEXT) == set(State)
     for state in State:
         assert set(NEXT[state]) == set(Event)
 
 
-def test_every_event_can_happen_somewhere() -> None:
+def test_every_event_is_possible_in_some_state() -> None:
     assert {event for state in State for event in legal(state)} == set(Event)
 
 
-def test_every_state_can_be_reached_and_left_for_good() -> None:
+def test_every_state_is_reachable_and_leads_to_deleted() -> None:
     assert reachable(START) == set(State)
     for state in State:
         assert State.DELETED in reachable(state)
 
 
-def test_what_is_deleted_stays_deleted() -> None:
+def test_a_deleted_job_stays_deleted() -> None:
     assert reachable(State.DELETED) == {State.DELETED}
 
 
-def test_delete_is_no_error_in_any_state() -> None:
+def test_delete_is_possible_in_every_state() -> None:
     assert {after(state, Event.DELETE) for state in State} == {State.DELETED}
 
 
-def test_what_a_consumer_does_needs_a_reserved_job() -> None:
+def test_consumer_events_require_a_reserved_job() -> None:
     for state in set(State) - {State.RESERVED}:
         assert not OF_A_CONSUMER & legal(state).keys()
 
 
-def test_a_job_that_is_given_back_is_never_lost() -> None:
-    """Only finish, drop and delete end a job; all else keeps it on the broker."""
+def test_only_finish_drop_and_delete_end_a_job() -> None:
+    """Only finish, drop and delete end a job. After any other event it is still on the broker."""
     ends = {event for state in State for event, to in legal(state).items() if to is State.DELETED}
     assert ends == {Event.FINISH, Event.DROP, Event.DELETE}
 
 
-def test_a_life() -> None:
+def test_a_typical_sequence_of_events() -> None:
     state = START
     lived = []
     for event in (Event.DUE, Event.POP, Event.TOUCH, Event.TIMEOUT, Event.DUE, Event.POP):
@@ -83,7 +83,7 @@ def test_a_life() -> None:
 
 
 @given(st.sampled_from(State), st.sampled_from(Event))
-def test_an_illegal_event_names_itself_and_the_state(state: State, event: Event) -> None:
+def test_an_illegal_event_names_the_event_and_the_state(state: State, event: Event) -> None:
     if event in legal(state):
         assert after(state, event) is NEXT[state][event]
         return
@@ -92,7 +92,7 @@ def test_an_illegal_event_names_itself_and_the_state(state: State, event: Event)
     assert (caught.value.state, caught.value.event) == (state, event)
 
 
-def test_the_picture_has_every_way_and_no_other() -> None:
+def test_the_diagram_contains_exactly_the_legal_transitions() -> None:
     arrows = re.findall(r"^ {4}(\w+) --> (\w+): (.+)$", picture(), re.MULTILINE)
     drawn = {(begin, event, end) for begin, end, events in arrows for event in events.split(", ")}
     assert drawn == {
@@ -102,7 +102,7 @@ def test_the_picture_has_every_way_and_no_other() -> None:
     }
 
 
-def test_the_pages_picture_is_drawn_from_the_table() -> None:
+def test_the_page_contains_the_generated_picture() -> None:
     before, _, rest = PAGE.read_text().partition(BEGIN)
     drawn, end, after_it = rest.partition(END)
     assert end, f"{PAGE.name} must have the two lines {BEGIN!r} and {END!r}"
@@ -112,7 +112,7 @@ def test_the_pages_picture_is_drawn_from_the_table() -> None:
     assert drawn == f"\n{picture()}\n", f"{PAGE.name} is out of date: {HOW_TO_REDRAW}"
 
 
-def test_the_page_tells_of_every_state_and_event() -> None:
+def test_the_page_describes_every_state_and_event() -> None:
     prose = PAGE.read_text().partition(BEGIN)[0] + PAGE.read_text().partition(END)[2]
     for word in (*State, *Event):
         assert f"**{word.value}**" in prose

@@ -1,4 +1,4 @@
-"""Intake: bad input gets a clear error, and good input becomes a Job."""
+"""Validation: invalid arguments raise a clear error, and valid ones become a Job."""
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
@@ -43,7 +43,7 @@ def make(*args: Any, bounds: validation.Bounds | None = None, **options: Any) ->
         (timedelta(microseconds=1), 1),
     ],
 )
-def test_delays_become_milliseconds_rounded_up(delay: float | timedelta, delay_ms: int) -> None:
+def test_delays_are_rounded_up_to_milliseconds(delay: float | timedelta, delay_ms: int) -> None:
     assert make("t", delay=delay).due_ms - NOW_MS == delay_ms
 
 
@@ -79,7 +79,9 @@ def test_at_is_the_due_time_or_now_when_past(at: datetime, due_ms: int) -> None:
         (bytearray(b"x"), b"x", "application/octet-stream"),
     ],
 )
-def test_bodies(body: object, payload: bytes, content_type: str) -> None:
+def test_bodies_are_encoded_with_a_content_type(
+    body: object, payload: bytes, content_type: str
+) -> None:
     job = make("t", body)
     assert (job.payload, job.content_type) == (payload, content_type)
 
@@ -92,7 +94,7 @@ JSON_VALUES = st.recursive(
 
 
 @given(JSON_VALUES)
-def test_a_json_body_reads_back(body: object) -> None:
+def test_a_json_body_round_trips(body: object) -> None:
     if isinstance(body, str):
         assert make("t", body).body == body
     else:
@@ -100,12 +102,12 @@ def test_a_json_body_reads_back(body: object) -> None:
 
 
 @pytest.mark.parametrize("delay", [-1, -0.001, timedelta.min, timedelta(seconds=-5)])
-def test_a_delay_below_0_means_now(delay: float | timedelta) -> None:
+def test_a_negative_delay_means_now(delay: float | timedelta) -> None:
     job = make("t", delay=delay)
     assert job.due_ms == job.put_ms
 
 
-def test_a_content_type_can_be_said() -> None:
+def test_a_content_type_can_be_given() -> None:
     assert make("t", b"<a/>", content_type="application/xml").content_type == "application/xml"
 
 
@@ -114,9 +116,9 @@ def test_a_content_type_can_be_said() -> None:
     [
         ([""], {}, "topic must be a non-empty"),
         ([None], {}, "topic must be a non-empty"),
-        (["a b"], {}, "may only have"),
-        (["a#"], {}, "may only have"),
-        (["a\n"], {}, "may only have"),
+        (["a b"], {}, "may only contain"),
+        (["a#"], {}, "may only contain"),
+        (["a\n"], {}, "may only contain"),
         (["t" * 201], {}, "at most 200 bytes"),
         (["t"], {"delay": float("nan")}, "finite"),
         (["t"], {"delay": float("inf")}, "finite"),
@@ -126,7 +128,7 @@ def test_a_content_type_can_be_said() -> None:
         (["t"], {"delay": "30m"}, "number of seconds or a timedelta, not str"),
         (["t"], {"delay": True}, "not bool"),
         (["t"], {"delay": None}, "not NoneType"),
-        (["t"], {"delay": 1, "at": NOW}, "either delay or at"),
+        (["t"], {"delay": 1, "at": NOW}, "either `delay` or `at`"),
         (["t"], {"at": datetime(2027, 1, 1)}, "no time zone"),  # noqa: DTZ001 - on purpose
         (["t"], {"at": "2027-01-01"}, "at must be a datetime"),
         (["t"], {"ttr": 0}, "ttr must be from 1 second to 24 hours"),
@@ -136,7 +138,7 @@ def test_a_content_type_can_be_said() -> None:
         (["t"], {"id": "ü" * 101}, "at most 200 bytes, got 202"),
         (["t"], {"id": "a\x00"}, "NUL"),
         (["t"], {"id": "\ud800"}, "not valid Unicode"),
-        (["t", object()], {}, "body of type object is not JSON-able"),
+        (["t", object()], {}, "body of type object is not JSON-serializable"),
         (["t", {"x": float("nan")}], {}, "nan is not a JSON number"),
         (["t", [float("inf")]], {}, "inf is not a JSON number"),
         (["t", "\ud800"], {}, "body of type str"),
@@ -144,8 +146,8 @@ def test_a_content_type_can_be_said() -> None:
         (["t"], {"max_attempts": 0}, "max_attempts"),
         (["t"], {"max_attempts": 1.5}, "max_attempts"),
         (["t"], {"callback": "ftp://x"}, "http or https"),
-        (["t"], {"callback": "https://" + "x" * 2000}, "callback must be text of at most"),
-        (["t"], {"callback": "https://x/\ud800"}, "callback must be text"),
+        (["t"], {"callback": "https://" + "x" * 2000}, "callback must be a URL of at most"),
+        (["t"], {"callback": "https://x/\ud800"}, "callback must be a URL of at most"),
         (["t"], {"content_type": "x" * 256}, "content_type"),
         (["t"], {"content_type": ""}, "content_type"),
         (["t"], {"content_type": "\ud800"}, "content_type"),
@@ -157,28 +159,28 @@ def test_a_content_type_can_be_said() -> None:
         (["t"], {"backoff": "1s"}, "backoff must be a number of seconds"),
         (["t"], {"backoff_max": -0.001}, "backoff_max must be from 0 to 30 days"),
         (["t"], {"backoff_max": timedelta(days=31)}, "backoff_max must be from"),
-        (["t"], {"reply_to": ""}, "reply_to must be the name of a queue"),
+        (["t"], {"reply_to": ""}, "reply_to must be a queue name"),
         (["t"], {"reply_to": "ü" * 128}, "of 1 to 255 bytes"),
         (["t"], {"reply_to": 7}, "reply_to must be"),
-        (["t"], {"reply_to": "amq.rabbitmq.reply-to"}, "use reply=True or the name of a queue"),
+        (["t"], {"reply_to": "amq.rabbitmq.reply-to"}, "use reply=True or a queue name"),
         (["t"], {"reply_to": "amq.rabbitmq.reply-to.g1h"}, "must not be 'amq.rabbitmq.reply-to"),
         (["t"], {"reply_to": "\ud800"}, "reply_to must be"),
     ],
 )  # fmt: skip
-def test_bad_input_says_what_is_wrong(
+def test_invalid_arguments_are_explained(
     arguments: list[Any], options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(InvalidJob, match=says):
         make(*arguments, **options)
 
 
-def test_what_is_not_said_is_left_to_the_topic() -> None:
+def test_missing_options_are_left_to_the_topic() -> None:
     job = make("t")
     assert (job.ttr_ms, job.max_attempts, job.callback) == (None, None, None)
     assert (job.backoff_ms, job.backoff_max_ms, job.reply_to) == (None, None, None)
 
 
-def test_what_is_said_of_retries_and_responses() -> None:
+def test_options_for_retries_and_responses() -> None:
     job = make("t", backoff=0, backoff_max=timedelta(days=30), reply_to="ü" * 127, max_attempts=1)
     assert (job.backoff_ms, job.backoff_max_ms) == (0, 30 * 86_400_000)
     assert (job.reply_to, job.max_attempts, job.attempt) == ("ü" * 127, 1, 1)
@@ -205,26 +207,26 @@ def test_one_or_several_topics(topics: Any, expected: tuple[str, ...]) -> None: 
         ([], "at least one topic"),
         ("", "topic must be a non-empty"),
         (["a", ""], "topic must be a non-empty"),
-        (["a", "b c"], "may only have"),
+        (["a", "b c"], "may only contain"),
         (["a", 7], "not 7"),
         ([["a"]], "topic must be"),
-        (None, "topics must be a str or several, not None"),
+        (None, "topics must be a str or a sequence of them, not None"),
         (7, "topics must be"),
         (b"a", "topic must be a non-empty str, not 97"),
     ],
 )
-def test_bad_topics_say_what_is_wrong(topics: Any, says: str) -> None:  # noqa: ANN401 - anything
+def test_invalid_topics_are_explained(topics: Any, says: str) -> None:  # noqa: ANN401 - anything
     with pytest.raises(InvalidJob, match=says):
         validation.check_topics(topics)
 
 
 @pytest.mark.parametrize("count", [1, 2, 1_000])
-def test_a_count(count: int) -> None:
+def test_a_valid_count_is_returned(count: int) -> None:
     assert validation.check_count(count, "count", 1_000) == count
 
 
 @pytest.mark.parametrize("count", [0, -1, 1_001, True, 1.0, "1", None])
-def test_a_bad_count_says_what_it_may_be(count: Any) -> None:  # noqa: ANN401 - anything
+def test_an_invalid_count_is_explained(count: Any) -> None:  # noqa: ANN401 - anything
     with pytest.raises(InvalidJob, match=f"many must be from 1 to 1,000, not {count!r}"):
         validation.check_count(count, "many", 1_000)
 
@@ -232,16 +234,16 @@ def test_a_bad_count_says_what_it_may_be(count: Any) -> None:  # noqa: ANN401 - 
 def test_a_body_that_contains_itself_is_refused() -> None:
     loop: list[object] = []
     loop.append(loop)
-    with pytest.raises(InvalidJob, match="not JSON-able"):
+    with pytest.raises(InvalidJob, match="not JSON-serializable"):
         make("t", loop)
 
 
-def test_a_namespace_may_have_a_shorter_longest_delay() -> None:
+def test_a_namespace_may_have_a_lower_max_delay() -> None:
     with pytest.raises(InvalidJob, match="max_delay of 1h"):
         make("t", delay=3601, bounds=validation.Bounds(max_delay_ms=3_600_000))
 
 
-def test_an_id_is_generated_that_carries_the_due_time_and_sorts_by_it() -> None:
+def test_a_generated_id_contains_the_due_time_and_sorts_by_it() -> None:
     early, late = make("t", delay=1), make("t", delay=2)
     assert ids.due_ms(early.id) == early.due_ms
     assert early.id < late.id
@@ -249,19 +251,19 @@ def test_an_id_is_generated_that_carries_the_due_time_and_sorts_by_it() -> None:
     assert early.id.isalnum()
 
 
-def test_a_chosen_id_carries_no_due_time() -> None:
+def test_a_chosen_id_contains_no_due_time() -> None:
     job = make("t", id="orderclose-42")
     assert job.id == "orderclose-42"
     assert ids.due_ms(job.id) is None
 
 
-def test_a_job_shows_its_times_and_not_its_body() -> None:
+def test_repr_of_a_job_contains_its_times_but_not_its_body() -> None:
     job = make("t", {"card": "4111"}, delay=90, ttr=5)
     assert (job.put, job.due) == (NOW, NOW + timedelta(seconds=90))
     assert (job.delay, job.ttr) == (timedelta(seconds=90), timedelta(seconds=5))
     assert "4111" not in repr(job)
 
 
-def test_rich_values_are_written_as_json() -> None:
+def test_rich_values_are_encoded_as_json() -> None:
     body = {"id": UUID(int=1), "price": Decimal("9.90")}
     assert make("t", body).body == {"id": "00000000-0000-0000-0000-000000000001", "price": "9.90"}

@@ -1,4 +1,4 @@
-"""Buried jobs: what they say of themselves, the way back, and how their bodies are shown."""
+"""Buried jobs: reading their headers, the route back, and how their bodies are displayed."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +19,7 @@ def buried(**headers: Any) -> Buried:  # noqa: ANN401 - AMQP values
     return Buried("mail", Message(b"body", named, "id-1"))
 
 
-def test_what_a_consumer_has_written() -> None:
+def test_headers_written_by_a_consumer_are_read() -> None:
     one = buried(
         rd_attempt=3,
         rd_put=NOW_MS - 60_000,
@@ -35,14 +35,14 @@ def test_what_a_consumer_has_written() -> None:
     assert one.last_error == "LookupError: no such order"
 
 
-def test_it_is_the_job_that_a_delete_may_be_for() -> None:
+def test_a_buried_message_decodes_to_its_job() -> None:
     job = buried(rd_put=NOW_MS - 60_000, rd_due=NOW_MS, rd_token="t1", rd_attempt=3).job  # noqa: S106 - of a job
     assert job is not None
     assert (job.topic, job.id, job.token) == ("mail", "id-1", "t1")
     assert (job.put_ms, job.due_ms) == (NOW_MS - 60_000, NOW_MS)
 
 
-def test_what_tells_no_time_was_put_before_every_delete() -> None:
+def test_a_message_without_times_counts_as_put_before_every_delete() -> None:
     job = buried().job
     assert job is not None
     assert (job.put_ms, job.due_ms) == (0, 0)
@@ -56,12 +56,12 @@ def test_what_tells_no_time_was_put_before_every_delete() -> None:
         Message(b"", {}, "x" * 201),
     ],
 )
-def test_what_is_no_job(message: Message) -> None:
+def test_an_invalid_message_has_no_job(message: Message) -> None:
     assert Buried("mail", message).job is None
 
 
-def test_what_the_broker_has_written_tells_when_and_why() -> None:
-    """Its newest record stands first."""
+def test_time_and_reason_are_read_from_the_broker_s_record() -> None:
+    """The newest of the broker's records comes first."""
     died = datetime.fromtimestamp(NOW_MS / 1000, UTC)
     older = datetime.fromtimestamp(NOW_MS / 1000 - 60, UTC)
     deaths = [
@@ -75,24 +75,24 @@ def test_what_the_broker_has_written_tells_when_and_why() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["soon", -1, None, [], {}, 1.5])
-def test_headers_that_are_wrong_are_not_told(wrong: object) -> None:
+def test_headers_of_the_wrong_type_read_as_none(wrong: object) -> None:
     one = buried(rd_attempt=wrong, rd_put=wrong, rd_due=wrong, rd_buried=wrong, x_death=wrong)
     assert (one.attempt, one.put_ms, one.due_ms, one.buried_ms) == (None, None, None, None)
     assert one.grave.reason == "unknown"
 
 
 @pytest.mark.parametrize("deaths", [["?"], [{}], [{"time": "now"}]])
-def test_a_record_that_is_not_the_brokers_is_not_told(deaths: list[object]) -> None:
+def test_a_malformed_x_death_is_ignored(deaths: list[object]) -> None:
     assert buried(x_death=deaths).buried_ms is None
 
 
-def test_the_way_back_is_straight_to_ready() -> None:
+def test_a_kicked_job_goes_straight_to_ready() -> None:
     way = way_back(TOPOLOGY, "a.b")
     assert (way.exchange, way.routing_key) == (TOPOLOGY.ready_exchange, "0.0.0.0.0.0.0.0.a.b")
     assert way.parts == TOPOLOGY.topic("a.b")
 
 
-def test_choosing() -> None:
+def test_a_choice_selects_by_id() -> None:
     assert Choice().takes(buried())
     assert Choice("id-1").takes(buried())
     assert not Choice("id-2").takes(buried())
@@ -115,17 +115,17 @@ def test_choosing() -> None:
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_a_body_for_people(body: bytes, lines: list[str]) -> None:
+def test_a_body_is_displayed_by_its_content_type(body: bytes, lines: list[str]) -> None:
     assert body_lines(body) == lines
 
 
-def test_of_a_long_body_in_hex_the_beginning_is_shown() -> None:
+def test_a_long_body_in_hex_is_truncated() -> None:
     lines = body_lines(b"\x00" * 1_000)
     assert len(lines) == 17
     assert lines[-1] == "… and 744 bytes more"
 
 
-def test_header_values_as_json() -> None:
+def test_header_values_are_displayed_as_json() -> None:
     value = {"when": datetime.fromtimestamp(0, UTC), "raw": b"\xff", "text": b"a", "deep": [{1: 2}]}
     assert plain(value) == {
         "when": "1970-01-01T00:00:00.000Z",
@@ -135,5 +135,5 @@ def test_header_values_as_json() -> None:
     }
 
 
-def test_a_time_that_no_calendar_has() -> None:
+def test_a_time_beyond_all_calendars_is_displayed() -> None:
     assert moment(1 << 60) == "1152921504606846976 ms since 1970"

@@ -1,4 +1,4 @@
-"""When a client looks into `unrouted`, and when it reads what is there."""
+"""When a client counts the messages in `unrouted`, and when it reads them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ def test_new_messages_are_read_once() -> None:
     assert watch.look(4)
 
 
-def test_what_has_no_way_on_is_read_again_when_queues_were_made() -> None:
+def test_messages_left_are_read_again_after_queues_were_created() -> None:
     watch = UnroutedWatch(left=3)
     assert not watch.look(3)
     watch.have_queues_changed = True
@@ -33,13 +33,13 @@ def test_what_has_no_way_on_is_read_again_when_queues_were_made() -> None:
     assert not watch.look(3)
 
 
-def test_after_a_person_has_removed_some_new_ones_are_seen() -> None:
+def test_new_messages_are_noticed_after_a_person_removed_some() -> None:
     watch = UnroutedWatch(left=3)
     assert not watch.look(1)
     assert watch.look(2)
 
 
-def test_the_first_put_after_a_quiet_while_is_looked_after_soon() -> None:
+def test_the_first_put_after_an_idle_period_is_checked_soon() -> None:
     watch = UnroutedWatch()
     watch.begin_look(100.0)
     assert watch.next_look_at(100.0) == 100.0 + IDLE_SECONDS
@@ -51,7 +51,7 @@ def test_the_first_put_after_a_quiet_while_is_looked_after_soon() -> None:
 @given(
     seconds=st.floats(0, 1000), is_busy=st.booleans(), now=st.floats(0, 1e6), ago=st.floats(0, 1e4)
 )
-def test_passes_take_a_tenth_of_the_time_at_most(
+def test_passes_take_at_most_a_tenth_of_the_time(
     *, seconds: float, is_busy: bool, now: float, ago: float
 ) -> None:
     watch = UnroutedWatch(looked_at=now - ago, is_busy=is_busy)

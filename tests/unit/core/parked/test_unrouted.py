@@ -1,4 +1,4 @@
-"""Unrouted jobs: understood, explained, and sent on with the rest of their delay."""
+"""Unrouted jobs: parsed, explained, and routed onward with the rest of their delay."""
 
 from typing import Any
 
@@ -29,17 +29,17 @@ def death(*queues: str) -> list[dict[str, Any]]:
     return [{**DEATH, "queue": f"{TOPOLOGY.prefix}{queue}"} for queue in queues]
 
 
-def test_a_job_whose_topic_is_gone() -> None:
+def test_a_job_whose_topic_was_deleted_goes_to_ready() -> None:
     one = found("0.0.0.0.30.0.0.0.mail", x_death=death("hold.30m"))
     assert (one.topic, one.why) == ("mail", "no ready queue")
 
 
-def test_a_job_whose_next_hold_queue_is_gone() -> None:
+def test_a_job_whose_next_hold_queue_was_deleted_continues_there() -> None:
     one = found("0.0.0.1.30.0.0.0.mail", x_death=death("hold.1h"))
     assert one.why == "no hold queue 30m"
 
 
-def test_a_job_that_was_to_be_buried_goes_on_to_the_buried_queue() -> None:
+def test_a_job_to_bury_continues_to_the_buried_queue() -> None:
     one = found("mail", TOPOLOGY.buried_exchange, x_death=death("ready.mail"))
     assert one.why == "no buried queue"
     way = way_on(TOPOLOGY, one)
@@ -51,19 +51,19 @@ def test_a_job_that_was_to_be_buried_goes_on_to_the_buried_queue() -> None:
 @pytest.mark.parametrize(
     "key", ["", "mail", "0.0.0.0.0.0.0.0.", "0.0.0.0.99.0.0.0.mail", "0.0.0.0.0.0.0.0.no spaces"]
 )
-def test_what_cannot_be_understood_has_no_way_on(key: str) -> None:
+def test_an_unparsable_message_has_no_route_onward(key: str) -> None:
     one = found(key)
     assert one.topic is None
     assert one.why == "not a routing key of ours"
     assert way_on(TOPOLOGY, one) is None
 
 
-def test_a_delay_beyond_all_bounds_has_no_way_on() -> None:
+def test_a_delay_out_of_range_has_no_route_onward() -> None:
     assert way_on(TOPOLOGY, found("9.11.29.23.59.59.9.9.mail", TOPOLOGY.prefix)) is None
 
 
 @given(delay_ms=st.integers(0, ladder.MAX_DELAY_MS), passed=st.integers(0, 8), due=DUES)
-def test_it_goes_on_with_what_it_has_not_waited_whatever_the_clocks_say(
+def test_a_job_continues_with_the_remaining_delay_whatever_the_clocks_say(
     delay_ms: int, passed: int, due: object
 ) -> None:
     hops = ladder.hops(ladder.to_digits(delay_ms))
@@ -81,7 +81,7 @@ def test_it_goes_on_with_what_it_has_not_waited_whatever_the_clocks_say(
     assert way.parts == TOPOLOGY.path(digits, "mail")
 
 
-def test_choosing() -> None:
+def test_a_choice_selects_by_topic_and_id() -> None:
     one = found("0.0.0.0.0.0.0.0.mail")
     assert Choice().takes(one)
     assert Choice(topic="mail").takes(one)

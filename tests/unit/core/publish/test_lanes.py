@@ -1,4 +1,4 @@
-"""Lanes: a target in trouble is backed off from, and trusted again when it takes messages."""
+"""Lanes: a target in trouble is backed off from, and recovers with its confirms."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from rabbitdelay.core.publish import lanes
 from rabbitdelay.core.publish.lanes import Lane
 
 
-def test_each_refusal_in_a_row_doubles_the_pause_up_to_a_bound() -> None:
+def test_consecutive_refusals_double_the_backoff_up_to_a_limit() -> None:
     lane, now, pauses = lanes.make("full", is_stream=False), 100.0, []
     for _ in range(7):
         lane.refused(now, random=0.0)
@@ -16,7 +16,7 @@ def test_each_refusal_in_a_row_doubles_the_pause_up_to_a_bound() -> None:
     assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
 
 
-def test_refusals_of_messages_that_were_sent_together_count_once() -> None:
+def test_refusals_of_messages_in_flight_together_count_once() -> None:
     lane = lanes.make("full", is_stream=False)
     for _ in range(16):
         lane.refused(100.0, random=0.0)
@@ -44,7 +44,7 @@ def test_a_lane_has_recovered_after_enough_confirms_in_a_row(events: list[str]) 
         assert lane.has_recovered == (in_a_row >= lanes.RECOVERED_COUNT)
 
 
-def test_few_messages_are_in_flight_in_a_lane_and_one_suspect_at_a_time() -> None:
+def test_a_lane_limits_messages_in_flight() -> None:
     assert lanes.make(lanes.SUSPECT, is_stream=False).limit == 1
     assert lanes.make(lanes.SUSPECTS, is_stream=False).limit == 16
     log = lanes.make("log", is_stream=True)

@@ -1,4 +1,4 @@
-"""The outbox: every put is resolved once, and nothing is forgotten."""
+"""The outbox: every put is resolved exactly once, and none is lost."""
 
 import pytest
 from hypothesis import settings
@@ -27,7 +27,7 @@ def send(flight: Flight, item: Pending | None, safe_at: float = 0.0) -> None:
 
 
 class Channel:
-    """A channel, and the messages that the broker read on it, by tag - 1."""
+    """A channel, with the messages that the broker has read from it; tag N is at index N - 1."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.flight = outbox.new_flight()
@@ -35,7 +35,7 @@ class Channel:
 
 
 class Broker(RuleBasedStateMachine):
-    """A broker that confirms, refuses, returns and dies in any order, on several channels."""
+    """A broker that confirms, refuses, returns and crashes in any order, on several channels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class Broker(RuleBasedStateMachine):
         assert len(self.outbox) == len(inside)
 
     def teardown(self) -> None:
-        """Whatever happened, a connection that stays up resolves all."""
+        """Whatever happened before, a stable connection resolves every put."""
         self.outbox.connection_lost()
         flight = self.outbox.new_flight()
         while (item := self.outbox.next()) is not None:
@@ -145,7 +145,7 @@ TestBroker = Broker.TestCase
 TestBroker.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
-def test_a_lost_connection_sends_again_in_the_same_order() -> None:
+def test_puts_are_resent_in_order_after_a_lost_connection() -> None:
     outbox = Outbox()
     items = [pending(number, put_at=number) for number in range(7)]
     main, aside = outbox.new_flight(), outbox.new_flight()
@@ -153,7 +153,7 @@ def test_a_lost_connection_sends_again_in_the_same_order() -> None:
         outbox.add(item)
     for flight, safe_at in ((main, 9.0), (aside, 0.0), (main, 0.0)):
         send(flight, outbox.next(), safe_at)
-    assert outbox.confirmed(main.take(1, multiple=False), 0) == []  # its queue has yet to settle
+    assert outbox.confirmed(main.take(1, multiple=False), 0) == []  # its queue is not safe yet
     outbox.park("full", items[5])
     outbox.park_first("full", items[6])
     outbox.connection_lost()
@@ -168,12 +168,12 @@ def test_a_lost_connection_sends_again_in_the_same_order() -> None:
         (400.0, 0),
     ],
 )
-def test_a_put_that_waited_goes_with_the_rest_of_its_delay(sent_at: float, delay_ms: int) -> None:
+def test_a_put_that_waited_is_sent_with_the_remaining_delay(sent_at: float, delay_ms: int) -> None:
     assert pending(delay_ms=60_000, put_at=100.0).delay_ms(sent_at) == delay_ms
 
 
-def test_the_delay_stays_the_same_until_the_connection_is_lost() -> None:
-    """Else a put would need other queues by the time that its queues are made."""
+def test_the_delay_is_constant_during_a_connection() -> None:
+    """Otherwise a put would need other queues once its queues are declared."""
     outbox, item = Outbox(), pending(delay_ms=60_000, put_at=100.0)
     outbox.add(item)
     assert item.delay_ms(100.0) == item.delay_ms(120.0) == 60_000
@@ -181,8 +181,8 @@ def test_the_delay_stays_the_same_until_the_connection_is_lost() -> None:
     assert item.delay_ms(130.0) == 30_000
 
 
-def test_what_waits_goes_with_the_delay_that_was_asked_for_and_not_that_of_its_job() -> None:
-    """A job that is given back: the delay of its put is long over."""
+def test_a_copy_is_sent_with_its_own_delay_not_its_job_s() -> None:
+    """The delay of a retried job's put is long over."""
     job = Job("t", "job", "token", 0, 3_600_000, 60_000, b"")
     item = Pending(job, encode(job), 2_000, 100.0, 130.0, lambda *_: None)
     assert item.target is None
@@ -192,7 +192,7 @@ def test_what_waits_goes_with_the_delay_that_was_asked_for_and_not_that_of_its_j
 
 
 def test_a_message_to_a_target_is_resolved_like_any_other() -> None:
-    """A response, or a job that is buried: it is sent again after a lost connection, and once."""
+    """A response or a buried copy is resent after a lost connection, and resolved once."""
     outbox, job = Outbox(), pending().job
     part = Topology("ns").responses("t")
     target = Target("ns.v1.responses", part.queue.name, part)
@@ -210,8 +210,8 @@ def test_a_message_to_a_target_is_resolved_like_any_other() -> None:
     assert len(outbox) == 0
 
 
-def test_what_is_returned_is_found_by_the_id_of_its_message() -> None:
-    """A message without an id was given one: that of the job, which the message has by then."""
+def test_a_returned_message_is_found_by_its_id() -> None:
+    """A message that had no id carries the generated id of its job by then."""
     flight, item, another = Flight(), pending(1), pending(2)
     for one in (item, another):
         flight.add(one)
@@ -222,7 +222,7 @@ def test_what_is_returned_is_found_by_the_id_of_its_message() -> None:
     assert flight.take(2, multiple=True) == [item]
 
 
-def test_what_is_discarded_is_nowhere() -> None:
+def test_a_discarded_put_is_removed_everywhere() -> None:
     outbox, items = Outbox(), [pending(number) for number in range(4)]
     flight = outbox.new_flight()
     send(flight, items[0])
@@ -236,7 +236,7 @@ def test_what_is_discarded_is_nowhere() -> None:
     assert not outbox.is_parked("key")
 
 
-def test_the_error_says_whether_it_may_arrive_and_why() -> None:
+def test_a_timeout_error_says_whether_the_put_may_arrive() -> None:
     item = pending()
     error = timeout_error(item, None, None)
     assert type(error) is OutcomeUnknown
@@ -251,7 +251,7 @@ def test_the_error_says_whether_it_may_arrive_and_why() -> None:
     assert "low on disk" in str(blocked)
 
 
-def test_of_two_messages_of_one_job_the_one_is_returned_that_went_there() -> None:
+def test_a_returned_message_is_matched_by_its_target() -> None:
     flight = Flight()
     buried, response = pending(1), pending(1)
     buried.target, response.target = Target("buried", "t"), Target("", "gone")
@@ -261,7 +261,7 @@ def test_of_two_messages_of_one_job_the_one_is_returned_that_went_there() -> Non
     assert flight.take_returned("job-1", "token-1", "", "gone") is None
 
 
-def test_what_is_parked_under_one_key_does_not_wait_for_another() -> None:
+def test_keys_of_parked_puts_are_independent() -> None:
     outbox, items = Outbox(), [pending(number) for number in range(4)]
     outbox.park("full", items[0], items[1])
     outbox.park("made", items[2])
@@ -274,7 +274,7 @@ def test_what_is_parked_under_one_key_does_not_wait_for_another() -> None:
     assert not outbox.is_parked("full")
 
 
-def test_a_channel_that_ends_gives_back_what_was_not_answered() -> None:
+def test_ending_a_flight_returns_the_unanswered_puts() -> None:
     outbox, items = Outbox(), [pending(number) for number in range(3)]
     flight = outbox.new_flight()
     for item in items:

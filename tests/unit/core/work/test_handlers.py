@@ -314,7 +314,7 @@ def test_coroutine_functions_are_told_apart(
 @pytest.mark.parametrize(
     ("topic", "options", "says"),
     [
-        ("a b", {}, "may only have"),
+        ("a b", {}, "may only contain"),
         ("", {}, "topic must be"),
         ("t", {"ttr": 0}, "ttr must be"),
         ("t", {"ttr": "5m"}, "ttr must be a number"),

@@ -48,7 +48,7 @@ def test_a_return_value_comes_back(value: object, body: object, content_type: st
 
 
 def test_a_return_value_that_is_not_json_is_refused() -> None:
-    with pytest.raises(InvalidJob, match="not JSON-able"):
+    with pytest.raises(InvalidJob, match="not JSON-serializable"):
         responses.of_value(job(), object())
 
 
