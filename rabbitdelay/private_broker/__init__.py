@@ -1,4 +1,4 @@
-"""A private RabbitMQ on this machine, for trying, testing and breaking things."""
+"""A private RabbitMQ on this machine, for experiments, tests and fault injection."""
 
 from rabbitdelay.private_broker.node import Node
 from rabbitdelay.private_broker.private_broker import (

@@ -1,4 +1,4 @@
-"""The configuration files and the environment of one node."""
+"""Configuration files and environment variables of one node."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,78 +7,78 @@ from pathlib import Path
 from rabbitdelay.private_broker.ports import LOOPBACK
 from rabbitdelay.private_broker.state import Layout, NodeLayout
 
-# What a user may have set and the node may know. RABBITMQ_* and ERL_* must not get through: they
-# are meant for another node.
+# Variables that a node inherits. RABBITMQ_* and ERL_* are dropped because they are meant for
+# another node.
 _INHERITED_VARIABLES = ("TMPDIR", "TZ", "LD_LIBRARY_PATH")
 
 DEAD_LETTER_RETRY = "dead_letter_worker_publisher_confirm_timeout"
 DEAD_LETTER_RETRY_MS = 5_000
-"""How long the broker's dead-letter worker waits before it publishes a rejected message again.
+"""Delay before the broker's dead-letter worker republishes a rejected message, in milliseconds.
 
 While a node starts, hold queues dead-letter into queues that have not started yet. The default of
-180 s would hold those jobs back for three minutes (docs/measurements.md).
+180 s would delay those jobs by three minutes (docs/measurements.md).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFiles:
-    """Where one node keeps what."""
+    """Paths of one node's files."""
 
     directory: Path
 
     @property
     def configuration(self) -> Path:
-        """The main configuration."""
+        """Main configuration file."""
         return self.directory / "rabbitmq.conf"
 
     @property
     def advanced_configuration(self) -> Path:
-        """Its own one, so that the one of the machine's own RabbitMQ is not read."""
+        """Advanced configuration file, so that the system RabbitMQ's file is not read."""
         return self.directory / "advanced.config"
 
     @property
     def additional_configuration(self) -> Path:
-        """An empty folder, for the same reason."""
+        """Empty folder, so that the system RabbitMQ's `conf.d` is not read."""
         return self.directory / "conf.d"
 
     @property
     def enabled_plugins(self) -> Path:
-        """The list of plugins."""
+        """List of enabled plugins."""
         return self.directory / "enabled_plugins"
 
     @property
     def cookie(self) -> Path:
-        """The key that lets nodes of one cluster talk to each other."""
+        """Erlang cookie: the secret that nodes of one cluster share."""
         return self.directory / ".erlang.cookie"
 
     @property
     def data(self) -> Path:
-        """What the node stores."""
+        """Folder of the node's data."""
         return self.directory / "data"
 
     @property
     def logs(self) -> Path:
-        """What the node logs."""
+        """Folder of the node's logs."""
         return self.directory / "log"
 
     @property
     def console(self) -> Path:
-        """What the node has printed since its last start."""
+        """Console output since the node's last start."""
         return self.logs / "console.log"
 
     @property
     def view(self) -> Path:
-        """The view of the installation that this node runs."""
+        """Folder with the view of the installation that this node runs."""
         return self.directory / "rabbitmq"
 
     @property
     def scratch(self) -> Path:
-        """An empty folder for the mounts of a node that runs in a root of its own."""
+        """Empty folder for the mounts of a node that runs in a chroot."""
         return self.directory / "scratch"
 
 
 def write_files(files: NodeFiles, node: NodeLayout, broker: Layout) -> None:
-    """Write all that the node reads at its start."""
+    """Write every file that the node reads when it starts."""
     for folder in (files.data, files.logs, files.additional_configuration):
         folder.mkdir(parents=True, exist_ok=True)
     files.configuration.write_text(configuration_text(node, broker))
@@ -91,7 +91,7 @@ def write_files(files: NodeFiles, node: NodeLayout, broker: Layout) -> None:
 
 
 def configuration_text(node: NodeLayout, broker: Layout) -> str:
-    """The text of rabbitmq.conf. The caller's extra lines have the last word."""
+    """Return the text of rabbitmq.conf; the caller's `extra_config` overrides our settings."""
     settings = {
         "listeners.tcp.default": f"{LOOPBACK}:{node.amqp_port}",
         "management.tcp.ip": LOOPBACK,
@@ -104,13 +104,13 @@ def configuration_text(node: NodeLayout, broker: Layout) -> str:
 
 
 def advanced_configuration_text() -> str:
-    """Return the text of advanced.config, for the setting that rabbitmq.conf has no name for."""
+    """Return the text of advanced.config, for the setting that rabbitmq.conf cannot express."""
     setting = f"{{{DEAD_LETTER_RETRY}, {DEAD_LETTER_RETRY_MS}}}"
     return f"[{{rabbit, [{setting}]}}].\n"
 
 
 def dead_letter_retry_arguments() -> str:
-    """Return the same setting as arguments of the Erlang VM, for a node without our files."""
+    """Return the dead-letter retry setting as Erlang VM arguments, for nodes without our files."""
     return f"-rabbit {DEAD_LETTER_RETRY} {DEAD_LETTER_RETRY_MS}"
 
 
@@ -125,17 +125,17 @@ def _cluster_settings(nodes: Sequence[NodeLayout]) -> dict[str, str]:
 def environment_variables(
     files: NodeFiles, node: NodeLayout, broker: Layout, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """The whole environment of the node's process, but for its PATH."""
+    """Return the complete environment of the node's process, except its PATH."""
     return {
         **{name: inherited[name] for name in _INHERITED_VARIABLES if name in inherited},
         "LANG": "C.UTF-8",
         "HOME": str(files.directory),
-        # Makes the start script become the Erlang VM, where it would else wait for it as a shell:
-        # the pid is the node's own. What systemd itself looks at is NOTIFY_SOCKET, not passed on.
+        # Makes the start script exec the Erlang VM instead of waiting for it as a shell, so the
+        # pid is the node's own. systemd notification needs NOTIFY_SOCKET, which is not inherited.
         "RUNNING_UNDER_SYSTEMD": "true",
         "ERL_EPMD_ADDRESS": LOOPBACK,
         "ERL_EPMD_PORT": str(broker.epmd_port),
-        "ERL_CRASH_DUMP_SECONDS": "0",  # none: it takes seconds, and megabytes
+        "ERL_CRASH_DUMP_SECONDS": "0",  # no crash dump: it takes seconds and megabytes
         "RABBITMQ_NODENAME": node.name,
         "RABBITMQ_DIST_PORT": str(node.distribution_port),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
@@ -150,7 +150,7 @@ def environment_variables(
 
 
 def view_variables(view: Path) -> dict[str, str]:
-    """What makes the start script take RabbitMQ from this folder."""
+    """Return the variables that make the start script run RabbitMQ from this folder."""
     return {
         "RABBITMQ_SCRIPTS_DIR": str(view / "sbin"),
         "RABBITMQ_PLUGINS_DIR": str(view / "plugins"),

@@ -1,6 +1,6 @@
-"""A node in a Docker container, for machines that have Docker and no rabbitmq-server.
+"""A node in a Docker container, for machines that have Docker but no rabbitmq-server.
 
-The container is kept when the node stops, and with it its data and its ports.
+Stopping the node keeps the container, and with it the data and the ports.
 """
 
 import json
@@ -24,16 +24,20 @@ _ENGINE_SECONDS = 5.0
 _COMMAND_SECONDS = 600.0  # the first start downloads the image
 
 
-_TAKEN = ("port is already allocated", "address already in use", "ports are not available")
+_PORT_TAKEN_PHRASES = (
+    "port is already allocated",
+    "address already in use",
+    "ports are not available",
+)
 _PORT = re.compile(r"(?:\d+\.){3}\d+:(\d+)")
 
 
 class PortTaken(BrokerProcessError):
-    """A port of the broker is taken, as the engine says."""
+    """Raised when the Docker engine reports that a port of the broker is taken."""
 
 
 def engine_answers() -> bool:
-    """Whether there is a Docker engine that can be used."""
+    """Whether a Docker engine is available."""
     command = ["docker", "version", "--format", "{{.Server.Version}}"]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_ENGINE_SECONDS, check=False)
@@ -43,16 +47,16 @@ def engine_answers() -> bool:
 
 
 def has_image() -> bool:
-    """Whether the engine has the broker's image, or can pull it now."""
-    is_there = _answer(["docker", "image", "inspect", IMAGE]).returncode == 0
-    return is_there or _answer(["docker", "pull", "--quiet", IMAGE]).returncode == 0
+    """Whether the engine has the broker's image or can pull it now."""
+    is_present = _execute(["docker", "image", "inspect", IMAGE]).returncode == 0
+    return is_present or _execute(["docker", "pull", "--quiet", IMAGE]).returncode == 0
 
 
 def run_command(container: str, layout: NodeLayout, configuration: Path) -> list[str]:
-    """The command that makes the container and starts it."""
+    """Return the command that creates and starts the container."""
     return [
         *("docker", "run", "--detach", "--name", container),
-        *("--hostname", container),  # a part of the node's name, and so of its data's place
+        *("--hostname", container),  # part of the node's name, and so of the path of its data
         *("--publish", f"{LOOPBACK}:{layout.amqp_port}:5672"),
         *("--publish", f"{LOOPBACK}:{layout.management_port}:15672"),
         *("--volume", f"{configuration}:{_CONFIGURATION_IN_CONTAINER}:ro"),
@@ -63,21 +67,21 @@ def run_command(container: str, layout: NodeLayout, configuration: Path) -> list
 
 @dataclass(frozen=True, slots=True)
 class DockerNode(Node):
-    """A node as a container; there is one per broker."""
+    """A node in a container; a broker in Docker has exactly one."""
 
     @property
     def pid(self) -> int | None:
-        """The pid of the container's first process, as the engine's machine numbers it."""
+        """Pid of the container's first process, as numbered on the engine's host."""
         state = self._inspect()
         return state["Pid"] if state is not None and state["Running"] else None
 
     @property
     def is_running(self) -> bool:
-        """Whether it listens for clients. Quick: it does not ask the engine."""
+        """Whether the node accepts connections. Fast, because the engine is not queried."""
         return accepts_connections(self.layout.amqp_port)
 
     def launch(self) -> None:
-        """Start its container, with the data it had, and do not wait."""
+        """Start the container with its existing data, and return without waiting."""
         if self.pid is not None:
             return
         self._refuse_taken_ports(self.layout.amqp_port, self.layout.management_port)
@@ -94,35 +98,35 @@ class DockerNode(Node):
         try:
             _run(run_command(self._container, self.layout, configuration))
         except PortTaken:
-            # The engine has made it, and would never start it.
-            _answer(["docker", "rm", "--force", "--volumes", self._container])
+            # The engine has created the container but would never start it.
+            _execute(["docker", "rm", "--force", "--volumes", self._container])
             raise
 
     def stop(self) -> None:
-        """Stop it in good order, and by force if it has not ended after 20 s."""
+        """Stop the node cleanly, or by force if it is still running after 20 s."""
         if self.pid is not None:
             _docker("stop", "--time", f"{STOP_SECONDS:.0f}", self._container)
         forget_process(self.directory)
 
     def kill(self) -> None:
-        """Kill it with SIGKILL and wait until nothing of it runs."""
+        """Kill the node with SIGKILL and wait until it has ended."""
         if self.pid is not None:
             _docker("kill", self._container)
             _docker("wait", self._container)
         forget_process(self.directory)
 
     def discard(self) -> None:
-        """Remove the container with its data."""
+        """Remove the container and its data."""
         if self._inspect() is not None:
             _docker("rm", "--force", "--volumes", self._container)
         forget_process(self.directory)
 
     def read_log(self) -> str:
-        """What it has printed since its last start."""
+        """Return the console output since the node's last start."""
         return _docker("logs", self._container)
 
     def control(self, *arguments: str) -> str:
-        """Run rabbitmqctl on the running node, and return what it printed."""
+        """Run rabbitmqctl on the running node and return its output."""
         return _docker("exec", self._container, "rabbitmqctl", *arguments)
 
     @property
@@ -130,18 +134,18 @@ class DockerNode(Node):
         return self.broker.container or ""
 
     def _configuration_text(self) -> str:
-        # From inside the container our connections come from the engine's bridge, not loopback.
+        # Inside the container, our connections arrive from the engine's bridge, not from loopback.
         settings = {"loopback_users": "none", **self.broker.extra_config}
         return "".join(f"{name} = {value}\n" for name, value in settings.items())
 
     def _inspect(self) -> dict[str, int] | None:
-        answer = _answer(["docker", "inspect", "--format", "{{json .State}}", self._container])
+        answer = _execute(["docker", "inspect", "--format", "{{json .State}}", self._container])
         state: dict[str, int] = json.loads(answer.stdout) if answer.returncode == 0 else {}
         return state or None
 
 
 def write_readable(path: Path, text: str) -> None:
-    """Write a file that the container's user can read, whatever the umask is here."""
+    """Write a file that the container's user can read, regardless of the umask."""
     path.write_text(text)
     path.chmod(0o644)
 
@@ -151,25 +155,25 @@ def _docker(*arguments: str) -> str:
 
 
 def _run(command: Sequence[str]) -> str:
-    answer = _answer(command)
+    answer = _execute(command)
     if answer.returncode != 0:
         raise _failure(command, answer.stdout.strip())
     return answer.stdout
 
 
-def _failure(command: Sequence[str], said: str) -> BrokerProcessError:
-    """Return our error for a command that failed; the engine's words for a taken port are many."""
-    if any(words in said for words in _TAKEN):
-        port = _PORT.search(said)
+def _failure(command: Sequence[str], output: str) -> BrokerProcessError:
+    """Return the error for a failed command; engines report a taken port in several ways."""
+    if any(phrase in output for phrase in _PORT_TAKEN_PHRASES):
+        port = _PORT.search(output)
         which = f"Port {port[1]}" if port else "One of the broker's ports"
         return PortTaken(
-            f"{which} is taken, by another container or program: stop that one, or choose "
-            "another with --port."
+            f"{which} is taken by another container or program: stop that one, or choose "
+            "another port with --port."
         )
-    return BrokerProcessError(f"`{' '.join(command[:2])}` failed: {said}")
+    return BrokerProcessError(f"`{' '.join(command[:2])}` failed: {output}")
 
 
-def _answer(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _execute(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             command,
@@ -180,4 +184,6 @@ def _answer(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
             timeout=_COMMAND_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BrokerProcessError(f"Docker does not answer: {error}") from error
+        raise BrokerProcessError(
+            f"Docker does not respond ({error}): check that it is installed and running."
+        ) from error

@@ -1,7 +1,7 @@
-"""The broker's own epmd: the name service through which Erlang nodes of one machine meet.
+"""The broker's own epmd, the name service through which Erlang nodes on one machine connect.
 
-A node that finds none would start one itself, as a daemon on the machine's common port that stays
-behind for ever. So each broker has its own, on a port of its own, and takes it along when it stops.
+A node that finds no epmd starts one itself, as a daemon on the machine's default port, and that
+daemon never ends. So each broker runs its own epmd on its own port and stops it when it stops.
 """
 
 import os
@@ -20,13 +20,13 @@ _READY_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Epmd:
-    """One epmd process, in the folder `epmd` of its broker."""
+    """One epmd process, with its files in the broker's folder `epmd`."""
 
     broker_directory: Path
     port: int
 
     def start(self, installation: Installation) -> None:
-        """Start it unless it runs, and wait until it listens."""
+        """Start epmd unless it is running, and wait until it listens."""
         if processes.is_running(self._record):
             return
         self._directory.mkdir(exist_ok=True)
@@ -34,10 +34,10 @@ class Epmd:
         processes.wait_until(self._listens_or_ended, _READY_SECONDS)
         if not (processes.is_running(self._record) and accepts_connections(self.port)):
             self.stop()
-            raise BrokerProcessError(f"epmd does not start on port {self.port}: see {self._log}")
+            raise BrokerProcessError(f"epmd did not start on port {self.port}: see {self._log}")
 
     def stop(self) -> None:
-        """Kill it: it keeps nothing."""
+        """Kill epmd, which stores nothing."""
         processes.kill(self._record, mark=self._mark)
 
     @property

@@ -1,4 +1,4 @@
-"""Where RabbitMQ is on this machine, and the command lines that run it."""
+"""Find RabbitMQ on this machine and build the command lines that run it."""
 
 import os
 import shutil
@@ -11,12 +11,12 @@ from rabbitdelay.errors import BrokerProcessError
 SERVER_VARIABLE = "RABBITDELAY_RABBITMQ_SERVER"
 ROOT_VARIABLE = "RABBITDELAY_RABBITMQ_ROOT"
 HOW_TO_GET_RABBITMQ = (
-    "There is no rabbitmq-server on this machine and no Docker engine answers: "
-    "`apt-get install rabbitmq-server`, or start Docker."
+    "No rabbitmq-server was found on this machine and no Docker engine is running: "
+    "run `apt-get install rabbitmq-server`, or start Docker."
 )
 
-# Packages put a second `rabbitmq-server` on the PATH that changes to the user `rabbitmq`, who may
-# not write to our folders. These are the real ones, which run as whoever calls them.
+# Packages put a wrapper named `rabbitmq-server` on the PATH that switches to the user `rabbitmq`,
+# which cannot write to our folders. These are the real scripts, which run as the calling user.
 _SERVER_PATTERNS = (
     "usr/lib/rabbitmq/bin/rabbitmq-server",
     "usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server",
@@ -35,8 +35,8 @@ _EPMD_PATTERNS = (
 _WRAPPER_NAME = "rabbitmq-script-wrapper"
 _PATH_INSIDE_ROOT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# The mounts are in a namespace of the process itself: they vanish with it, and `exec` keeps its
-# pid. The overlay keeps the root itself untouched, so any number of nodes can share one.
+# The mounts belong to the process's own mount namespace and vanish with it; `exec` keeps the pid.
+# The overlay leaves the root unmodified, so any number of nodes can share one.
 _RUN_IN_ROOT = """
 set -e
 root=$1 broker=$2 scratch=$3
@@ -57,7 +57,7 @@ exec chroot "$merged" "$@"
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """A RabbitMQ that can be run here, on the machine itself or in a root folder of its own."""
+    """A RabbitMQ that can run here, either installed on the machine or inside a root folder."""
 
     server: Path  # as seen from inside the root
     epmd: Path
@@ -65,30 +65,30 @@ class Installation:
 
     @property
     def home(self) -> Path:
-        """The folder with RabbitMQ's own `sbin` and `plugins`."""
+        """Folder with RabbitMQ's own `sbin` and `plugins`."""
         server = self.outside(self.server).resolve()
         return Path("/") / server.parent.parent.relative_to(self.outside(Path("/")).resolve())
 
     @property
     def version(self) -> str:
-        """The version of RabbitMQ, as its own folders name it."""
+        """RabbitMQ's version, read from the names of its folders."""
         plugins = self.outside(self.home / "plugins")
         found = sorted(folder.name for folder in plugins.glob("rabbit-[0-9]*"))
         return found[-1].removeprefix("rabbit-") if found else "unknown"
 
     def outside(self, path: Path) -> Path:
-        """Where a path of the root is for the rest of the machine."""
+        """Return the path on the machine of a path inside the root."""
         return path if self.root is None else self.root / path.relative_to("/")
 
     def command(self, program: Sequence[str], *, broker: Path, scratch: Path) -> list[str]:
-        """The command line of `program`: in a root, with the folder `broker` at its own path."""
+        """Return the command line that runs `program`, with `broker` mounted if it is in a root."""
         if self.root is None:
             return list(program)
         folders = (str(self.root), str(broker), str(scratch))
         return ["unshare", "--mount", "sh", "-c", _RUN_IN_ROOT, "sh", *folders, *program]
 
     def search_path(self, environment: Mapping[str, str]) -> str:
-        """The PATH that finds `erl` and the shell's tools."""
+        """Return a PATH on which `erl` and the shell's tools are found."""
         if self.root is not None:
             return _PATH_INSIDE_ROOT
         return environment.get("PATH", _PATH_INSIDE_ROOT)
@@ -97,7 +97,7 @@ class Installation:
 def find_installation(
     root: Path | None = None, environment: Mapping[str, str] = os.environ
 ) -> Installation | None:
-    """The RabbitMQ to run: the variables say it, else it is searched for."""
+    """Return the RabbitMQ that the variables name, or else the first one found."""
     root = root or _path_from(environment, ROOT_VARIABLE)
     base = root or Path("/")
     server = _path_from(environment, SERVER_VARIABLE) or _find_server(base, environment)
@@ -109,7 +109,7 @@ def find_installation(
 
 
 def require_installation(root: Path | None = None) -> Installation:
-    """The same, or an error that says how to get one."""
+    """Return the RabbitMQ to run, or raise an error that says how to install one."""
     installation = find_installation(root)
     if installation is None:
         raise BrokerProcessError(HOW_TO_GET_RABBITMQ)
@@ -118,7 +118,7 @@ def require_installation(root: Path | None = None) -> Installation:
 
 def _refuse_empty_root(root: Path | None) -> None:
     if root is not None:
-        raise BrokerProcessError(f"There is no rabbitmq-server in {root} ({ROOT_VARIABLE}).")
+        raise BrokerProcessError(f"No rabbitmq-server in {root}: check {ROOT_VARIABLE}.")
 
 
 def _path_from(environment: Mapping[str, str], variable: str) -> Path | None:
@@ -126,7 +126,9 @@ def _path_from(environment: Mapping[str, str], variable: str) -> Path | None:
     if not value:
         return None
     if not Path(value).exists():
-        raise BrokerProcessError(f"{variable} names {value}, which does not exist.")
+        raise BrokerProcessError(
+            f"{variable} is {value}, which does not exist: correct or unset it."
+        )
     return Path(value).absolute()
 
 

@@ -1,4 +1,4 @@
-"""From what a caller wishes to the layout of a broker's folder."""
+"""Derive the layout of a broker's folder from the options that the caller gave."""
 
 import os
 import secrets
@@ -16,13 +16,13 @@ from rabbitdelay.private_broker.installation import (
 from rabbitdelay.private_broker.ports import pick_free
 from rabbitdelay.private_broker.state import Layout, NodeLayout
 
-NO_ENGINE = "No Docker engine answers: start Docker, or leave out --docker."
+NO_ENGINE = "No Docker engine is running: start Docker, or omit --docker."
 _PORTS_PER_NODE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a caller asks of a broker; None is no wish."""
+class BrokerOptions:
+    """Options of a broker; None means that the caller did not set one."""
 
     nodes: int | None = None
     port: int | None = None
@@ -31,44 +31,48 @@ class Wishes:
     docker: bool = False
 
 
-def new_layout(directory: Path, wishes: Wishes) -> Layout:
-    """The layout of a broker that is started for the first time."""
-    installation = None if wishes.docker else find_installation(wishes.root)
-    count = wishes.nodes or 1
-    epmd_port, *ports = pick_free(1 + _PORTS_PER_NODE * count, avoid=[wishes.port or 0])
+def new_layout(directory: Path, options: BrokerOptions) -> Layout:
+    """Return the layout of a broker that is started for the first time."""
+    installation = None if options.docker else find_installation(options.root)
+    count = options.nodes or 1
+    epmd_port, *ports = pick_free(1 + _PORTS_PER_NODE * count, avoid=[options.port or 0])
     return Layout(
-        nodes=_node_layouts(count, ports, wishes.port),
+        nodes=_node_layouts(count, ports, options.port),
         epmd_port=epmd_port,
         cookie=secrets.token_hex(16).upper(),
         root=str(installation.root) if installation and installation.root else None,
-        container=None if installation else _container_name(directory, wishes),
-        extra_config=dict(wishes.extra_config or {}),
+        container=None if installation else _container_name(directory, options),
+        extra_config=dict(options.extra_config or {}),
     )
 
 
-def kept_layout(directory: Path, layout: Layout, wishes: Wishes) -> Layout:
-    """The layout of a broker that was started before; a wish that it cannot fulfil is refused."""
-    root = wishes.root or os.environ.get(ROOT_VARIABLE) or layout.root
-    _refuse_change(directory, "nodes", len(layout.nodes), wishes.nodes)
-    _refuse_change(directory, "port", layout.nodes[0].amqp_port, wishes.port)
+def existing_layout(directory: Path, layout: Layout, options: BrokerOptions) -> Layout:
+    """Return the layout of a broker that was started before.
+
+    Raises:
+        InvalidConfiguration: An option contradicts the existing layout.
+    """
+    root = options.root or os.environ.get(ROOT_VARIABLE) or layout.root
+    _refuse_change(directory, "nodes", len(layout.nodes), options.nodes)
+    _refuse_change(directory, "port", layout.nodes[0].amqp_port, options.port)
     _refuse_change(directory, "root", layout.root, root and str(Path(root).absolute()))
-    if wishes.docker and layout.container is None:
+    if options.docker and layout.container is None:
         raise InvalidConfiguration(
-            f"The broker in {directory} was made without Docker: leave out --docker, or choose "
+            f"The broker in {directory} was created without Docker: omit --docker, or choose "
             "another folder."
         )
-    if wishes.extra_config is None:
+    if options.extra_config is None:
         return layout
-    return replace(layout, extra_config=dict(wishes.extra_config))
+    return replace(layout, extra_config=dict(options.extra_config))
 
 
 def _refuse_change(
-    directory: Path, what: str, kept: int | str | None, wished: int | str | None
+    directory: Path, option: str, existing: int | str | None, requested: int | str | None
 ) -> None:
-    if wished is not None and wished != kept:
+    if requested is not None and requested != existing:
         raise InvalidConfiguration(
-            f"The broker in {directory} was made with {what} {kept or 'of the machine'}, not "
-            f"{wished}: leave that out, or choose another folder."
+            f"The broker in {directory} was created with {option}={existing or 'none'}, not "
+            f"{requested}: omit that option, or choose another folder."
         )
 
 
@@ -83,12 +87,12 @@ def _node_layouts(count: int, ports: list[int], first_port: int | None) -> tuple
     return tuple(nodes)
 
 
-def _container_name(directory: Path, wishes: Wishes) -> str:
+def _container_name(directory: Path, options: BrokerOptions) -> str:
     if not docker.engine_answers():
-        raise BrokerProcessError(NO_ENGINE if wishes.docker else HOW_TO_GET_RABBITMQ)
-    if (wishes.nodes or 1) > 1:
+        raise BrokerProcessError(NO_ENGINE if options.docker else HOW_TO_GET_RABBITMQ)
+    if (options.nodes or 1) > 1:
         raise BrokerProcessError(
-            "A cluster needs rabbitmq-server on this machine (`apt-get install rabbitmq-server`): "
-            "in Docker there is one node only."
+            "A broker in Docker has only one node: for a cluster, install rabbitmq-server on this "
+            "machine (`apt-get install rabbitmq-server`)."
         )
     return f"rabbitdelay-{directory.name.strip('.')}-{secrets.token_hex(3)}"

@@ -1,8 +1,9 @@
-"""A view of a RabbitMQ installation that holds only the plugins a private node runs.
+"""A view of a RabbitMQ installation that contains only the plugins that a private node runs.
 
-A node with the 26 to 31 plugins that it needs, in place of all 70 to 82, starts sooner. Measured
-on two busy cores, medians of six starts each, in turns: 6.9 s against 9.7 (RabbitMQ 3.10), 4.0 s
-against 7.2 (4.3). Why was not measured; Erlang does search every plugin's folder for its modules.
+A node with only the 26 to 31 plugins it needs, instead of all 70 to 82, starts faster. Measured on
+two busy cores, medians of six alternating starts each: 6.9 s against 9.7 s (RabbitMQ 3.10), 4.0 s
+against 7.2 s (4.3). The cause was not measured, but Erlang does search every plugin's folder for
+its modules.
 """
 
 import re
@@ -18,7 +19,7 @@ _NAME = re.compile(r"[a-z]\w*")
 
 
 def write_view(installation: Installation, view: Path) -> bool:
-    """Make the folder `view` anew; False when the installation has another shape than expected."""
+    """Recreate the folder `view`; return False if the installation has an unexpected layout."""
     shutil.rmtree(view, ignore_errors=True)
     home = installation.home
     resources = _resource_files(installation.outside(home))
@@ -33,19 +34,19 @@ def write_view(installation: Installation, view: Path) -> bool:
 
 
 def _resource_files(home: Path) -> dict[str, Path]:
-    """The application resource file of every plugin, by name."""
+    """Return the application resource file of every plugin, by plugin name."""
     return {file.stem: file for file in home.glob("plugins/*/ebin/*.app")}
 
 
 def _needed(resources: Mapping[str, Path]) -> set[str]:
-    """The wanted plugins, and the ones they need."""
+    """Return the wanted plugins and their transitive dependencies."""
     needed: set[str] = set()
-    waiting = list(_WANTED)
-    while waiting:
-        name = waiting.pop()
+    pending = list(_WANTED)
+    while pending:
+        name = pending.pop()
         if name in resources and name not in needed:
             needed.add(name)
-            waiting.extend(_dependencies(resources[name].read_text()))
+            pending.extend(_dependencies(resources[name].read_text()))
     return needed
 
 

@@ -1,4 +1,4 @@
-"""A private RabbitMQ: one node, or a cluster of several on this machine."""
+"""A private RabbitMQ on this machine: one node, or a cluster of several."""
 
 import shutil
 import tempfile
@@ -14,7 +14,7 @@ from rabbitdelay.private_broker import processes
 from rabbitdelay.private_broker.configuration import NodeFiles
 from rabbitdelay.private_broker.docker import DockerNode
 from rabbitdelay.private_broker.epmd import Epmd
-from rabbitdelay.private_broker.layout import Wishes, kept_layout, new_layout
+from rabbitdelay.private_broker.layout import BrokerOptions, existing_layout, new_layout
 from rabbitdelay.private_broker.node import START_SECONDS, Node
 from rabbitdelay.private_broker.readiness import running_nodes
 from rabbitdelay.private_broker.server_node import ServerNode
@@ -31,7 +31,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """How one node is."""
+    """State of one node."""
 
     name: str
     running: bool
@@ -42,24 +42,24 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """How a broker and its nodes are."""
+    """State of a broker and its nodes."""
 
     directory: Path
-    running: bool  # at least one node serves
-    nodes: tuple[NodeStatus, ...]  # none before the first start
+    running: bool  # whether at least one node runs
+    nodes: tuple[NodeStatus, ...]  # empty before the first start
 
 
 class PrivateBroker:
-    """A RabbitMQ of one's own in a folder: data, ports and logs, kept from one start to the next.
+    """A private RabbitMQ that keeps its data, ports and logs in one folder across restarts.
 
     Args:
-        directory: its folder, made by the first start.
-        nodes: how many nodes; when absent as many as the folder has, or one.
-        port: the AMQP port of the first node; when absent the one it had, or a free one.
-        root: a folder that holds a whole system with RabbitMQ in it, to run that one in a chroot.
-        extra_config: more lines for rabbitmq.conf, kept in the folder. Files that they name must
-            lie in `directory` to be seen from a chroot.
-        docker: run it in Docker, also where rabbitmq-server is installed.
+        directory: Folder of the broker, created by the first start.
+        nodes: Number of nodes. Default: as many as the folder has, or one.
+        port: AMQP port of the first node. Default: its previous port, or a free one.
+        root: Root folder of a complete system that contains RabbitMQ, which then runs in a chroot.
+        extra_config: Additional settings for rabbitmq.conf, kept in the folder. In a chroot, files
+            that they refer to must be in `directory`.
+        docker: Whether to run in Docker even if rabbitmq-server is installed.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class PrivateBroker:
         docker: bool = False,
     ) -> None:
         if nodes is not None and nodes < 1:
-            raise InvalidConfiguration("A broker has at least one node.")
+            raise InvalidConfiguration(f"A broker needs at least one node, not {nodes}.")
         self.directory = Path(directory).absolute()
-        self._wishes = Wishes(nodes, port, root, extra_config, docker)
+        self._options = BrokerOptions(nodes, port, root, extra_config, docker)
 
     @classmethod
     @contextmanager
@@ -87,7 +87,7 @@ class PrivateBroker:
         extra_config: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Self]:
-        """A started broker in a temporary folder; at the end nothing of it is left."""
+        """Start a broker in a temporary folder, and remove all of it on exit."""
         directory = Path(tempfile.mkdtemp(prefix="rabbitdelay-broker-"))
         broker = cls(directory, nodes=nodes, root=root, extra_config=extra_config)
         try:
@@ -98,17 +98,17 @@ class PrivateBroker:
 
     @property
     def url(self) -> str:
-        """The AMQP URL of the first node that runs, or of the first when none does."""
+        """AMQP URL of the first running node, or of the first node when none runs."""
         return self._main_node.url
 
     @property
     def management_url(self) -> str:
-        """The address of that node's management UI."""
+        """Address of the management UI of the same node as `url`."""
         return self._main_node.management_url
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes; none before the first start."""
+        """Nodes of the broker; empty before the first start."""
         broker = load_layout(self.directory)
         if broker is None:
             return ()
@@ -116,17 +116,17 @@ class PrivateBroker:
         return tuple(kind(self.directory, broker, layout) for layout in broker.nodes)
 
     def start(self, progress: Progress | None = None) -> bool:
-        """Start every node that does not run, and wait until all serve as one cluster.
+        """Start every stopped node, and wait until all are ready and form one cluster.
 
-        False when all ran already. When it fails, or is interrupted, the nodes that this call has
-        launched are killed, and a folder that was new is as new again but for its logs.
+        Return False if all nodes were already running. If the start fails or is interrupted, the
+        nodes that this call launched are killed, and a new folder is reset except for its logs.
         """
         with locked(self.directory):
             is_first = load_layout(self.directory) is None
-            self._settle_layout()
+            self._save_layout()
             idle = [node for node in self.nodes if node.pid is None]
             try:
-                self._start_nodes(idle, progress or _say_nothing)
+                self._start_nodes(idle, progress or _ignore_progress)
             except BaseException:
                 self._end(lambda node: node.kill(), idle)
                 if is_first:
@@ -135,23 +135,23 @@ class PrivateBroker:
         return bool(idle)
 
     def stop(self, progress: Progress | None = None) -> bool:
-        """Stop every node in good order; False when none ran."""
+        """Stop every node cleanly; return False if none was running."""
         for node in self.nodes:
             if node.pid is not None:
-                (progress or _say_nothing)(f"stopping {node.name}")
+                (progress or _ignore_progress)(f"stopping {node.name}")
         return self._end_all(lambda node: node.stop())
 
     def kill(self) -> bool:
-        """Kill every node with SIGKILL; False when none ran."""
+        """Kill every node with SIGKILL; return False if none was running."""
         return self._end_all(lambda node: node.kill())
 
     def discard(self) -> None:
-        """Kill every node and remove the folder, with all data."""
+        """Kill every node and remove the folder with all its data."""
         self._end_all(lambda node: node.discard())
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def status(self) -> BrokerStatus:
-        """How it and its nodes are now."""
+        """Return the current state of the broker and its nodes."""
         nodes = tuple(
             NodeStatus(node.name, node.is_running, node.pid, node.url, node.management_url)
             for node in self.nodes
@@ -160,26 +160,28 @@ class PrivateBroker:
 
     @property
     def was_started(self) -> bool:
-        """Whether one of its nodes was started and not stopped since, running or not."""
+        """Whether any node was started and not stopped since, running or not."""
         return any(node.was_started for node in self.nodes)
 
     @property
     def _main_node(self) -> Node:
         nodes = self.nodes
         if not nodes:
-            raise BrokerProcessError(f"No broker was ever started in {self.directory}.")
+            raise BrokerProcessError(
+                f"No broker has been started in {self.directory}: start it, or check the folder."
+            )
         return next((node for node in nodes if node.is_running), nodes[0])
 
-    def _settle_layout(self) -> None:
+    def _save_layout(self) -> None:
         existing = load_layout(self.directory)
         if existing is None:
-            layout = new_layout(self.directory, self._wishes)
+            layout = new_layout(self.directory, self._options)
         else:
-            layout = kept_layout(self.directory, existing, self._wishes)
+            layout = existing_layout(self.directory, existing, self._options)
         save_layout(self.directory, layout)
 
     def _forget(self) -> None:
-        """Remove what would tie the next start to the wishes of this one."""
+        """Remove everything that would bind the next start to the options of this one."""
         for node in self.nodes:
             node.discard()
             files = NodeFiles(node.directory)
@@ -188,12 +190,12 @@ class PrivateBroker:
         forget_layout(self.directory)
 
     def _start_nodes(self, idle: list[Node], progress: Progress) -> None:
-        # All at once: each waits for the others when they form their cluster, and after a stop
-        # none of them may come up before it has seen the last one to go down.
+        # Launch all nodes before waiting for any. They wait for each other when they form their
+        # cluster, and after a stop a node does not come up before the last one that went down.
         for node in idle:
             progress(f"starting {node.name}")
             node.launch()
-        for node in self.nodes:  # those too that an earlier start has launched and not waited for
+        for node in self.nodes:  # includes nodes that an earlier start launched and did not await
             node.wait_until_ready()
             if node in idle:
                 progress(f"{node.name} is ready")
@@ -204,7 +206,8 @@ class PrivateBroker:
         port = self.nodes[0].layout.management_port
         if not processes.wait_until(lambda: running_nodes(port) == count, START_SECONDS):
             raise BrokerProcessError(
-                f"The nodes in {self.directory} run and have not joined into one cluster."
+                f"The nodes in {self.directory} are running but did not form a cluster within "
+                f"{START_SECONDS:.0f} s: see their logs there."
             )
 
     def _end_all(self, end_node: Callable[[Node], None]) -> bool:
@@ -217,7 +220,7 @@ class PrivateBroker:
             return ran
 
     def _end(self, end_node: Callable[[Node], None], nodes: Iterable[Node]) -> None:
-        """End these nodes, all at once, and epmd with the last of the broker's nodes."""
+        """End these nodes concurrently, and end epmd once none of the broker's nodes runs."""
         with ThreadPoolExecutor() as pool:
             list(pool.map(end_node, nodes))
         layout = load_layout(self.directory)
@@ -225,11 +228,11 @@ class PrivateBroker:
             Epmd(self.directory, layout.epmd_port).stop()
 
 
-def _say_nothing(_step: str) -> None:
-    """The progress of a call that nobody watches."""
+def _ignore_progress(_step: str) -> None:
+    """Ignore a progress message."""
 
 
 def find_running(directory: Path | None = None) -> PrivateBroker | None:
-    """The private broker in this folder, or in the default one, when it runs."""
+    """Return the private broker in this folder (or the default folder) if it is running."""
     broker = PrivateBroker(directory or default_directory())
     return broker if any(node.is_running for node in broker.nodes) else None

@@ -1,4 +1,4 @@
-"""Whether a node really serves: it speaks AMQP, its management UI answers, its cluster is whole."""
+"""Check that a node is ready: AMQP, the management API and the cluster's node count."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ _TIMEOUT_SECONDS = 5.0
 
 
 def speaks_amqp(port: int) -> bool:
-    """Whether the node opens an AMQP 0-9-1 conversation."""
+    """Whether the node answers the AMQP 0-9-1 protocol header."""
     try:
         with socket.create_connection((LOOPBACK, port), _TIMEOUT_SECONDS) as connection:
             connection.sendall(_PROTOCOL_HEADER)
@@ -27,18 +27,18 @@ def speaks_amqp(port: int) -> bool:
 
 
 def management_answers(port: int) -> bool:
-    """Whether the management API can be used."""
+    """Whether the management API responds."""
     return management_get(port, "/api/overview") is not None
 
 
 def running_nodes(port: int) -> int:
-    """How many nodes the cluster of this node counts as running."""
+    """Return the number of running nodes according to this node's cluster."""
     nodes = management_get(port, "/api/nodes?columns=running") or []
     return sum(bool(node.get("running")) for node in nodes)
 
 
 def management_get(port: int, path: str) -> Any | None:  # noqa: ANN401 - JSON is anything
-    """The JSON that the management API answers; None when it does not."""
+    """Return the JSON response of the management API, or None if the request fails."""
     credentials = b64encode(b"guest:guest").decode()
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_TIMEOUT_SECONDS)
     try:

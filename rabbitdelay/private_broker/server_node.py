@@ -1,4 +1,4 @@
-"""A node that runs the machine's own rabbitmq-server."""
+"""A node that runs the rabbitmq-server installed on this machine."""
 
 import os
 import subprocess
@@ -17,19 +17,19 @@ from rabbitdelay.private_broker.state import forget_process, load_process, save_
 
 @dataclass(frozen=True, slots=True)
 class ServerNode(Node):
-    """A node as a process of this machine."""
+    """A node as a process on this machine."""
 
     @property
     def pid(self) -> int | None:
-        """The pid of the Erlang VM while it runs."""
+        """Pid of the Erlang VM while it runs."""
         record = self._record
         return record.pid if record is not None and processes.is_running(record) else None
 
     def launch(self) -> None:
-        """Start its process, with the data it had, and do not wait."""
+        """Start the node with its existing data, and return without waiting."""
         if self.pid is not None:
             return
-        self.kill()  # what outlived a node that somebody else has killed
+        self.kill()  # helpers that outlived a node killed from outside
         layout = self.layout
         self._refuse_taken_ports(layout.amqp_port, layout.management_port, layout.distribution_port)
         installation = require_installation(self._root)
@@ -38,17 +38,17 @@ class ServerNode(Node):
         save_process(self.directory, self._spawn(installation))
 
     def stop(self) -> None:
-        """Stop it in good order, and by force if it has not ended after 20 s."""
+        """Stop the node cleanly, or by force if it is still running after 20 s."""
         processes.end(self._record, mark=self._mark, grace_seconds=STOP_SECONDS)
         forget_process(self.directory)
 
     def kill(self) -> None:
-        """Kill it with SIGKILL and wait until nothing of it runs."""
+        """Kill the node with SIGKILL and wait until all of its processes have ended."""
         processes.kill(self._record, mark=self._mark)
         forget_process(self.directory)
 
     def read_log(self) -> str:
-        """What it has printed since its last start."""
+        """Return the console output since the node's last start."""
         return self._files.console.read_text(errors="replace")
 
     @property
@@ -68,7 +68,7 @@ class ServerNode(Node):
         return Path(self.broker.root) if self.broker.root else None
 
     def control(self, *arguments: str) -> str:
-        """Run rabbitmqctl on the running node, and return what it printed."""
+        """Run rabbitmqctl on the running node and return its output."""
         installation = require_installation(self._root)
         program = [str(installation.server.with_name("rabbitmqctl")), *arguments]
         command = installation.command(
@@ -76,14 +76,14 @@ class ServerNode(Node):
         )
         done = subprocess.run(
             command,
-            env=self._own_environment(installation),
+            env=self._base_environment(installation),
             check=False,
             capture_output=True,
             text=True,
         )
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip()
-            raise BrokerProcessError(f"rabbitmqctl {arguments[0]} failed on {self.name}: {said}")
+            output = (done.stderr or done.stdout).strip()
+            raise BrokerProcessError(f"rabbitmqctl {arguments[0]} failed on {self.name}: {output}")
         return done.stdout
 
     def _spawn(self, installation: Installation) -> ProcessRecord:
@@ -98,13 +98,13 @@ class ServerNode(Node):
         )
 
     def _environment(self, installation: Installation) -> dict[str, str]:
-        variables = self._own_environment(installation)
+        variables = self._base_environment(installation)
         view = self._files.view
         if plugins.write_view(installation, view):
             variables.update(configuration.view_variables(view))
         return variables
 
-    def _own_environment(self, installation: Installation) -> dict[str, str]:
+    def _base_environment(self, installation: Installation) -> dict[str, str]:
         variables = configuration.environment_variables(
             self._files, self.layout, self.broker, os.environ
         )

@@ -1,4 +1,4 @@
-"""Settings of a private node that only the node itself can tell: they are asked of rabbitmqctl."""
+"""Settings of a private node, read from the running node with rabbitmqctl."""
 
 import re
 from collections.abc import Iterable
@@ -14,10 +14,10 @@ _NUMBER = re.compile(r"\{(\w+),\s*(\d+)\}")
 def read_settings(
     node: Node, names: Iterable[str] = (DEAD_LETTER_RETRY, CONSUMER_TIMEOUT, MAX_MESSAGE_SIZE)
 ) -> dict[str, int]:
-    """Return the running node's values of these settings; one that is off is left out.
+    """Return the running node's values of these settings, without those that are disabled.
 
     Raises:
-        BrokerProcessError: The node does not run, or rabbitmqctl failed.
+        BrokerProcessError: The node is not running, or rabbitmqctl failed.
     """
     pairs = (
         f"[{{Name, application:get_env(rabbit, Name, undefined)}} || Name <- [{','.join(names)}]]."
@@ -26,5 +26,5 @@ def read_settings(
 
 
 def parse_settings(printed: str) -> dict[str, int]:
-    """Read the pairs that rabbitmqctl prints; what is not a number is off."""
+    """Parse the pairs that rabbitmqctl prints; a value that is not a number means disabled."""
     return {name: int(value) for name, value in _NUMBER.findall(printed)}

@@ -1,4 +1,4 @@
-"""Signals: every way of being told to stop ends like Ctrl-C, and cleaning up is not interrupted."""
+"""Signal handling: treat every stop signal like Ctrl-C, and protect cleanup from interruption."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -11,14 +11,14 @@ Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """Inside, SIGTERM and a closed terminal raise KeyboardInterrupt too."""
+    """Raise KeyboardInterrupt for SIGTERM and SIGHUP too, inside the block."""
     with _handled_by(_interrupt):
         yield
 
 
 @contextmanager
 def ignored() -> Iterator[None]:
-    """Inside, nobody interrupts."""
+    """Ignore SIGINT, SIGTERM and SIGHUP inside the block."""
     with _handled_by(signal.SIG_IGN):
         yield
 

@@ -1,8 +1,8 @@
-"""What a private broker keeps in its folder: its layout, its processes, and a lock.
+"""Files in a private broker's folder: its layout, its processes and a lock.
 
-`broker.json` is the layout: it is written by the first start and keeps the ports, so the URL is
-the same after every restart. A `process.json` beside each process's files says which process it
-is. `lock` is held while a broker is started or stopped, so that two starts do not race.
+The first start writes the layout, `broker.json`. The layout contains the ports, so the URL is the
+same after every restart. A `process.json` beside each process's files identifies that process.
+`lock` is held while a broker is started or stopped, so that two starts do not race.
 """
 
 import fcntl
@@ -28,9 +28,9 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class NodeLayout:
-    """The name and the ports of one node."""
+    """Name and ports of one node."""
 
-    name: str  # with its host, as Erlang and the management UI spell it
+    name: str  # with its host, as shown by Erlang and the management UI
     amqp_port: int
     management_port: int
     distribution_port: int
@@ -38,73 +38,73 @@ class NodeLayout:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What stays the same over the life of a broker's folder."""
+    """Properties of a broker that stay the same for the life of its folder."""
 
     nodes: tuple[NodeLayout, ...]
     epmd_port: int
     cookie: str = field(repr=False)
-    root: str | None = None  # the folder that holds its RabbitMQ, when not the machine's own
-    container: str | None = None  # the Docker container, when it runs in one
+    root: str | None = None  # root folder of its RabbitMQ; None: the machine's own
+    container: str | None = None  # name of its Docker container; None: not in Docker
     extra_config: Mapping[str, str] = field(default_factory=dict)
 
 
 def default_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder of the broker that `rabbitdelay broker` starts."""
-    told = environment.get(DIRECTORY_VARIABLE)
-    if told:
-        return Path(told).absolute()
+    """Return the default folder of the broker that `rabbitdelay broker` starts."""
+    chosen = environment.get(DIRECTORY_VARIABLE)
+    if chosen:
+        return Path(chosen).absolute()
     state_home = environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state_home) / "rabbitdelay" / "broker"
 
 
 def export_line(directory: Path) -> str:
-    """The line for a shell that makes every command find the broker in this folder."""
+    """Return the shell line that makes every command find the broker in this folder."""
     return f"export {DIRECTORY_VARIABLE}={shlex.quote(str(directory))}"
 
 
 def load_layout(directory: Path) -> Layout | None:
-    """The layout of the broker in this folder; None when it was never started."""
+    """Return the layout of the broker in this folder, or None if it was never started."""
     values = _read_json(directory / _LAYOUT_FILE)
     if values is None:
         return None
     if values.pop("version", None) != _VERSION:
         raise BrokerProcessError(
-            f"{directory} was made by another version of rabbitdelay: stop that broker with it, "
-            "and remove the folder or choose another."
+            f"{directory} was created by another version of rabbitdelay: stop that broker with "
+            "that version, then remove the folder or choose another."
         )
     nodes = tuple(NodeLayout(**node) for node in values.pop("nodes"))
     return Layout(nodes=nodes, **values)
 
 
 def save_layout(directory: Path, layout: Layout) -> None:
-    """Keep the layout."""
+    """Save the layout."""
     _write_json(directory / _LAYOUT_FILE, {"version": _VERSION, **asdict(layout)})
 
 
 def forget_layout(directory: Path) -> None:
-    """Let the next start be the first."""
+    """Remove the layout, so that the next start counts as the first."""
     (directory / _LAYOUT_FILE).unlink(missing_ok=True)
 
 
 def load_process(directory: Path) -> ProcessRecord | None:
-    """The process that was last started for the files in this folder."""
+    """Return the process that was last started for the files in this folder."""
     values = _read_json(directory / _PROCESS_FILE)
     return None if values is None else ProcessRecord(**values)
 
 
 def save_process(directory: Path, record: ProcessRecord) -> None:
-    """Keep which process it is."""
+    """Save the identity of the process."""
     _write_json(directory / _PROCESS_FILE, asdict(record))
 
 
 def forget_process(directory: Path) -> None:
-    """Keep no process: it was stopped, and did not end by itself."""
+    """Remove the identity of the process, which marks it as stopped on purpose."""
     (directory / _PROCESS_FILE).unlink(missing_ok=True)
 
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of this broker's folder; waits for whoever has it."""
+    """Hold the lock of this broker's folder inside the block, waiting for it if necessary."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (directory / _LOCK_FILE).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -117,12 +117,14 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise BrokerProcessError(f"{path} cannot be read: {error}") from error
+        raise BrokerProcessError(
+            f"{path} cannot be read ({error}): fix the file, or remove the folder."
+        ) from error
     return values
 
 
 def _write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write it whole or not at all, for its owner only: the cookie is a key to the node."""
+    """Write the file atomically and readable only by its owner, because it holds the cookie."""
     draft = path.with_suffix(".new")
     draft.touch(mode=0o600)
     draft.write_text(json.dumps(values, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""`rabbitdelay broker`, as a person or a script runs it."""
+"""`rabbitdelay broker`, run as a command."""
 
 import json
 import os
@@ -67,11 +67,11 @@ def broker(tmp_path: Path) -> Iterator[BrokerCommand]:
     PrivateBroker(command.directory).discard()
 
 
-def test_started_twice_it_is_one_broker(broker: BrokerCommand) -> None:
+def test_two_concurrent_starts_make_one_broker(broker: BrokerCommand) -> None:
     with ThreadPoolExecutor() as pool:  # two at once: the second waits for the first
         first, second = pool.map(broker, ["start", "start"])
     assert first.returncode == second.returncode == 0
-    assert ("It already runs." in first.stdout) != ("It already runs." in second.stdout)
+    assert ("Already running." in first.stdout) != ("Already running." in second.stdout)
 
     status = broker.json("status")
     assert status["running"]
@@ -80,7 +80,7 @@ def test_started_twice_it_is_one_broker(broker: BrokerCommand) -> None:
     assert status["management_url"] in first.stdout
     text = broker("status").stdout
     assert f"process        {status['nodes'][0]['pid']}\n" in text
-    assert f"Its folder: {broker.directory}\n" in text
+    assert f"Folder: {broker.directory}\n" in text
     assert "export" not in text
     found = find_running(broker.directory)
     assert found is not None
@@ -108,7 +108,7 @@ def test_the_data_and_the_url_are_kept_from_one_start_to_the_next(broker: Broker
     assert broker.traces == []
 
 
-def test_a_broker_that_ended_by_itself_is_not_taken_for_one_on_localhost(
+def test_a_broker_that_ended_unexpectedly_is_not_replaced_by_localhost(
     broker: BrokerCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until it was stopped, or started again."""
@@ -130,7 +130,7 @@ def test_a_broker_that_ended_by_itself_is_not_taken_for_one_on_localhost(
     assert discovery.locate_url() == discovery.DEFAULT_URL
 
 
-def test_another_folder_than_the_default_says_how_to_find_it(
+def test_a_start_in_another_folder_prints_the_export_line(
     broker: BrokerCommand, tmp_path: Path
 ) -> None:
     folder = tmp_path / "another"
@@ -154,11 +154,11 @@ def test_an_interrupted_start_leaves_nothing(broker: BrokerCommand) -> None:
 def test_without_a_broker_status_exits_with_3_and_stop_says_so(broker: BrokerCommand) -> None:
     status = broker("status")
     assert status.returncode == 3
-    assert "No broker runs in" in status.stdout
+    assert "No broker is running in" in status.stdout
     assert broker.json("status")["url"] is None
     stop = broker("stop")
     assert stop.returncode == 0
-    assert "No broker runs in" in stop.stdout
+    assert "No broker is running in" in stop.stdout
 
 
 def publish_persistent(url: str) -> None:

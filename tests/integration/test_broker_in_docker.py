@@ -75,7 +75,7 @@ def test_it_is_started_stopped_and_started_again(machine: Machine, namespace: st
     with Client(url, namespace=namespace, settle_seconds=0, timeout=patience(20)) as client:
         client.put("t", delay=60)
     assert private_brokers.traces(machine.directory) == [name]
-    assert "It already runs." in machine("start").stdout
+    assert "Already running." in machine("start").stdout
 
     assert "Stopped." in machine("stop").stdout
     assert private_brokers.traces(machine.directory) == []
@@ -89,7 +89,7 @@ def test_a_port_that_another_container_has_is_told_in_our_words(machine: Machine
     (machine.containers / "taken").touch()
     refused = machine("start", "--docker")
     assert refused.returncode == 1
-    assert "is taken, by another container or program" in refused.stderr
+    assert "is taken by another container or program" in refused.stderr
     assert "already allocated" not in refused.stderr
     assert machine.names() == []
 

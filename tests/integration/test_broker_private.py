@@ -12,7 +12,7 @@ import pytest
 
 from rabbitdelay.errors import BrokerProcessError
 from rabbitdelay.private_broker import PrivateBroker, find_running
-from rabbitdelay.private_broker.layout import Wishes, new_layout
+from rabbitdelay.private_broker.layout import BrokerOptions, new_layout
 from rabbitdelay.private_broker.ports import pick_free
 from rabbitdelay.private_broker.processes import ProcessRecord
 from rabbitdelay.private_broker.state import save_layout, save_process
@@ -24,7 +24,7 @@ from tests.support.private_brokers import traces, traces_of_node
 @pytest.fixture
 def idle_broker(tmp_path: Path) -> PrivateBroker:
     """A broker that has a layout and was not started."""
-    save_layout(tmp_path, new_layout(tmp_path, Wishes()))
+    save_layout(tmp_path, new_layout(tmp_path, BrokerOptions()))
     return PrivateBroker(tmp_path)
 
 
@@ -75,12 +75,12 @@ def test_a_temporary_broker_leaves_nothing_behind_and_another_broker_alone(
 
 
 def test_a_node_that_cannot_start_says_why(start_private_broker: PrivateBrokerFactory) -> None:
-    with pytest.raises(BrokerProcessError, match="stopped while it was starting") as refused:
+    with pytest.raises(BrokerProcessError, match="stopped during startup") as refused:
         start_private_broker(extra_config={"no.such.setting": "1"})
     assert "unknown variable: no.such.setting" in str(refused.value)
 
 
-def test_a_pid_that_the_system_gave_to_another_process_is_left_alone(
+def test_a_process_that_reuses_the_pid_is_not_signalled(
     idle_broker: PrivateBroker, stranger: subprocess.Popen[bytes]
 ) -> None:
     (node,) = idle_broker.nodes
@@ -92,7 +92,7 @@ def test_a_pid_that_the_system_gave_to_another_process_is_left_alone(
     assert stranger.poll() is None
 
 
-def test_a_port_that_another_process_has_is_named(idle_broker: PrivateBroker) -> None:
+def test_the_error_names_a_port_taken_by_another_process(idle_broker: PrivateBroker) -> None:
     port = idle_broker.nodes[0].layout.amqp_port
     with (
         socket.create_server(("127.0.0.1", port)),
@@ -102,7 +102,7 @@ def test_a_port_that_another_process_has_is_named(idle_broker: PrivateBroker) ->
     assert traces(idle_broker.directory) == []
 
 
-def test_a_first_start_that_fails_leaves_the_folder_as_new(tmp_path: Path) -> None:
+def test_a_failed_first_start_leaves_the_folder_as_new(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         broker = PrivateBroker(tmp_path, port=port)
@@ -112,8 +112,8 @@ def test_a_first_start_that_fails_leaves_the_folder_as_new(tmp_path: Path) -> No
     assert not broker.was_started
 
 
-def test_after_a_first_start_that_failed_late_other_wishes_are_heard(tmp_path: Path) -> None:
-    with pytest.raises(BrokerProcessError, match="stopped while it was starting"):
+def test_after_a_late_failure_of_the_first_start_other_options_apply(tmp_path: Path) -> None:
+    with pytest.raises(BrokerProcessError, match="stopped during startup"):
         PrivateBroker(tmp_path, extra_config={"no.such.setting": "1"}).start()
     (port,) = pick_free(1)
     broker = PrivateBroker(tmp_path, port=port)
@@ -124,7 +124,7 @@ def test_after_a_first_start_that_failed_late_other_wishes_are_heard(tmp_path: P
         broker.discard()
 
 
-def test_without_rabbitmq_and_docker_it_says_how_to_get_them(
+def test_without_rabbitmq_and_docker_the_error_says_how_to_install_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rabbitdelay.private_broker.installation._SERVER_PATTERNS", ())

@@ -1,4 +1,4 @@
-"""`rabbitdelay broker`: a private RabbitMQ on this machine."""
+"""`rabbitdelay broker`: run a private RabbitMQ on this machine."""
 
 import shlex
 import time
@@ -23,38 +23,38 @@ from rabbitdelay.private_broker import (
     signals,
 )
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 _directory_option = click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Its folder.  [default: $RABBITDELAY_BROKER_DIR, or one in the user's state folder]",
+    help="Folder of the broker.  [default: $RABBITDELAY_BROKER_DIR, or a user state folder]",
 )
 _nodes_option = click.option(
     "--nodes",
     type=click.IntRange(1, 9),
-    help="How many nodes, joined into a cluster.  [default: as many as the folder has, or 1]",
+    help="Number of nodes in the cluster.  [default: as many as the folder has, or 1]",
 )
 _port_option = click.option(
     "--port",
     type=click.IntRange(1, 65535),
-    help="The AMQP port of the first node.  [default: the one it had, or a free one]",
+    help="AMQP port of the first node.  [default: its previous port, or a free one]",
 )
 _docker_option = click.option(
     "--docker",
     is_flag=True,
-    help="Run it in Docker, also where rabbitmq-server is installed.",
+    help="Run in Docker even if rabbitmq-server is installed.",
 )
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(short_help="Run a private RabbitMQ on this machine.")
 def broker() -> None:
-    """Run a private RabbitMQ: its own folder, free loopback ports, management UI on.
+    """Run a private RabbitMQ in its own folder, with management UI, on loopback ports.
 
-    It takes rabbitmq-server from this machine, or else Docker. Its data and its URL stay the same
-    from one start to the next. The other commands find a started broker without being told a URL.
+    The broker runs the rabbitmq-server installed on this machine, or else Docker. Data and URL stay
+    the same across restarts. Other commands find a running private broker without a URL.
     """
 
 
@@ -67,14 +67,14 @@ def broker() -> None:
 def run(
     directory: Path | None, nodes: int | None, port: int | None, *, docker: bool, as_json: bool
 ) -> None:
-    """Run it until Ctrl-C or SIGTERM, then stop it."""
+    """Run the broker in the foreground until Ctrl-C or SIGTERM."""
     private = _private_broker(directory, nodes, port, docker=docker)
     with signals.interrupting():
         if not _start(private):
-            _print_running(private, as_json=as_json, note="It already runs.")
+            _print_running(private, as_json=as_json, note="Already running.")
             return
         try:
-            _print_running(private, as_json=as_json, note="Ctrl-C stops it.")
+            _print_running(private, as_json=as_json, note="Press Ctrl-C to stop.")
             _wait_while_running(private)
         except KeyboardInterrupt:
             click.echo("Stopping.", err=True)
@@ -92,39 +92,43 @@ def run(
 def start(
     directory: Path | None, nodes: int | None, port: int | None, *, docker: bool, as_json: bool
 ) -> None:
-    """Start it in the background."""
+    """Start the broker in the background."""
     private = _private_broker(directory, nodes, port, docker=docker)
     with signals.interrupting():
         started = _start(private)
-    note = f"To stop it: {_stop_command(directory)}"
-    _print_running(private, as_json=as_json, note=note if started else f"It already runs. {note}")
+    note = f"To stop the broker: {_stop_command(directory)}"
+    _print_running(private, as_json=as_json, note=note if started else f"Already running. {note}")
 
 
 @broker.command()
 @_directory_option
 @_json_option
 def stop(directory: Path | None, *, as_json: bool) -> None:
-    """Stop it; its data stay."""
+    """Stop the broker and keep its data."""
     private = _private_broker(directory)
     with _progress() as report:
         stopped = private.stop(report)
     if as_json:
         print_json({"stopped": stopped, "directory": str(private.directory)})
     else:
-        click.echo("Stopped." if stopped else f"No broker runs in {private.directory}.")
+        click.echo("Stopped." if stopped else f"No broker is running in {private.directory}.")
 
 
 @broker.command()
 @_directory_option
 @_json_option
 def status(directory: Path | None, *, as_json: bool) -> None:
-    """Say whether it runs, and where. Exits with 3 when it does not."""
+    """Show the broker's state and addresses. Exits with 3 if it is not running."""
     private = _private_broker(directory)
     now = private.status()
     if now.running:
-        _print_running(private, as_json=as_json, note=f"To stop it: {_stop_command(directory)}")
+        _print_running(
+            private, as_json=as_json, note=f"To stop the broker: {_stop_command(directory)}"
+        )
         return
-    print_json(_as_json(now)) if as_json else click.echo(f"No broker runs in {now.directory}.")
+    print_json(_as_json(now)) if as_json else click.echo(
+        f"No broker is running in {now.directory}."
+    )
     answer_no()
 
 
@@ -150,8 +154,10 @@ def _stop_command(directory: Path | None) -> str:
 
 def _wait_while_running(private: PrivateBroker) -> None:
     while private.status().running:
-        time.sleep(_LOOK_SECONDS)
-    raise BrokerProcessError(f"The broker in {private.directory} has ended by itself.")
+        time.sleep(_POLL_SECONDS)
+    raise BrokerProcessError(
+        f"The broker in {private.directory} ended unexpectedly: see the logs there."
+    )
 
 
 def _print_running(private: PrivateBroker, *, as_json: bool, note: str) -> None:
@@ -164,9 +170,9 @@ def _print_running(private: PrivateBroker, *, as_json: bool, note: str) -> None:
         click.echo(f"  AMQP           {node.url}")
         click.echo(f"  management UI  {node.management_url}  (guest, guest)")
         click.echo(f"  process        {node.pid or 'none'}")
-    click.echo(f"Its folder: {now.directory}")
+    click.echo(f"Folder: {now.directory}")
     if now.directory != default_directory():
-        click.echo(f"To let the other commands find it: {export_line(now.directory)}")
+        click.echo(f"To use this broker in other commands: {export_line(now.directory)}")
     click.echo(note)
 
 
@@ -183,7 +189,7 @@ def _as_json(now: BrokerStatus) -> dict[str, Any]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """A line that moves on a terminal; elsewhere one line for each step. On stderr."""
+    """Report progress on stderr: a spinner on a terminal, one line per step elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda step: click.echo(step, err=True)

@@ -1,4 +1,4 @@
-"""`rabbitdelay demo`: the order-close story, live."""
+"""`rabbitdelay demo`: a shop that closes unpaid orders, live."""
 
 from pathlib import Path
 
@@ -11,17 +11,17 @@ from rabbitdelay.private_broker import signals
 
 
 @click.command(short_help="Watch delayed jobs arrive on time, on a private RabbitMQ.")
-@click.option("--keep", is_flag=True, help="Leave the broker running at the end.")
+@click.option("--keep", is_flag=True, help="Leave the broker running afterwards.")
 @click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The broker's folder, which stays.  [default: a temporary one]",
+    help="Folder of the broker, which is kept.  [default: a temporary one]",
 )
 def demo(directory: Path | None, *, keep: bool) -> None:
     """Watch delayed jobs arrive on time, on a private RabbitMQ, in about 30 s.
 
-    Exits with 3 should a job be early, lost or doubled, or run at a time that was called off.
+    Exits with 3 if a job is early, lost or run twice, or runs at a time that was cancelled.
     """
     with signals.interrupting():
         clean = perform(output(), directory, keep=keep)

@@ -7,7 +7,7 @@ import pytest
 from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
 from rabbitdelay.private_broker import docker
 from rabbitdelay.private_broker.docker import IMAGE, engine_answers, run_command, write_readable
-from rabbitdelay.private_broker.layout import Wishes, kept_layout, new_layout
+from rabbitdelay.private_broker.layout import BrokerOptions, existing_layout, new_layout
 from rabbitdelay.private_broker.state import NodeLayout
 
 NODE = NodeLayout("rabbitdelay1@localhost", 20001, 20002, 20003)
@@ -32,7 +32,7 @@ def test_a_container_retries_rejected_dead_letters_within_seconds() -> None:
     assert f"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS={setting}" in command
 
 
-def test_the_containers_user_can_read_the_configuration_under_a_strict_umask(
+def test_the_configuration_is_readable_in_the_container_despite_a_strict_umask(
     tmp_path: Path,
 ) -> None:
     before = os.umask(0o077)
@@ -43,39 +43,39 @@ def test_the_containers_user_can_read_the_configuration_under_a_strict_umask(
     assert (tmp_path / "rabbitmq.conf").stat().st_mode & 0o777 == 0o644
 
 
-def test_docker_that_was_asked_for_is_not_replaced_by_the_machines_own_server(
+def test_the_docker_option_does_not_fall_back_to_the_installed_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RABBITDELAY_RABBITMQ_ROOT", raising=False)
     monkeypatch.setattr(docker, "engine_answers", lambda: True)
-    layout = new_layout(tmp_path, Wishes(docker=True))
+    layout = new_layout(tmp_path, BrokerOptions(docker=True))
     assert layout.container is not None
     kept = replace(layout, container=None)
-    with pytest.raises(InvalidConfiguration, match="was made without Docker"):
-        kept_layout(tmp_path, kept, Wishes(docker=True))
+    with pytest.raises(InvalidConfiguration, match="was created without Docker"):
+        existing_layout(tmp_path, kept, BrokerOptions(docker=True))
     monkeypatch.setattr(docker, "engine_answers", lambda: False)
-    with pytest.raises(BrokerProcessError, match="No Docker engine answers"):
-        new_layout(tmp_path, Wishes(docker=True))
+    with pytest.raises(BrokerProcessError, match="No Docker engine is running"):
+        new_layout(tmp_path, BrokerOptions(docker=True))
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("output", "message"),
     [
         ("Bind for 127.0.0.1:20001 failed: port is already allocated.", "Port 20001 is taken"),
         ("listen tcp4 127.0.0.1:20002: bind: address already in use", "Port 20002 is taken"),
         ("ports are not available", "One of the broker's ports is taken"),
     ],
 )
-def test_a_taken_port_is_told_in_our_words(
-    said: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_taken_port_has_one_error_message_for_all_engines(
+    output: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "docker").write_text(f"#!/bin/sh\necho '{said}'\nexit 125\n")
+    (tmp_path / "docker").write_text(f"#!/bin/sh\necho '{output}'\nexit 125\n")
     (tmp_path / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(docker.PortTaken, match=f"^{told}.*--port"):
+    with pytest.raises(docker.PortTaken, match=f"^{message}.*--port"):
         docker._docker("run")
 
 
-def test_without_the_docker_command_no_engine_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docker_is_unavailable_without_the_docker_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert not engine_answers()

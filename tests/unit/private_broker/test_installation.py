@@ -24,7 +24,7 @@ def plugin(home: Path, name: str, *needs: str) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A root with a RabbitMQ as Debian lays it out."""
+    """Create a root with RabbitMQ in Debian's layout."""
     folder = tmp_path / "root"
     executable(folder / "usr/lib/rabbitmq/lib/rabbitmq_server-9.9.9/sbin/rabbitmq-server")
     executable(folder / "usr/bin/epmd")
@@ -34,7 +34,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_root_is_searched_and_its_paths_are_as_seen_from_inside(root: Path) -> None:
+def test_an_installation_in_a_root_has_paths_relative_to_that_root(root: Path) -> None:
     found = find_installation(environment={"RABBITDELAY_RABBITMQ_ROOT": str(root)})
     assert found == Installation(
         Path("/usr/lib/rabbitmq/bin/rabbitmq-server"), Path("/usr/bin/epmd"), root
@@ -42,20 +42,20 @@ def test_a_root_is_searched_and_its_paths_are_as_seen_from_inside(root: Path) ->
     assert found.home == Path("/usr/lib/rabbitmq/lib/rabbitmq_server-9.9.9")
 
 
-def test_a_root_without_rabbitmq_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BrokerProcessError, match="no rabbitmq-server in"):
+def test_a_root_without_rabbitmq_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(BrokerProcessError, match="No rabbitmq-server in"):
         find_installation(tmp_path, {})
 
 
-def test_a_variable_that_names_nothing_is_refused() -> None:
-    with pytest.raises(BrokerProcessError, match="RABBITDELAY_RABBITMQ_SERVER names /nowhere"):
+def test_a_variable_with_a_missing_path_is_rejected() -> None:
+    with pytest.raises(BrokerProcessError, match="RABBITDELAY_RABBITMQ_SERVER is /nowhere"):
         find_installation(environment={"RABBITDELAY_RABBITMQ_SERVER": "/nowhere"})
 
 
-def test_the_wrapper_on_the_path_gives_way_to_the_server_beside_it(
+def test_the_server_is_preferred_to_the_wrapper_on_the_path(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Packages put a wrapper on the PATH that becomes another user."""
+    """Packages put a wrapper on the PATH that switches to another user."""
     monkeypatch.setattr("rabbitdelay.private_broker.installation._SERVER_PATTERNS", ())
     wrapper = executable(root / "usr/lib/rabbitmq/bin/rabbitmq-script-wrapper")
     on_path = tmp_path / "sbin" / "rabbitmq-server"
@@ -67,14 +67,14 @@ def test_the_wrapper_on_the_path_gives_way_to_the_server_beside_it(
     assert found.server == wrapper.with_name("rabbitmq-server")
 
 
-def test_a_program_in_a_root_runs_under_chroot_in_its_own_mounts(root: Path) -> None:
+def test_a_program_in_a_root_runs_in_a_chroot_with_its_own_mounts(root: Path) -> None:
     installation = Installation(Path("/server"), Path("/epmd"), root)
     command = installation.command(["/server"], broker=Path("/data"), scratch=Path("/data/mount"))
     assert command[:4] == ["unshare", "--mount", "sh", "-c"]
     assert command[-4:] == [str(root), "/data", "/data/mount", "/server"]
 
 
-def test_the_view_holds_what_the_management_plugin_needs_and_no_more(tmp_path: Path) -> None:
+def test_the_view_contains_only_the_management_plugin_and_its_dependencies(tmp_path: Path) -> None:
     home = tmp_path / "home"
     plugin(home, "rabbit", "ra", "ranch")
     plugin(home, "ra")
@@ -90,6 +90,6 @@ def test_the_view_holds_what_the_management_plugin_needs_and_no_more(tmp_path: P
     assert (view / "sbin" / "rabbitmq-server").exists()
 
 
-def test_there_is_no_view_of_an_installation_of_another_shape(tmp_path: Path) -> None:
+def test_an_installation_with_an_unexpected_layout_gets_no_view(tmp_path: Path) -> None:
     server = executable(tmp_path / "sbin" / "rabbitmq-server")
     assert not write_view(Installation(server, Path("/epmd")), tmp_path / "view")

@@ -5,7 +5,7 @@ import pytest
 
 from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
 from rabbitdelay.private_broker import default_directory
-from rabbitdelay.private_broker.layout import Wishes, kept_layout, new_layout
+from rabbitdelay.private_broker.layout import BrokerOptions, existing_layout, new_layout
 from rabbitdelay.private_broker.ports import is_free, pick_free
 from rabbitdelay.private_broker.state import Layout, NodeLayout, load_layout, save_layout
 
@@ -19,26 +19,26 @@ def _no_root_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RABBITDELAY_RABBITMQ_ROOT", raising=False)
 
 
-def test_a_layout_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_saved_layout_loads_unchanged(tmp_path: Path) -> None:
     save_layout(tmp_path, LAYOUT)
     assert load_layout(tmp_path) == LAYOUT
     assert (tmp_path / "broker.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_version_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "broker.json").write_text('{"version": 99}')
     with pytest.raises(BrokerProcessError, match="another version of rabbitdelay"):
         load_layout(tmp_path)
 
 
-def test_a_broken_folder_is_refused(tmp_path: Path) -> None:
+def test_a_corrupt_layout_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "broker.json").write_text("{")
     with pytest.raises(BrokerProcessError, match="cannot be read"):
         load_layout(tmp_path)
 
 
-def test_a_new_cluster_has_as_many_nodes_as_wished_and_no_port_twice() -> None:
-    layout = new_layout(FOLDER, Wishes(nodes=3, port=25672))
+def test_a_new_cluster_has_the_requested_nodes_and_distinct_ports() -> None:
+    layout = new_layout(FOLDER, BrokerOptions(nodes=3, port=25672))
     ports = [layout.epmd_port]
     for node in layout.nodes:
         ports += [node.amqp_port, node.management_port, node.distribution_port]
@@ -47,28 +47,30 @@ def test_a_new_cluster_has_as_many_nodes_as_wished_and_no_port_twice() -> None:
     assert layout.nodes[0].amqp_port == 25672
 
 
-def test_no_wish_keeps_the_layout() -> None:
-    assert kept_layout(FOLDER, LAYOUT, Wishes()) == LAYOUT
-    assert kept_layout(FOLDER, LAYOUT, Wishes(nodes=1, port=20001)) == LAYOUT
+def test_default_options_keep_the_layout() -> None:
+    assert existing_layout(FOLDER, LAYOUT, BrokerOptions()) == LAYOUT
+    assert existing_layout(FOLDER, LAYOUT, BrokerOptions(nodes=1, port=20001)) == LAYOUT
 
 
-@pytest.mark.parametrize("wishes", [Wishes(nodes=3), Wishes(port=5672), Wishes(root=Path("/r"))])
-def test_a_wish_against_the_layout_is_refused(wishes: Wishes) -> None:
+@pytest.mark.parametrize(
+    "options", [BrokerOptions(nodes=3), BrokerOptions(port=5672), BrokerOptions(root=Path("/r"))]
+)
+def test_an_option_that_contradicts_the_layout_is_rejected(options: BrokerOptions) -> None:
     with pytest.raises(InvalidConfiguration, match="choose another folder"):
-        kept_layout(FOLDER, LAYOUT, wishes)
+        existing_layout(FOLDER, LAYOUT, options)
 
 
-def test_new_extra_lines_replace_the_old() -> None:
-    layout = kept_layout(FOLDER, LAYOUT, Wishes(extra_config={"heartbeat": "5"}))
+def test_new_extra_config_replaces_the_old() -> None:
+    layout = existing_layout(FOLDER, LAYOUT, BrokerOptions(extra_config={"heartbeat": "5"}))
     assert layout.extra_config == {"heartbeat": "5"}
 
 
-def test_picked_ports_are_free_and_below_those_of_outgoing_connections() -> None:
+def test_picked_ports_are_free_and_below_the_ephemeral_ports() -> None:
     ports = pick_free(5)
     assert all(is_free(port) and port < 32768 for port in ports)
 
 
-def test_a_port_that_somebody_listens_on_is_not_free() -> None:
+def test_a_port_with_a_listening_server_is_not_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert not is_free(server.getsockname()[1])
 
@@ -81,5 +83,7 @@ def test_a_port_that_somebody_listens_on_is_not_free() -> None:
         ({}, Path.home() / ".local/state/rabbitdelay/broker"),
     ],
 )
-def test_the_default_folder(environment: dict[str, str], expected: Path) -> None:
+def test_the_default_folder_depends_on_the_environment(
+    environment: dict[str, str], expected: Path
+) -> None:
     assert default_directory(environment) == expected

@@ -30,7 +30,7 @@ def test_a_process_runs_until_it_is_ended(mark: str) -> None:
 
 
 def test_a_pid_with_another_start_time_is_another_process(mark: str) -> None:
-    """The system gives pids again: whoever has ours now is not touched."""
+    """Pids are reused, and a process that reuses ours must not be signalled."""
     stranger = spawn("sleep 60", mark)
     stale = ProcessRecord(stranger.pid, "1")
     assert not processes.is_running(stale)
@@ -39,15 +39,15 @@ def test_a_pid_with_another_start_time_is_another_process(mark: str) -> None:
     assert processes.is_running(stranger)
 
 
-def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(mark: str) -> None:
+def test_a_process_that_ignores_sigterm_is_killed_after_its_grace_period(mark: str) -> None:
     record = spawn("trap '' TERM; echo ready; while :; do sleep 0.1; done", mark)
     assert processes.wait_until(lambda: "ready" in (Path(mark) / "log").read_text(), 5)
     processes.end(record, mark=mark, grace_seconds=0.2)
     assert not processes.is_running(record)
 
 
-def test_what_has_left_the_group_is_killed_by_its_mark(mark: str) -> None:
-    """As Erlang's helpers do, which each open a session of their own."""
+def test_a_process_that_left_the_group_is_killed_by_its_mark(mark: str) -> None:
+    """Erlang's helpers each open a session of their own."""
     record = spawn("setsid sleep 60 & wait", mark)
     assert processes.wait_until(lambda: len(processes.marked(mark)) == 2, 5)
     processes.kill(record, mark=mark)

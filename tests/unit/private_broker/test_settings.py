@@ -1,4 +1,4 @@
-"""The settings of a private node, as rabbitmqctl prints them."""
+"""Parsing of a private node's settings in rabbitmqctl's output."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from rabbitdelay.private_broker.settings import parse_settings
         ("[]", (None, None)),
     ],
 )
-def test_numbers_are_settings_and_what_is_undefined_is_off(
+def test_an_undefined_setting_is_disabled(
     printed: str, settings: tuple[int | None, int | None]
 ) -> None:
     found = parse_settings(printed)
