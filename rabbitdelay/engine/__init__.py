@@ -1,6 +1,6 @@
-"""The engine: what happens on a connection, decided once for both fronts.
+"""The engine: the behaviour of clients and workers on a connection, shared by both front ends.
 
-It speaks with the broker through wire.py, which sync/ has over pika and aio/ over aio-pika, and it
-never waits: it is called, and calls back. Where a caller must wait, a flow (flows.py) yields for
-what, and each front waits in its own way.
+The engine talks to the broker through transport.py, which sync/ implements with pika and aio/ with
+aio-pika. It never waits: it is called, and calls back. Where a caller has to wait, a flow (flow.py)
+yields what to wait for, and each front end waits in its own way.
 """

@@ -1,4 +1,4 @@
-"""Background: what has no asynchronous way, on a thread of its own."""
+"""Run blocking functions that have no asynchronous equivalent, each on a thread of its own."""
 
 import threading
 from collections.abc import Callable
@@ -10,14 +10,14 @@ Result = TypeVar("Result")
 
 
 def in_background(function: Callable[[], Result]) -> Future[Result]:
-    """Run a function on a thread that ends with it."""
+    """Run a function on a new daemon thread; return a future for its result."""
     future: Future[Result] = Future()
     future.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
             future.set_result(function())
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting caller
             future.set_exception(error)
 
     threading.Thread(target=run, name="rabbitdelay-background", daemon=True).start()

@@ -1,4 +1,4 @@
-"""The connector: keeps a connection open, and comes back when it is lost."""
+"""Keep a connection open: try the addresses in turn, and reconnect with backoff when it is lost."""
 
 import logging
 import random
@@ -17,11 +17,11 @@ logger = logging.getLogger("rabbitdelay")
 
 
 class Connector:
-    """Tries one address after the other, with backoff and jitter."""
+    """Connects to one address after the other, with backoff and jitter."""
 
     def __init__(self, wire: Wire, addresses: Sequence[Address], owner: Owner) -> None:
         for address in addresses:
-            address.tls_context()  # a bad one is an error of the caller, at once
+            address.tls_context()  # raises for a bad TLS setting before anything is started
         self.wire = wire
         self.link: Link | None = None
         self._addresses = addresses
@@ -39,37 +39,37 @@ class Connector:
     # From any thread
 
     def start(self) -> None:
-        """Begin with the first attempt."""
+        """Start the first attempt."""
         self.wire.start(self._owner, self._connect)
 
     def call(self, function: Then) -> bool:
-        """Run a function on the wire's thread; False when that has ended."""
+        """Schedule a function on the transport's thread; return False if that has ended."""
         return self.wire.call(function)
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will happen any more."""
+        """Whether the transport has ended, so that nothing more will happen."""
         return self.wire.ended.done()
 
     def until_ended(self, flush_seconds: float) -> Flow[None]:
-        """Wait until it has ended, while it closes; not on the wire's own thread.
+        """Wait while the connection closes, except on the transport's own thread.
 
-        Nor when there is nobody to end it: an event loop that is closed runs nothing any more.
+        Return at once when the transport cannot end any more, as on an event loop that was closed.
         """
         if self.wire.may_wait() and self.wire.call(nothing):
             with suppress(TimeoutError):
                 yield Wait(self.wire.ended, flush_seconds + process_lifetime.CLOSE_SECONDS)
 
-    # On the wire's thread
+    # On the transport's thread
 
     def call_later(self, seconds: float, function: Then) -> object:
-        """Run a function after a while; return what cancels it."""
+        """Schedule a function after a delay; return a handle for the transport's `cancel`."""
         return self.wire.call_later(seconds, function)
 
     def close(self, patience_seconds: float = process_lifetime.CLOSE_SECONDS) -> None:
-        """Close the connection, also one that is being made, and end.
+        """Close the connection, or the attempt to connect, and end the transport.
 
-        A connection whose end the broker does not confirm in time is cut.
+        A connection whose closing handshake takes longer than `patience_seconds` is dropped.
         """
         self._closing = True
         self.wire.call_later(patience_seconds, self.wire.cut)
@@ -77,7 +77,7 @@ class Connector:
 
     @property
     def is_closing(self) -> bool:
-        """Whether it is being closed on purpose."""
+        """Whether the connection is being closed on purpose."""
         return self._closing
 
     def _connect(self) -> None:
@@ -103,42 +103,42 @@ class Connector:
         self._attempts += 1
         self._failures += 1
         level = logging.WARNING if self._failures == 1 and self._opened_once else logging.INFO
-        logger.log(level, "%s; next attempt in %.1f s", error, pause)
+        logger.log(level, "%s (next attempt in %.1f s)", error, pause)
         self._owner.connection_failed(error)
         self.wire.call_later(pause, self._connect)
 
 
 class FirstConnection:
-    """Whether there ever was a connection, for those who wait for the first one."""
+    """The state of a client's first connection, for callers that wait for it."""
 
     def __init__(self) -> None:
         self._changed = Bell()
         self._has_ended = False
         self.made = False
         self.error: ConnectionFailed | None = None
-        """What is in the way now; None when connected."""
+        """The error of the last attempt or lost connection; None while connected."""
 
     def opened(self) -> bool:
-        """There is a connection; say whether it is one that came back."""
+        """Note a connection; return whether it replaces one that was lost."""
         came_back = self.made and self.error is not None
         self.made, self.error = True, None
         self._changed.ring()
         return came_back
 
     def failed(self, error: ConnectionFailed) -> None:
-        """An attempt failed, or the connection was lost."""
+        """Note a failed attempt or a lost connection."""
         self.error = error
         self._changed.ring()
 
     def ended(self) -> None:
-        """There will be none."""
+        """Note that no further attempt will be made."""
         self._has_ended = True
         self._changed.ring()
 
     def wait(self, timeout: float) -> Flow[None]:
-        """Wait for the first connection; raise what stands in its way.
+        """Wait for the first connection; raise the error that prevents it.
 
-        That is at least one attempt, which has a timeout of its own.
+        At least one attempt is awaited, which has a timeout of its own.
         """
         deadline = time.monotonic() + timeout
         while True:

@@ -1,8 +1,8 @@
-"""Flows: what a caller waits for, written once as generators that each front drives in its way.
+"""Flows: operations that wait, written once as generators and driven by each front end in its way.
 
-A flow yields what to wait for and is sent the result, or is thrown the error. sync/driving.py waits
-with the thread, aio/awaiting.py with the event loop. Whatever ends the waiting, also a Ctrl-C or a
-cancelled task, is thrown into the flow: it cleans up there.
+A flow yields what to wait for, and is sent the result or thrown the error. executors/blocking.py
+waits by blocking the thread, aio/awaiting.py by awaiting on the event loop. Anything that ends the
+waiting, including Ctrl-C and task cancellation, is thrown into the flow, which cleans up there.
 """
 
 import time
@@ -18,12 +18,12 @@ from rabbitdelay.errors import InvalidJob
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 TURN = 100
-"""After so many of an iterable that never waits, others get a turn."""
+"""Number of items taken from a synchronous iterable before the event loop gets a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for a future, for at most so long: then TimeoutError is thrown."""
+    """Wait for a future, up to a timeout in seconds, after which TimeoutError is thrown."""
 
     future: Future[Any]
     seconds: float | None = None
@@ -31,27 +31,27 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Wait for so long."""
+    """Sleep for a number of seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """Wait for the next of an asynchronous iterator: StopAsyncIteration is thrown at its end."""
+    """Wait for the next item of an asynchronous iterator; its StopAsyncIteration is thrown."""
 
     iterator: AsyncIterator[Any]
 
 
 @dataclass(slots=True)
 class Call:
-    """Call a function of the user's, and wait for what it returns if that is a coroutine."""
+    """Call a function of the user, and await its result if that is a coroutine."""
 
     function: Callable[[], Any]
 
 
 class End(Enum):
-    """What comes after the last one."""
+    """The type of END, which marks the end of a Source."""
 
     END = auto()
 
@@ -62,17 +62,17 @@ Flow = Generator[Step, Any, Result]
 
 
 class Source(Generic[Item]):
-    """What a caller gives one after the other, in a plain iterable or an asynchronous one."""
+    """Items from the caller, taken one by one from a synchronous or an asynchronous iterable."""
 
     def __init__(self, items: Iterable[Item] | AsyncIterable[Item]) -> None:
         self._plain = iter(items) if isinstance(items, Iterable) else None
         self._asynchronous = aiter(items) if isinstance(items, AsyncIterable) else None
         if self._plain is None and self._asynchronous is None:
-            raise InvalidJob(f"give an iterable, not {type(items).__name__}")
+            raise InvalidJob(f"expected an iterable, not {type(items).__name__}")
         self._taken = 0
 
     def next(self) -> "Flow[Item | End]":
-        """The next one, or END."""
+        """Return the next item, or END."""
         if self._plain is None:
             assert self._asynchronous is not None
             try:
@@ -82,19 +82,19 @@ class Source(Generic[Item]):
             return item
         self._taken += 1
         if self._taken % TURN == 0:
-            yield Sleep(0)  # an event loop has other things to do as well
+            yield Sleep(0)  # give an event loop time for its other tasks
         return next(self._plain, END)
 
 
 class Bell:
-    """Rings whenever something has changed, for whoever waits for that; from any thread."""
+    """A notification that some state has changed, for any number of waiters. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._next: Future[None] | None = None
 
     def ring(self) -> None:
-        """Something has changed."""
+        """Notify the current waiters of a change."""
         if self._next is None:
             return
         with self._lock:
@@ -103,7 +103,7 @@ class Bell:
             rung.set_result(None)
 
     def next(self) -> Future[None]:
-        """What is done when it rings next. Ask for it before you look at what may change."""
+        """Return a future for the next notification. Call this before checking the state."""
         with self._lock:
             if self._next is None:
                 self._next = Future()
@@ -112,7 +112,10 @@ class Bell:
 
 
 def until(bell: Bell, holds: Callable[[], bool], deadline: float | None) -> Flow[bool]:
-    """Wait until something holds, or the deadline on the monotonic clock; say whether it does."""
+    """Wait until a condition holds or until the deadline on the monotonic clock.
+
+    Return whether it holds.
+    """
     while True:
         changed = bell.next()
         if holds():

@@ -1,9 +1,10 @@
-"""Futures that survive a signal handler that raises.
+"""Futures that stay usable when a signal handler raises.
 
-A handler runs between any two steps of the main thread's Python code. In `concurrent.futures` the
-lock of a future is a `threading.Condition`, whose `__enter__` is such code: a handler that raises
-in it leaves the lock taken, and the I/O thread then waits forever to set the result. Here the lock
-is entered and left in C, where no handler runs, and waiting holds no lock at all.
+A signal handler runs between any two steps of the main thread's Python code. In
+`concurrent.futures` the lock of a future is a `threading.Condition`, whose `__enter__` is Python
+code: a handler that raises there leaves the lock acquired, and the I/O thread then blocks forever
+when it sets the result. Here the lock is acquired and released in C, where no handler runs, and no
+lock is held while waiting.
 
 This file uses private parts of `concurrent.futures` (`Future._condition`) and `_thread.RLock`;
 tests/unit/engine/test_futures.py fails when they change.
@@ -19,32 +20,32 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
-class _Gate(RLock):  # type: ignore[misc] # final in typeshed, and not in CPython
-    """Takes the place of a future's Condition."""
+class _Gate(RLock):  # type: ignore[misc] # final in typeshed, but not in CPython
+    """A replacement for the Condition of a future."""
 
     def __init__(self) -> None:
         self.waiters: deque[Lock] = deque()
 
     def wait(self, _timeout: float | None = None) -> None:
-        """Return at once: `Future.result` has waited before it took the lock."""
+        """Return at once, because `Future.result` waits before it acquires the lock."""
 
     def notify_all(self) -> None:
-        """Let everyone go on; the future has its result."""
-        with suppress(IndexError):  # when there is none left; one may give up meanwhile
+        """Wake every waiter; the future has its result."""
+        with suppress(IndexError):  # raised when none is left; a waiter may give up meanwhile
             while True:
                 self.waiters.popleft().release()
 
 
 class Future(concurrent.futures.Future[Result]):
-    """A future whose waiter may be interrupted at any moment."""
+    """A future whose waiters may be interrupted at any point."""
 
     def __init__(self) -> None:
         super().__init__()
         self._gate = _Gate()
-        self._condition = self._gate  # type: ignore[assignment] # what Future needs of one
+        self._condition = self._gate  # type: ignore[assignment] # has the methods that Future uses
 
     def result(self, timeout: float | None = None) -> Result:
-        """Return the result, or raise the error; TimeoutError when there is none in time."""
+        """Return the result or raise the error; raise TimeoutError if there is neither in time."""
         try:
             self._wait(timeout)
             return super().result(0)
@@ -52,7 +53,7 @@ class Future(concurrent.futures.Future[Result]):
             self = None  # type: ignore[assignment] # noqa: PLW0642 - an error's traceback keeps it
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error, if there is one; TimeoutError when it is not done in time."""
+        """Return the error, or None; raise TimeoutError if the future is not done in time."""
         try:
             self._wait(timeout)
             return super().exception(0)
@@ -66,8 +67,8 @@ class Future(concurrent.futures.Future[Result]):
         waiter.acquire()
         self._gate.waiters.append(waiter)
         try:
-            if not self.done():  # else it may have been done before the waiter was there
+            if not self.done():  # it may have been done before the waiter was registered
                 waiter.acquire(timeout=-1 if seconds is None else max(0.0, seconds))
         finally:
-            with suppress(ValueError):  # not there any more: it was released
+            with suppress(ValueError):  # raised if `notify_all` has removed it
                 self._gate.waiters.remove(waiter)

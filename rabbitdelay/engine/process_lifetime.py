@@ -1,7 +1,7 @@
-"""Lifetime: what happens to threads and children when the process forks or ends.
+"""Close or abandon clients when the process exits or forks.
 
-The only state of this package that belongs to the process and not to a client: fork and exit
-happen to the process.
+The registry of open clients is the only state in this package that belongs to the process and not
+to a client, because fork and exit happen to the process.
 """
 
 import atexit
@@ -12,19 +12,19 @@ from typing import Protocol
 
 EXIT_FLUSH_SECONDS = 5.0
 CLOSE_SECONDS = 5.0
-"""How long closing may take beyond the flush."""
+"""Time allowed for closing, in addition to the flush."""
 UNANSWERED_SECONDS = 0.2
-"""How long closing may take where the broker answers nothing, as it does during an alarm."""
+"""Time allowed for closing while the broker does not answer, as during an alarm."""
 
 
 class Open(Protocol):
-    """What is open and wants to be told."""
+    """An object that is notified when the process exits or forks."""
 
     def flush_at_exit(self, seconds: float) -> None:
         """Flush and close."""
 
     def abandon_in_child(self) -> None:
-        """Forget everything: this is a forked child, and the parent goes on with it."""
+        """Drop all state in a forked child, because the parent goes on using the connection."""
 
 
 _open: weakref.WeakSet[Open] = weakref.WeakSet()
@@ -32,13 +32,13 @@ _lock = threading.Lock()
 
 
 def opened(one: Open) -> None:
-    """Remember what is open."""
+    """Register an object that was opened."""
     with _lock:
         _open.add(one)
 
 
 def closed(one: Open) -> None:
-    """Forget what was closed."""
+    """Unregister an object that was closed."""
     with _lock:
         _open.discard(one)
 
@@ -49,7 +49,7 @@ def _flush_at_exit() -> None:
 
 
 def _abandon_in_child() -> None:
-    global _lock  # noqa: PLW0603 - another thread of the parent may hold it for ever
+    global _lock  # noqa: PLW0603 - a thread of the parent may have held it
     _lock = threading.Lock()
     for one in list(_open):
         one.abandon_in_child()

@@ -1,8 +1,8 @@
-"""The wire: what the engine needs of a client library, and nothing else.
+"""The transport interface: everything that the engine needs of a client library.
 
-sync/transport.py implements it over pika, on a thread of its own; aio/transport.py over aio-pika,
-on the event loop. Everything is called, and calls back, on that one thread, except `call`, which
-is safe from any thread.
+sync/transport.py implements it with pika, on a thread of its own, and aio/transport.py with
+aio-pika, on the event loop. The engine is called on that one thread, the transport's thread, and
+calls the transport only there. `call` is the exception: it is safe from any thread.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,24 +21,24 @@ Then = Callable[[], None]
 
 
 def nothing(*_: object) -> None:
-    """What is called when nobody wants to know."""
+    """Do nothing. The default callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The broker closed a channel, and says why."""
+    """The reason that the broker gave for closing a channel."""
 
     code: int
     text: str
 
     def error(self) -> TopologyError:
-        """The same as our error."""
+        """Return the reason as an error of this package."""
         return reply_codes.channel_error(self.code, self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """The broker has a message, or will not take it."""
+    """The broker's ack or nack of published messages."""
 
     tag: int
     multiple: bool
@@ -47,7 +47,10 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A message that the broker has nowhere to put. A confirm of it follows, and means nothing."""
+    """A message that the broker could not route.
+
+    The confirm that follows it carries no information.
+    """
 
     exchange: str
     routing_key: str
@@ -57,50 +60,54 @@ class Returned:
 
 
 class Channel(Protocol):
-    """One channel. What is asked on it is answered in order, unless it is closed before."""
+    """A channel. The broker answers requests on it in order, unless the channel is closed first."""
 
     @property
     def number(self) -> int:
-        """Its number on the connection."""
+        """The channel's number on the connection."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used."""
+        """Whether the channel can be used."""
 
     def on_closed(self, closed: "Callable[[Channel, Closed], None]") -> None:
-        """Call this when the broker closes it; not when we do, or the connection goes."""
+        """Register a callback for the broker closing the channel.
+
+        It is not called when this side closes the channel or when the connection is lost.
+        """
 
     def on_cancelled(self, cancelled: Callable[[str], None]) -> None:
-        """Call this with the consumer tag when the broker cancels a consumer."""
+        """Register a callback, given the consumer tag, for the broker cancelling a consumer."""
 
     def qos(self, prefetch: int) -> None:
-        """Let so many messages be unacked, for each consumer that follows."""
+        """Set the prefetch of each consumer that is started afterwards."""
 
     def consume(self, queue: str, arguments: Mapping[str, Any], consuming: Then) -> str:
-        """Consume a queue; return the consumer tag at once."""
+        """Start a consumer; return its tag at once."""
 
     def cancel(self, tag: str, cancelled: Then = nothing) -> None:
-        """Consume no more."""
+        """Cancel a consumer."""
 
     def count(self, queue: str, counted: Callable[[int, int], None]) -> None:
-        """Tell how many messages are ready in a queue, and how many consume it."""
+        """Call back with the number of ready messages and of consumers of a queue."""
 
     def look(self, exchange: str, seen: Then) -> None:
-        """Answer when there is such an exchange."""
+        """Call back if the exchange exists."""
 
     def declare(
         self, declaration: Exchange | Queue | Binding, declared: Then | None = None
     ) -> None:
-        """Make a durable exchange or queue, or a binding.
+        """Declare a durable exchange, a queue or a binding.
 
-        Without `declared` the broker does not answer. It closes the channel on an error, as always.
+        Without `declared` the broker is told not to reply. On an error it closes the channel either
+        way.
         """
 
     def delete(self, queue: str) -> None:
-        """Delete a queue; the broker does not answer."""
+        """Delete a queue, without a reply from the broker."""
 
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
-        """Empty a queue; tell how many messages were in it."""
+        """Purge a queue; call back with the number of messages that it held."""
 
     def confirm(
         self,
@@ -108,82 +115,82 @@ class Channel(Protocol):
         returned: Callable[[Returned], None],
         then: Then,
     ) -> None:
-        """Let the broker confirm what is published on it."""
+        """Enable publisher confirms on the channel."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the channel."""
 
 
 class Link(Protocol):
-    """One open connection."""
+    """An open connection."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used."""
+        """Whether the connection can be used."""
 
     @property
     def frame_max(self) -> int:
-        """The largest frame, as agreed with the broker."""
+        """The maximum frame size negotiated with the broker, in bytes."""
 
     @property
     def broker_version(self) -> str:
-        """The version of RabbitMQ, such as `4.3.6`; empty when the broker does not tell."""
+        """The version of RabbitMQ, such as `4.3.6`; empty if the broker does not report one."""
 
     def send_frames(self, data: bytes) -> None:
-        """Send whole frames, on any of its channels."""
+        """Send complete frames, which may belong to any channel of the connection."""
 
     def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
-        """Hand over messages; `on_read` is called after all that came at once."""
+        """Pass on each message; call `on_read` after all messages that arrived together."""
 
     def on_blocked(self, blocked: Callable[[str | None], None]) -> None:
-        """Call this with the reason when the broker blocks who publishes, with None afterwards."""
+        """Register a callback, given the reason when the broker blocks publishers, then None."""
 
     def open_channel(self, opened: Callable[[Channel], None]) -> None:
         """Open a channel."""
 
     def close(self) -> None:
-        """Close it in good order."""
+        """Close the connection with a closing handshake."""
 
 
 class Owner(Protocol):
-    """Who is told what happens to the wire."""
+    """The owner of a transport, which is notified of what happens to the connection."""
 
     def connection_opened(self, link: Link) -> None:
-        """There is a connection, with nothing on it yet."""
+        """Handle a new connection, which has no channels yet."""
 
     def connection_failed(self, error: ConnectionFailed) -> None:
-        """An attempt failed or the connection was lost; another attempt will follow."""
+        """Handle a failed attempt or a lost connection; another attempt follows."""
 
     def connection_closed(self) -> None:
-        """It was closed on purpose, or its thread has died: nothing follows."""
+        """Handle the end, after a close on purpose or the death of the transport's thread."""
 
     def close_soon(self, flush_seconds: float) -> None:
-        """Flush and close, from any thread."""
+        """Flush and close in the background. Safe from any thread."""
 
     def abandon(self) -> None:
-        """Forget everything: this is a forked child, and the parent goes on with it."""
+        """Drop all state in a forked child, because the parent goes on using the connection."""
 
 
 class Wire(Protocol):
-    """A thread, or an event loop, and one connection at a time on it."""
+    """A thread or an event loop, with at most one connection at a time."""
 
     ended: Future[None]
-    """Done when nothing will be called any more."""
+    """Done when no more callbacks will be called."""
 
     def start(self, owner: Owner, first: Then) -> None:
-        """Begin, by calling `first`; the owner is told when it has ended."""
+        """Start by calling `first` on the transport's thread. The owner is notified of the end."""
 
     def call(self, function: Then) -> bool:
-        """Run a function soon, from any thread; False when it has ended."""
+        """Schedule a function on the transport's thread, from any thread; False if it has ended."""
 
     def may_wait(self) -> bool:
-        """Whether the caller may wait for what happens on it: not on a thread of its own."""
+        """Whether the caller may wait for the transport, which its own thread may not."""
 
     def call_later(self, seconds: float, function: Then) -> object:
-        """Run a function after a while; return what cancels it."""
+        """Schedule a function after a delay; return a handle for `cancel`."""
 
     def cancel(self, timer: object) -> None:
-        """Do not run it after all."""
+        """Cancel a function scheduled with `call_later`."""
 
     def connect(
         self,
@@ -191,13 +198,16 @@ class Wire(Protocol):
         opened: Callable[[Link], None],
         failed: Callable[[ConnectionFailed], None],
     ) -> None:
-        """Connect. `failed` is called once, when that fails or when what was opened is lost."""
+        """Connect.
+
+        `failed` is called once: when connecting fails or when the connection is lost.
+        """
 
     def stop(self) -> None:
-        """End."""
+        """Close the connection and end the transport's thread."""
 
     def cut(self) -> None:
-        """End a connection that is being closed, and whose end the broker does not confirm."""
+        """Drop a connection whose closing handshake the broker does not complete."""
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's connection without a word on it."""
+        """Release the parent's connection in a forked child, without sending anything on it."""

@@ -1,4 +1,4 @@
-"""Flows: both fronts drive one to its end, hand it results and errors, and raise what it raises."""
+"""Driving flows: both front ends send results, throw errors, and raise the flow's own errors."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def done(value: object) -> Future[Any]:
     return future
 
 
-def test_it_is_sent_what_it_waits_for(drive: Drive) -> None:
+def test_a_flow_is_sent_the_results_that_it_waits_for(drive: Drive) -> None:
     def flow() -> Flow[list[int]]:
         first = yield Wait(done(1))
         second = yield Call(lambda: 2)
@@ -43,21 +43,21 @@ def test_it_is_sent_what_it_waits_for(drive: Drive) -> None:
     assert drive(flow()) == [1, 2]
 
 
-def test_it_is_thrown_what_went_wrong_and_goes_on(drive: Drive) -> None:
+def test_a_flow_is_thrown_errors_and_can_continue(drive: Drive) -> None:
     def flow() -> Flow[str]:
         with contextlib.suppress(TimeoutError):
             yield Wait(Future(), 0.01)
         try:
             yield Call(lambda: 1 // 0)
         except ZeroDivisionError:
-            return "went on"
-        return "nothing was thrown"
+            return "continued"
+        return "no error was thrown"
 
-    assert drive(flow()) == "went on"
+    assert drive(flow()) == "continued"
 
 
-def test_what_it_raises_later_does_not_drag_along_what_it_was_thrown(drive: Drive) -> None:
-    """Or a first connection that fails would show a timeout of ours first."""
+def test_a_later_error_has_no_earlier_one_as_its_context(drive: Drive) -> None:
+    """Otherwise the error of a first connection would be shown below an internal TimeoutError."""
 
     def flow() -> Flow[None]:
         with contextlib.suppress(TimeoutError):
@@ -69,7 +69,7 @@ def test_what_it_raises_later_does_not_drag_along_what_it_was_thrown(drive: Driv
     assert caught.value.__context__ is None
 
 
-def test_what_it_lets_through_is_raised_and_not_kept(drive: Drive) -> None:
+def test_an_uncaught_error_is_raised_and_not_kept_alive(drive: Drive) -> None:
     class Mine(Exception):
         pass
 
@@ -87,7 +87,7 @@ def test_what_it_lets_through_is_raised_and_not_kept(drive: Drive) -> None:
     assert kept() is None
 
 
-def test_until_something_holds_or_the_deadline(drive: Drive) -> None:
+def test_until_waits_for_a_condition_or_the_deadline(drive: Drive) -> None:
     bell, held = Bell(), [False]
 
     def flow() -> Flow[tuple[bool, bool]]:
@@ -99,6 +99,6 @@ def test_until_something_holds_or_the_deadline(drive: Drive) -> None:
     assert drive(flow()) == (False, True)
 
 
-def test_what_cannot_be_iterated_is_no_source() -> None:
-    with pytest.raises(InvalidJob, match="give an iterable, not int"):
+def test_a_source_requires_an_iterable() -> None:
+    with pytest.raises(InvalidJob, match="expected an iterable, not int"):
         Source(17)  # type: ignore[arg-type]

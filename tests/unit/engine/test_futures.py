@@ -1,4 +1,4 @@
-"""Futures that a signal handler may interrupt: what they take from the standard library."""
+"""Futures that a signal handler may interrupt, and the private parts of Python that they use."""
 
 import concurrent.futures
 import signal
@@ -23,7 +23,7 @@ def later(action: object) -> None:
     threading.Timer(0.02, action).start()  # type: ignore[arg-type] # a bound method
 
 
-def test_a_future_of_the_standard_library_still_keeps_its_lock_where_we_replace_it() -> None:
+def test_the_standard_library_keeps_the_lock_of_a_future_in_condition() -> None:
     assert isinstance(concurrent.futures.Future()._condition, threading.Condition)
 
 
@@ -42,7 +42,7 @@ def test_result_raises_the_error_and_exception_returns_it() -> None:
     assert one.exception() is error
 
 
-def test_result_that_does_not_come_in_time_is_a_timeout() -> None:
+def test_a_result_that_is_late_raises_a_timeout() -> None:
     one = future()
     with pytest.raises(TimeoutError):
         one.result(0.01)
@@ -60,7 +60,7 @@ def test_a_cancelled_future_wakes_its_waiter() -> None:
         one.result(patience(10))
 
 
-def test_a_result_is_set_once() -> None:
+def test_a_result_can_be_set_only_once() -> None:
     one = future()
     one.set_result("first")
     with pytest.raises(InvalidStateError):
@@ -86,7 +86,7 @@ def test_every_waiter_is_woken() -> None:
     assert results == ["done"] * 5
 
 
-def test_interrupted_waits_leave_no_lock_taken() -> None:
+def test_interrupted_waits_do_not_leave_the_lock_acquired() -> None:
     with Alarms(seed=1) as alarms:
         for _ in range(2_000):
             one = future()
@@ -94,7 +94,7 @@ def test_interrupted_waits_leave_no_lock_taken() -> None:
             setting = threading.Thread(target=one.set_result, args=("done",), daemon=True)
             setting.start()
             setting.join(patience(5))
-            assert not setting.is_alive(), "the lock was left taken"
+            assert not setting.is_alive(), "the lock was left acquired"
             assert one.result(0) == "done"
 
 

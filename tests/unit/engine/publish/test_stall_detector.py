@@ -1,4 +1,4 @@
-"""The stall detector: how long is too long follows how long answers take."""
+"""The stall detector: its patience follows the time that the broker takes to answer."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def sent(lane: str, at: float) -> Pending:
     return pending
 
 
-def test_a_steady_round_trip_is_learned() -> None:
+def test_the_estimate_converges_to_a_steady_round_trip() -> None:
     round_trip = RoundTrip()
     assert round_trip.longest_seconds == 0.0
     for _ in range(50):
@@ -36,7 +36,7 @@ def test_one_slow_answer_widens_the_bound_and_fast_ones_narrow_it_again() -> Non
     assert round_trip.longest_seconds < 0.1
 
 
-def test_patience_is_eight_seconds_on_a_fast_wire_and_follows_a_slow_one() -> None:
+def test_patience_is_eight_seconds_on_a_fast_connection_and_longer_on_a_slow_one() -> None:
     fast, slow = StallDetector(), StallDetector()
     for _ in range(50):
         fast.answered(0.01)
@@ -45,7 +45,7 @@ def test_patience_is_eight_seconds_on_a_fast_wire_and_follows_a_slow_one() -> No
     assert slow.patience_seconds() == pytest.approx(12.0, abs=0.1)
 
 
-def test_the_first_answer_on_a_slow_wire_is_enough_to_be_patient() -> None:
+def test_one_answer_on_a_slow_connection_is_enough_to_extend_the_patience() -> None:
     detector = StallDetector()
     detector.answered(6.0)
     assert detector.patience_seconds() > 2 * 6.0
@@ -58,7 +58,7 @@ def test_patience_grows_with_failures_and_is_bounded() -> None:
     assert detector.patience_seconds(2) == 60.0
 
 
-def test_only_the_targets_that_do_not_answer_have_stalled() -> None:
+def test_only_lanes_that_do_not_answer_are_stalled() -> None:
     detector, flight = StallDetector(), Flight()
     for lane, at in (("a", 100.0), ("b", 100.5), ("a", 101.0), ("c", 105.0)):
         flight.add(sent(lane, at))

@@ -1,4 +1,4 @@
-"""Remembered: the newest attempts that were finished here."""
+"""Recently finished attempts: which are remembered, and for how long."""
 
 from rabbitdelay.core.consume.leases import Identity
 from rabbitdelay.engine.settle.recently_finished import MOST, Remembered
@@ -8,7 +8,7 @@ def identity(number: int = 0, *, token: str = "t", attempt: int = 1) -> Identity
     return ("t", f"job-{number}", token, attempt)
 
 
-def test_an_attempt_is_remembered_and_no_other() -> None:
+def test_exactly_the_added_attempt_is_remembered() -> None:
     remembered = Remembered()
     remembered.add(identity())
     assert identity() in remembered
@@ -17,7 +17,7 @@ def test_an_attempt_is_remembered_and_no_other() -> None:
     assert identity(1) not in remembered
 
 
-def test_a_job_without_a_token_is_never_taken_for_another() -> None:
+def test_a_job_without_a_token_is_not_remembered() -> None:
     remembered = Remembered()
     remembered.add(identity(token=""))
     assert identity(token="") not in remembered

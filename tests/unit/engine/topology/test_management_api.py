@@ -1,4 +1,4 @@
-"""Where the management API is looked for, and that its password is never shown."""
+"""The address of the management API, and that its password is never shown."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def _no_private_broker(monkeypatch: pytest.MonkeyPatch) -> None:
         ("amqp://one,amqp://two", "http://one:15672/"),
     ],
 )
-def test_its_usual_port_on_the_host_of_the_broker(amqp: str, expected: str) -> None:
+def test_the_default_is_the_usual_port_on_the_host_of_the_broker(amqp: str, expected: str) -> None:
     assert management_api.locate(None, address.parse_all(amqp)).url == expected
 
 
@@ -35,11 +35,11 @@ def test_its_usual_port_on_the_host_of_the_broker(amqp: str, expected: str) -> N
         ("http://me:s3cret@example.org", "http://example.org/"),
     ],
 )
-def test_as_it_is_given(given: str, expected: str) -> None:
+def test_a_given_url_is_used(given: str, expected: str) -> None:
     assert management_api.locate(given, address.parse_all("amqp://localhost")).url == expected
 
 
-def test_user_and_password_are_those_of_the_broker_unless_given() -> None:
+def test_user_and_password_default_to_those_of_the_broker() -> None:
     addresses = address.parse_all("amqp://ann:one%2Ftwo@localhost")
     same = management_api.locate("http://localhost", addresses)
     own = management_api.locate("http://bob:three%40@localhost", addresses)
