@@ -455,11 +455,11 @@ def test_it_says_when_nothing_is_handed_out(
         with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
             connection.channel().queue_delete(client.topology.tombstones)
         told = map(json.loads, errors)
-        why = "no job is handed out until the log of deletes is read: "
+        why = "log of deletes: cut off, handing out no jobs ("
         cut_off = next(line for line in told if line["event"].startswith(why))
         assert cut_off["level"] == "warning"
         assert client.topology.tombstones in cut_off["event"]
-        next(line for line in told if line["event"].startswith("the log of deletes is read"))
+        next(line for line in told if line["event"].startswith("log of deletes: read ("))
         client.put("t", 2)
         assert json.loads(output.readline())["body"] == 2
         process.send_signal(signal.SIGTERM)

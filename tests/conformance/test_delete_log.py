@@ -40,7 +40,7 @@ def test_what_returned_outlives_the_broker(
             during = pool.submit(client.delete, "during")
             with pytest.raises(OutcomeUnknown):
                 client.delete("unknown", timeout=0.3)
-            with pytest.raises(DeleteManyFailed, match="0 deleted for sure"):
+            with pytest.raises(DeleteManyFailed, match="0 deletes are confirmed"):
                 client.delete_many(["unknown"], timeout=0.3)
             broker.start()
             during.result(patience(60))
@@ -164,8 +164,8 @@ def test_what_is_no_record_is_passed_over(
     seen = noting(worker)
     with working(worker):
         wait_until(lambda: seen == ["lives"])
-        warnings = [one for one in caplog.messages if "no record" in one]
-        assert f"at 0 of {client.topology.log().queue.name}" in warnings[0]
+        warnings = [one for one in caplog.messages if "record skipped" in one]
+        assert f"position 0 of {client.topology.log().queue.name}" in warnings[0]
         deleting.append(broker_url, client.topology, *ODD)
         client.delete(client.put("t", id="dead", delay=patience(1)))
         client.put("t", id="lives too", delay=patience(1))

@@ -36,7 +36,7 @@ from tests.support.deleting_processes import COMPACTOR
 from tests.support.waiting import wait_until
 from tests.support.working import Process
 
-NOT_TRUSTED = "no snapshot of the tombstones to be trusted"
+NOT_TRUSTED = "snapshot: not used ("
 IN_THE_LOG = 300
 
 

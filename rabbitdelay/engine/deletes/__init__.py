@@ -1,1 +1,1 @@
-"""Write the log of deletes, follow it, and answer whether a job is deleted."""
+"""The log of deletes: writing records, reading them, and looking up whether a job is deleted."""

@@ -1,4 +1,4 @@
-"""Appending: what a consumer writes itself: fences, snapshots, and requests for one."""
+"""Append the records that consumers write: fences, snapshots, and requests for a snapshot."""
 
 import secrets
 import time
@@ -24,9 +24,9 @@ def pending_record(
     may_found: bool,
     is_expendable: bool = False,
 ) -> Pending:
-    """Return what is sent to append a record to a stream, or to a queue of one exchange.
+    """Return the publish that appends a record to a stream, or to the queue of one exchange.
 
-    Unless it may found a namespace, one that does not exist is an error.
+    Unless `may_found` is set, a namespace that does not exist is an error.
     """
     name = part.queue.name
     target = Target(name, "", part, settles=not part.is_stream, may_found=may_found)
@@ -40,7 +40,7 @@ def pending_record(
 
 
 class Appender:
-    """Appends without waiting for room; from any thread."""
+    """Appends records without waiting for room in the publish window. Thread-safe."""
 
     def __init__(self, outlet: Outlet, *, may_found: bool = True) -> None:
         self._outlet = outlet
@@ -48,13 +48,13 @@ class Appender:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the broker takes nothing, because of an alarm."""
+        """Whether the broker blocks publishers because of an alarm."""
         return self._outlet.blocked is not None
 
     def append(self, part: Part, body: bytes, *, is_expendable: bool = False) -> Future[None]:
-        """Append a record; it is safe when the future is done.
+        """Append a record; the future is done when the broker has confirmed it.
 
-        One that is expendable does not keep the client from closing.
+        An expendable record does not delay closing the client.
         """
         future: Future[None] = Future()
 

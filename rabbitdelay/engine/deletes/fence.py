@@ -1,12 +1,12 @@
-"""The fences of a follower: written when proof is needed, and watched until they come back.
+"""Write fences to the log of deletes when proof is needed, and check that they are read back.
 
-A fence may fail to come back in three ways. The record could not be written: another is written.
-It was written, and nothing is read: the log is subscribed to again. It was written, and the log is
-long: others follow it, and the first that comes back counts.
+A fence may fail to come back in three ways. The record could not be written: another one is
+written. It was written, but nothing is read: the reader subscribes again. It was written, but the
+log is long: more fences follow, and the first one read counts.
 
 While the broker has an alarm, publishers are blocked: neither a fence nor a delete can be written.
-Then a round trip on the log's own channel is the proof. The broker sends what it has of the log
-before it answers, and a connection that has fallen silent does not answer.
+A round trip on the reader's own channel is the proof then. The broker sends the records that it has
+before it answers, and a connection that has gone silent does not answer.
 """
 
 import secrets
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from rabbitdelay.engine.deletes.reader import Follower
 
 PATIENCE_SECONDS = 5.0
-"""How long a fence may take to come back before the follower is no longer current."""
+"""Time in which a fence has to be read back before the reader is no longer current."""
 LOOK_SECONDS = 1.0
-"""How often a fence on its way is looked at."""
+"""Interval at which a fence in flight is checked."""
 UNREAD_SECONDS = 2.0
-"""How long after its confirm a fence may stay unread, before the log is subscribed to again."""
+"""Time after its confirm in which a fence may stay unread before the reader subscribes again."""
 
 
 class Fences:
-    """Writes the fences of one follower; on the wire's thread."""
+    """Writes the fences of one reader, on the transport's thread."""
 
     def __init__(self, follower: "Follower", subscription: Subscription) -> None:
         self._follower = follower
@@ -40,30 +40,30 @@ class Fences:
         self._log = follower.consumer.topology.log()
         self._subscription = subscription
         self._nonce: str | None = None
-        """The newest fence on its way."""
+        """Nonce of the newest fence in flight; None without one."""
         self._is_probe = False
-        """Whether that is a round trip, and not a record."""
+        """Whether that fence is a round trip instead of a record."""
         self._awaited_since: float | None = None
         self._written_at = 0.0
         self._confirmed_at: float | None = None
         self._read_count = 0
         self._quiet_since = 0.0
-        """Since when nothing was read from the log."""
+        """Monotonic time since which no record was read."""
         self._timer: object = None
 
     def begin(self) -> None:
-        """Write the first fence for a log that is read from now on."""
+        """Write the first fence of a log that is about to be read."""
         self._read_count = self._follower.following.read_count
         self._quiet_since = time.monotonic()
         self.write()
 
     def refresh(self) -> None:
-        """Write a fence, unless one is on its way."""
+        """Write a fence, unless one is in flight."""
         if self._nonce is None and self._subscription.is_open:
             self.write()
 
     def write(self) -> None:
-        """Write a fence, or ask for a round trip while publishers are blocked."""
+        """Write a fence or, while publishers are blocked, start a round trip."""
         now, nonce = time.monotonic(), secrets.token_hex(8)
         self._nonce, self._written_at, self._confirmed_at = nonce, now, None
         self._awaited_since = now if self._awaited_since is None else self._awaited_since
@@ -80,13 +80,13 @@ class Fences:
         self._look_later()
 
     def came_back(self) -> None:
-        """Stop watching, unless a newer fence is on its way."""
+        """Stop checking, unless a newer fence is in flight."""
         self._awaited_since = None
         if not self._follower.following.proof.is_awaited:
             self.forget()
 
     def forget(self) -> None:
-        """Await no fence."""
+        """Forget the fence in flight."""
         self._nonce = self._awaited_since = None
         self._stop_looking()
 
@@ -113,7 +113,7 @@ class Fences:
             self._consumer.call_later(RETRY_SECONDS, self.refresh)
 
     def _answered(self, nonce: str) -> None:
-        """Take the answer for proof, if the alarm lasts and the log has been read to its end."""
+        """Accept the answer as proof, if the alarm lasts and the log has been read to its end."""
         if not self._appender.is_blocked:
             self._write_instead()
             return
@@ -122,16 +122,16 @@ class Fences:
         if not follower.is_current and now - self._quiet_since < PATIENCE_SECONDS:
             return
         if follower.following.is_matching:
-            follower.read_again()  # its last position has no record: this is another log
+            follower.read_again()  # no record at the position to resume at: this is another log
         else:
             follower.answered(nonce)
 
     def _write_instead(self) -> None:
-        """Write a record: the alarm is over, and a round trip proves nothing any more."""
+        """Write a record, because the alarm is over and a round trip proves nothing any more."""
         if self._nonce is not None and self._is_probe:
             self.write()
 
-    # Watching
+    # Checking
 
     def _look_later(self) -> None:
         self._stop_looking()
@@ -158,14 +158,14 @@ class Fences:
             self._look_later()
 
     def _look_while_blocked(self, now: float) -> None:
-        """Ask for a round trip, again and again. What does not answer in time is cut off."""
+        """Start another round trip. If none is answered in time, the reader is cut off."""
         since = self._awaited_since
         if self._follower.is_current and since is not None and now - since >= PATIENCE_SECONDS:
             self._follower.fence_missed()
         self.write()
 
     def _miss(self, now: float) -> None:
-        """Find out why a fence has not come back, and write another."""
+        """Find out why a fence was not read back, and write another one."""
         is_quiet = self._quiet_since <= self._written_at
         if self._follower.is_current or is_quiet:
             self._follower.fence_missed()

@@ -1,7 +1,7 @@
-"""The follower: reads the log of tombstones, so that it is known which jobs are dead.
+"""Read the log of deletes of a consuming connection, and say when no job may be handed out.
 
-It is a user of the consuming connection beside the one who takes jobs. Until it has caught up, and
-whenever the log is cut off from it, nothing is handed out.
+Until the log has been read to its end, and whenever the connection to it is lost, the reader is not
+current and no job is handed out.
 """
 
 import concurrent.futures
@@ -33,19 +33,19 @@ from rabbitdelay.models import Job
 PREFETCH = 2_000
 OFFSET = "x-stream-offset"
 ANCHOR_SECONDS = 30.0
-"""How often a fence is written for a log that is read and not fenced: reading goes on from the last
-fence after a reconnect."""
+"""Interval of the fences in a log that is read and has no newer fence. After a reconnect, reading
+resumes at the last fence."""
 SWEEP_SECONDS = 1.0
-ALARM = "the broker has raised a memory or disk alarm, which makes this slow"
+ALARM = "slow because of the broker's memory or disk alarm"
 NAMESPACE_SECONDS = 0.5
-"""How often a namespace is looked for that does not exist yet."""
+"""Interval at which a reader looks for a namespace that does not exist yet."""
 QUIET_SECONDS = 2.0
 TELL_SECONDS = 5.0
-"""How long it says nothing while it reads, and how often it says something then."""
+"""Interval of the log lines about a reading that takes longer than QUIET_SECONDS."""
 
 
 class Follower(Known):
-    """Reads the log for one consumer; on the wire's thread, but for what any thread may ask."""
+    """Reads the log for one consumer, on the transport's thread. Any thread may query the view."""
 
     def __init__(
         self,
@@ -60,16 +60,16 @@ class Follower(Known):
         self.consumer = consumer
         self.appender = appender
         self.problem: Exception | None = None
-        """What keeps it from reading the log; None when nothing does."""
+        """The error that currently prevents reading; None if there is none."""
         self.failure: Exception | None = None
-        """What somebody must mend before it can be read at all."""
+        """The error that has to be fixed before the log can be read at all."""
         self.caught_up: Future[None] = Future()
-        """Done when it was current once, or can never be: `problem` tells."""
+        """Done when the reader was current once, or cannot become current because of `problem`."""
         self.caught_up.set_running_or_notify_cancel()
         self._awaited: list[Future[None]] = []
-        """Done when the log was read to its end, or it is known that it cannot be."""
+        """Done when the log was read to its end, or is known to be unreadable."""
         self._is_asked_again = False
-        """Whether to look again for a missing namespace, as soon as the last look is answered."""
+        """Whether to look for a missing namespace again as soon as the last look is answered."""
         self._log = consumer.topology.log()
         self._watchers: list[Callable[[], None]] = []
         self._subscription = Subscription(
@@ -97,14 +97,14 @@ class Follower(Known):
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether it ever was current, or can never be."""
+        """Whether the reader was current once, or can never be."""
         return self.caught_up.done()
 
     def begin(self) -> Future[None]:
-        """Read the log from now on: not every client that consumes hands out jobs.
+        """Start to read the log, for a client that has not handed out jobs so far.
 
-        The future is done when the log was read to its end, or cannot be: `failure` tells why. A
-        namespace that was missing is looked for again.
+        The future is done when the log was read to its end or cannot be read, with the reason in
+        `failure`. A missing namespace is looked for again.
         """
         read: Future[None] = Future()
         read.set_running_or_notify_cancel()
@@ -123,7 +123,7 @@ class Follower(Known):
             if self.consumer.first.made and self.consumer.first.error is None:
                 self.connected()
         elif is_missing:
-            self._is_asked_again = True  # an answer to what was asked before this call is too old
+            self._is_asked_again = True  # an answer that is in flight is older than this call
             self._look_again()
 
     def _look_again(self) -> None:
@@ -132,35 +132,38 @@ class Follower(Known):
             self._subscription.begin()
 
     def recall(self) -> None:
-        """Read the whole log again: a job waited for longer than tombstones are kept here."""
+        """Read the whole log again, for a job that was delayed longer than tombstones are kept."""
         self.consumer.call(self._recall)
 
     def refresh(self) -> None:
-        """Renew the proof that every delete is known, unless that is under way."""
+        """Renew the proof that every delete is known, unless that is in progress."""
         self.consumer.call(self._refresh)
 
     def keep_known(self, job: Job, due_ms: int) -> Future[None]:
-        """Let the id of a job be known until a copy of it is due, so that it can be deleted."""
+        """Append a record that keeps deletes of a job's id until a copy of the job is due."""
         return self.appender.append(self._log, records.encode(known_until(job.id, due_ms)))
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Call this on the wire's thread when it has become current or not, or a topic paused."""
+        """Register a callback for a change of `is_current` or of the paused topics.
+
+        It is called on the transport's thread.
+        """
         self._watchers.append(watcher)
 
     @property
     def state(self) -> str:
-        """How it is, for people."""
+        """The state of the reader, as text for people."""
         if self.is_current:
             return "current"
         if self.problem is not None:
             return f"cut off from the log of deletes: {self.problem}"
         text = f"reading the log of deletes, {self.following.read_count:,} records so far"
-        return f"{text}; {ALARM}" if self.appender.is_blocked else text
+        return f"{text} ({ALARM})" if self.appender.is_blocked else text
 
-    # The connection comes and goes
+    # Called by the consumer
 
     def connected(self) -> None:
-        """Read the log, and the newest snapshot at the same time: it may be faster."""
+        """Start to read the log and, at the same time, the newest snapshot, which may be faster."""
         if not self._is_wanted:
             return
         self._cut_off_at = time.monotonic()
@@ -178,7 +181,7 @@ class Follower(Known):
             self._reader.start()
 
     def _snapshot_found(self) -> None:
-        """Let the log wait: what is in the snapshot need not be read from it."""
+        """Stop reading the log, because its records up to now are in the snapshot."""
         if not self.has_caught_up:
             self._let_log_wait()
 
@@ -186,7 +189,7 @@ class Follower(Known):
         if self.has_caught_up:
             return
         if reading is not None:
-            self._let_log_wait()  # what it has brought meanwhile is known to what is let go here
+            self._let_log_wait()  # the snapshot replaces the records read in the meantime
             with self.lock:
                 self.following = Following(reading.tombstones, reading.trailer.anchor)
                 self.following.snapshot_ms = reading.trailer.time_ms
@@ -198,7 +201,7 @@ class Follower(Known):
         self._subscription.stop()
 
     def disconnected(self, _error: ConnectionFailed, _lost: Sequence[Lease]) -> None:
-        """Nothing is known of what comes now."""
+        """Become not current."""
         if self._reader is not None:
             self._reader.abandon()
             self._reader = None
@@ -207,24 +210,24 @@ class Follower(Known):
         self._cut_off()
 
     def channel_lost(self, number: int, error: Exception, _lost: Sequence[Lease]) -> None:
-        """Its channel may be the one."""
+        """Handle the loss of a channel, if it is one of the reader's."""
         self._compactor.channel_lost(number, error)
         if self._subscription.channel_lost(number, error):
             self._cut_off(error)
 
     def expired(self, _expired: Sequence[tuple[Lease, Fate]]) -> None:
-        """It holds no job."""
+        """Do nothing, because the reader has no leases."""
 
     def read(self) -> None:
-        """Let the broker send more: a stream sends as much as is not acked."""
+        """Acknowledge what was read, because a stream sends only as much as may be unacked."""
         if self._unacked is not None:
             channel, tag = self._unacked
             self._unacked = None
-            if self._subscription.is_on(channel):  # an ack on one that is closed ends all of them
+            if self._subscription.is_on(channel):  # an ack on a closed channel ends the connection
                 self.consumer.send(encode.ack(channel, tag, multiple=True))
 
     def closed(self) -> None:
-        """Nothing will come any more; a timer of an event loop may still come, and is in vain."""
+        """Stop reading. A timer of the event loop may still fire, without effect."""
         self._fences.forget()
         self._has_closed = True
         self._set_caught_up()
@@ -232,25 +235,28 @@ class Follower(Known):
     # The log
 
     def _where_to_read(self) -> dict[str, Offset]:
-        self._unacked = None  # that was on another channel, which may have had the same number
+        self._unacked = None  # its channel is closed, and the new one may have the same number
         return {OFFSET: self.following.begin()}
 
     def consuming(self) -> None:
-        """Write a fence: when it comes back, everything before it has been read."""
+        """Write a fence: when it is read, every record before it has been read."""
         if self._must_write_all:
             self._must_write_all = False
             self._write_all()
         self._fences.begin()
 
     def interrupted(self, _lost: Sequence[Lease]) -> None:
-        """The stream was deleted; it is made again, and gets what is known here."""
-        self._cut_off(CutOff(f"{self._log.queue.name} was deleted"))
+        """Handle the deletion of the stream.
+
+        It is declared again, and the known records are written to it.
+        """
+        self._cut_off(CutOff(f"stream {self._log.queue.name} was deleted"))
         self._must_write_all = True
         with self.lock:
             self.following.begin_anew()
 
     def failed(self, error: Exception) -> None:
-        """It never worked so far: try on. What somebody must mend is told to who waits."""
+        """Retry after an error of a first attempt; report an error that has to be fixed."""
         self.failure = None if reply_codes.is_passing(str(error)) else error
         self._cut_off(error)
         if self._is_asked_again:
@@ -282,16 +288,16 @@ class Follower(Known):
         elif read is Read.ASTRAY:
             self._begin_anew()
         elif read is Read.PASSED_OVER:
-            self._warn_of_garbage(position, "what is no record")
+            self._warn_of_garbage(position, "not a record")
         elif read is Read.DOUBTED:
-            self._warn_of_garbage(position, "a record dated over 7 days ahead of this clock")
+            self._warn_of_garbage(position, "dated over 7 days ahead of this clock")
 
-    def _warn_of_garbage(self, position: int, what: str) -> None:
-        """Warn of the first, the second, the fourth …: somebody may write nothing else."""
+    def _warn_of_garbage(self, position: int, reason: str) -> None:
+        """Warn of the 1st, 2nd, 4th, 8th … skipped record, because there may be very many."""
         self._passed_over += 1
         if self._passed_over.bit_count() == 1:
-            text = "passed over %s, at %s of %s (%d so far)"
-            logger.warning(text, what, position, self._log.queue.name, self._passed_over)
+            text = "log of deletes: record skipped (%s; position %s of %s, %d so far)"
+            logger.warning(text, reason, position, self._log.queue.name, self._passed_over)
 
     def _caught_up(self) -> None:
         self._fences.came_back()
@@ -301,7 +307,7 @@ class Follower(Known):
         if was_cut_off or not self.has_caught_up:
             known = self.following.tombstones
             level = logger.warning if was_cut_off else logger.info
-            level("the log of deletes is read: %d tombstones", known.count)
+            level("log of deletes: read (%d tombstones)", known.count)
         self._set_caught_up()
         self._tell()
         self._compactor.look()
@@ -314,7 +320,7 @@ class Follower(Known):
             read.set_result(None)
 
     def _cut_off(self, problem: Exception | None = None) -> None:
-        """Nothing can be read until it begins again."""
+        """Become not current until the log is read again."""
         self._fences.forget()
         self._unacked = None
         with self.lock:
@@ -323,23 +329,23 @@ class Follower(Known):
 
     def _no_longer_current(self, problem: Exception | None) -> None:
         if problem is not None and self.problem is None:
-            logger.warning("no job is handed out until the log of deletes is read: %s", problem)
+            logger.warning("log of deletes: cut off, handing out no jobs (%s)", problem)
         self.problem = problem or self.problem
         with self.lock:
             self.following.is_current = False
         self._tell()
 
     def _give_up(self, error: Exception) -> None:
-        """What it cannot understand it must not guess."""
+        """Stop reading at a record of a later version, because it may be a delete."""
         self.failure = error
         self._cut_off(error)
         self._subscription.end()
         self._set_caught_up()
 
     def _begin_anew(self) -> None:
-        """This is another log: what was known is still true, and is written into it."""
+        """Read a new log from its beginning, and write the known records to it: they still hold."""
         logger.warning(
-            "%s is not the log it was: what is known of it here is written again",
+            "log of deletes: replaced, writing the known records to the new one (%s)",
             self._log.queue.name,
         )
         self._cut_off()
@@ -349,7 +355,7 @@ class Follower(Known):
         self._subscription.begin_again()
 
     def _write_all(self) -> None:
-        """Write what is known into a new log: it was in the old one, and is true."""
+        """Write all known records to a new log: they were in the old one, and still hold."""
         known, doubted = self.following.tombstones, self.following.doubted
         with self.lock:
             written = [records.encode(record) for record in known.records(for_another_log=True)]
@@ -359,7 +365,7 @@ class Follower(Known):
             self.appender.append(self._log, body).add_done_callback(self._wrote)
 
     def _wrote(self, done: concurrent.futures.Future[None]) -> None:
-        """Begin again when a piece was not written: others know it only from there."""
+        """Start again if a record was not written, because other consumers have only the log."""
         if done.exception() is not None:
             self.consumer.call(self._write_again)
 
@@ -381,21 +387,21 @@ class Follower(Known):
             self._fences.refresh()
 
     def fence_failed(self, error: Exception) -> None:
-        """Note that a fence could not be written; another will be, unless it never worked."""
+        """Note that a fence could not be written; another follows, unless none was ever written."""
         if self._has_closed:
             return
         if isinstance(error, PermissionRefused) and not self.has_caught_up:
             self._subscription.stop()
             self.failed(error)
         else:
-            self._no_longer_current(CutOff(f"a fence could not be written: {error}"))
+            self._no_longer_current(CutOff(f"writing a fence failed: {error}"))
 
     def fence_missed(self) -> None:
-        """Note that a fence has not come back in time."""
-        self._no_longer_current(CutOff("what is written to it does not come back in time"))
+        """Note that a fence was not read back in time."""
+        self._no_longer_current(CutOff("a record written to it was not read back in time"))
 
     def answered(self, nonce: str) -> None:
-        """Take a round trip for a fence, while an alarm lets no client write."""
+        """Accept a round trip instead of a fence, while an alarm blocks publishers."""
         with self.lock:
             if not self.following.proof.came_back(nonce, time.monotonic()):
                 return
@@ -403,7 +409,7 @@ class Follower(Known):
         self._caught_up()
 
     def read_again(self) -> None:
-        """Subscribe to the log again: a fence was written, and nothing is read."""
+        """Subscribe to the log again, because a fence was written but not read."""
         if self.following.is_matching:
             self._begin_anew()
         else:
@@ -411,14 +417,14 @@ class Follower(Known):
             self._subscription.begin_again()
 
     def _anchor(self) -> None:
-        """Write a fence into a log that others write to, so that there is one to go on from."""
+        """Write a fence to a log that others write to, so that reading can resume there."""
         now = time.monotonic()
         if self.following.since_anchor == 0:
             self._anchored_at = now
         elif self.is_current and now - self._anchored_at >= ANCHOR_SECONDS:
             self._fences.refresh()
 
-    # Forgetting, and finding again
+    # Expiry, and reading the whole log again
 
     def _sweep_later(self) -> None:
         if not self._is_sweeping:
@@ -436,18 +442,18 @@ class Follower(Known):
         self._sweep_later()
 
     def _tell_progress(self) -> None:
-        """Say why nothing is handed out, when that takes long."""
+        """Log why no job is handed out, if that lasts."""
         now = time.monotonic()
         if self.is_current:
             self._cut_off_at = now
         elif now - self._cut_off_at > QUIET_SECONDS and now - self._told_at > TELL_SECONDS:
             self._told_at = now
-            logger.warning("no job is handed out yet: %s", self.state)
+            logger.warning("log of deletes: handing out no jobs yet (%s)", self.state)
 
     def _recall(self) -> None:
         logger.warning(
-            "a job was due before what is known of deletes here: their log is read from its "
-            "beginning, and no job is handed out meanwhile"
+            "log of deletes: reading it from the beginning, handing out no jobs "
+            "(a job was due before the oldest delete kept here)"
         )
         self._begin_with_nothing()
         self._fences.forget()

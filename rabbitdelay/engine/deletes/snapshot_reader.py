@@ -1,8 +1,8 @@
-"""Reading the newest snapshot of the tombstones, if there is one to be trusted.
+"""Read the newest snapshot of the tombstones, if there is a valid one.
 
-The last message of its stream is a trailer, unless a snapshot is being written: then there is none
-to be had, and the log is read from its beginning. So it is when anything else is wrong. How many
-messages a stream has nobody can tell: the broker's count is up to 5 s old.
+The last message of the snapshot stream is a trailer, unless a snapshot is being written. Without a
+trailer, or if anything else is wrong, there is no snapshot, and the log is read from its beginning.
+The length of the stream is unknown, because the broker's message count is up to 5 s old.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from rabbitdelay.engine.transport import Channel, nothing
 
 PREFETCH = 20
 PATIENCE_SECONDS = 5.0
-"""How long a message that must be there may take."""
+"""Time in which the next message has to arrive."""
 OFFSET = "x-stream-offset"
 Found = Callable[[], None]
 Done = Callable[[Reading | None], None]
 
 
 class SnapshotReader:
-    """Reads one snapshot, and tells; on the wire's thread."""
+    """Reads one snapshot, on the transport's thread."""
 
     def __init__(
         self, consumer: Consumer, grace_ms: int, found: Found, done: Done, *, latest_ms: int
@@ -43,11 +43,14 @@ class SnapshotReader:
         self._progress = 0
 
     def start(self) -> None:
-        """Begin; `found` is told when there is one, and `done` gets what was read, or None."""
+        """Start.
+
+        `found` is called if there is a snapshot, `done` with what was read, or with None.
+        """
         self._consumer.make((self._part,), self._made)
 
     def abandon(self) -> None:
-        """Its connection is gone: read nothing more, and tell nothing."""
+        """Stop without calling back, because the connection is lost."""
         self._done = self._channel = None
 
     def _made(self, error: Exception | None) -> None:
@@ -89,7 +92,7 @@ class SnapshotReader:
             self._finish_with(reading)
 
     def _look_for_trailer(self, position: int, body: bytes) -> None:
-        """What comes first is the end of the stream: a trailer, or pieces before one."""
+        """Handle the last message of the stream: a trailer, or a piece if there is none yet."""
         if snapshots.is_piece(body):
             return
         trailer = snapshots.read_trailer(body)
@@ -101,7 +104,7 @@ class SnapshotReader:
             self._read_pieces(max(0, position - trailer.span), trailer)
 
     def _read_pieces(self, position: int, trailer: Trailer) -> None:
-        logger.info("reading a snapshot of %d tombstones", trailer.count)
+        logger.info("snapshot: reading (%d tombstones)", trailer.count)
         self._found()
         old, self._channel = self._channel, None
         self._consumer.lose_channel(old)
@@ -121,8 +124,8 @@ class SnapshotReader:
     def _look(self, progress: int) -> None:
         if self._done is None:
             return
-        if self._progress == progress:  # nearly always: there is none
-            self._finish("it does not come" if self._reading is not None else None)
+        if self._progress == progress:  # usually because there is no snapshot
+            self._finish("not received in time" if self._reading is not None else None)
         else:
             self._look_again_later()
 
@@ -135,7 +138,7 @@ class SnapshotReader:
         if done is None:
             return
         if problem is not None:
-            logger.warning("no snapshot of the tombstones to be trusted: %s", problem)
+            logger.warning("snapshot: not used (%s)", problem)
         channel, self._channel = self._channel, None
         self._consumer.lose_channel(channel)
         if channel is not None and channel.is_open:

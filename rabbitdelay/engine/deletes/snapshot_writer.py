@@ -1,8 +1,8 @@
-"""Compaction: one consumer, chosen by the broker, writes a snapshot of the tombstones.
+"""Write snapshots of the tombstones, by one consumer that the broker chooses.
 
-Who finds that much has come since the last snapshot asks for one, in a queue of which the broker
-lets a single consumer read. That one writes it: piece by piece, each confirmed, then the trailer,
-then a note in the log, by which all others know.
+A consumer that finds that much was written since the last snapshot requests one, in a queue with a
+single active consumer. The active consumer writes the snapshot: the pieces, each confirmed, then
+the trailer, then a record in the log that tells all other consumers.
 """
 
 import secrets
@@ -29,15 +29,19 @@ if TYPE_CHECKING:
     from rabbitdelay.engine.deletes.reader import Follower
 
 SNAPSHOT_EVERY = 100_000
-"""Cost of the records since the last snapshot at which a new one is due, in tombstones.
+"""Cost of the records since the last snapshot at which the next one is due, in tombstones.
 
-core/deletes/cursor.py counts the cost. Half of all tombstones, if that is more, is the bound."""
+core/deletes/cursor.py counts the cost. The bound is half of all tombstones, if that is more.
+"""
 ASK_AGAIN_SECONDS = 60.0
 IN_FLIGHT = 4
 
 
 class Compactor:
-    """Asks for snapshots, and writes them if it is the one; on the wire's thread."""
+    """Requests snapshots, and writes them if this consumer is the active one.
+
+    Runs on the transport's thread, except for the writing.
+    """
 
     def __init__(self, follower: "Follower", consumer: Consumer) -> None:
         topology = consumer.topology
@@ -51,35 +55,35 @@ class Compactor:
         self._asked_at: float | None = None
         self._is_writing = False
 
-    # The connection comes and goes
+    # Called by the reader and the subscription
 
     def connected(self) -> None:
-        """Wait for a request."""
+        """Subscribe to the requests."""
         self._subscription.begin()
 
     def disconnected(self) -> None:
-        """Another is the one now, if this was."""
+        """Unsubscribe; the broker activates another consumer."""
         self._subscription.connection_lost()
 
     def channel_lost(self, number: int, error: Exception) -> None:
-        """Its channel may be the one."""
+        """Handle the loss of a channel, if it is the subscription's."""
         self._subscription.channel_lost(number, error)
 
     def consuming(self) -> None:
-        """Nothing to do before a request comes."""
+        """Do nothing until a request is delivered."""
 
     def interrupted(self, _lost: Sequence[Lease]) -> None:
-        """Its queue was deleted, and is made again."""
+        """Do nothing: the queue was deleted, and is declared again."""
 
     def failed(self, error: Exception) -> None:
-        """Somebody else will do it, or nobody: then starting takes longer."""
-        logger.info("cannot take snapshots of the tombstones: %s", error)
+        """Retry later. If no other consumer writes snapshots, workers take longer to start."""
+        logger.info("snapshot: requests not consumed (%s)", error)
         self._consumer.call_later(RETRY_SECONDS, self._subscription.begin)
 
-    # Asking
+    # Requesting
 
     def look(self) -> None:
-        """Ask for a snapshot when one is due."""
+        """Request a snapshot if one is due."""
         now = time.monotonic()
         asked_lately = self._asked_at is not None and now - self._asked_at < ASK_AGAIN_SECONDS
         if self._is_due and not asked_lately and not self._is_writing:
@@ -95,7 +99,7 @@ class Compactor:
     # Writing
 
     def delivered(self, delivery: Delivery) -> None:
-        """A request: this is the one who writes."""
+        """Handle a request, as the active consumer."""
         if not self._is_due or self._is_writing:
             self._done(delivery)
             return
@@ -109,9 +113,9 @@ class Compactor:
         try:
             count = self._write_pieces()
             seconds = time.monotonic() - began
-            logger.info("a snapshot of %d tombstones is written, in %.1f s", count, seconds)
+            logger.info("snapshot: written (%d tombstones, %.1f s)", count, seconds)
         except (RabbitDelayError, TimeoutError) as error:
-            logger.warning("a snapshot of the tombstones could not be written: %s", error)
+            logger.warning("snapshot: not written (%s)", error)
         finally:
             self._consumer.call(lambda: self._written(delivery))
 
@@ -123,7 +127,7 @@ class Compactor:
             following = follower.following
             anchor = following.anchor
             if anchor is None:
-                raise CutOff("the log was deleted meanwhile")
+                raise CutOff("the log of deletes was deleted in the meantime")
             writing = Writing(following.tombstones, anchor, secrets.token_hex(8), now_ms)
         on_their_way: deque[Future[None]] = deque()
         while True:
@@ -141,14 +145,14 @@ class Compactor:
             again = following.tombstones.records(for_another_log=False)
             doubted = snapshots.doubted_again(following.doubted)
         append(self._snapshots, trailer).result(2 * TIMEOUT_SECONDS)
-        # What is said once and holds for good must not go with the segment that it is in.
+        # Records that are written once and stay in force must outlive the segment they are in.
         for body in (*map(records.encode, (Taken(now_ms), *again)), *doubted):
             append(self._log, body).result(2 * TIMEOUT_SECONDS)
-        following.since_snapshot = 0  # the note says so too, and may come after the next request
+        following.since_snapshot = 0  # the record does this too, perhaps after the next request
         return following.tombstones.count
 
     def _renew_anchor(self) -> None:
-        """Write a fence, and wait until one is read: what is before it nobody reads again."""
+        """Write a fence and wait until it is read: no record before it will be read again."""
         follower = self._follower
         before = follower.following.anchor
         fence = records.encode(Fence(secrets.token_hex(8)))
@@ -156,7 +160,7 @@ class Compactor:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while follower.following.anchor == before:
             if time.monotonic() > deadline:
-                raise CutOff("what is written to the log does not come back")
+                raise CutOff("a fence written to the log of deletes was not read back")
             time.sleep(0.01)
 
     def _written(self, delivery: Delivery) -> None:

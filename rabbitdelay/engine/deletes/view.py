@@ -1,4 +1,8 @@
-"""What is known of the log of tombstones: for any thread to ask whether a job may be handed out."""
+"""One consumer's view of the log of deletes, which decides whether a job may be handed out.
+
+A job is handed out only if this view has read the log to its end and can prove that it was current
+a moment ago. Any thread may ask.
+"""
 
 import threading
 import time
@@ -18,75 +22,78 @@ from rabbitdelay.models import Job
 
 SWEPT_AT_ONCE = 1 / 60
 OVERDUE_SECONDS = 600.0
-"""How long nothing is forgotten after a job that was due before what consumers keep in mind."""
+"""Time in which no tombstone expires after an overdue job, one due before the oldest kept
+delete."""
 
 
 class Verdict(Enum):
-    """Whether a job may be handed out now."""
+    """The answer to whether a job may be handed out now."""
 
     LIVES = auto()
     DEAD = auto()
     WAIT = auto()
-    """Nobody can tell, or its topic is paused."""
+    """The log is not read to its end, or the topic is paused."""
     UNPROVEN = auto()
-    """The proof that every delete is known is too old; it is being renewed."""
+    """The proof that every delete is known has expired and is being renewed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TombstoneStats:
-    """The tombstones, as one consumer knows them."""
+    """The tombstones that one consumer keeps in memory."""
 
     count: int
     memory_bytes: int
-    """About how much memory they take in each consumer."""
+    """Approximate memory that they take in each consumer."""
     oldest_ms: int | None
-    """The earliest delete by id that is still known, in milliseconds since 1970."""
+    """Time of the oldest kept delete by id, in milliseconds since 1970."""
     snapshot_ms: int | None
-    """When the last snapshot was taken; None when there is none, or nobody has told."""
+    """Time of the last snapshot, in milliseconds since 1970; None if there is none or it is
+    unknown."""
     records: int
-    """How many records of the log were read here: after a snapshot, those behind it."""
+    """Number of records read from the log; after a snapshot, only those behind it."""
     paused: tuple[str, ...]
-    """The topics that are paused."""
+    """The paused topics."""
 
 
 class Known(ABC):
-    """What one consumer knows of the log, from any thread; whoever reads the log adds to it."""
+    """What one consumer knows of the log, for any thread; its subclass reads the log."""
 
     def __init__(self, clock: Callable[[], float], grace_ms: int) -> None:
         self.lock = threading.Lock()
-        """Held around every look at what is known, and every change of it."""
+        """Held while `following` is read or changed."""
         self.following = Following(Tombstones(grace_ms=grace_ms))
         self._clock = clock
         self._grace_ms = grace_ms
         self._is_refreshing = False
-        """Whether `refresh` was called and has not begun yet."""
+        """Whether `refresh` was called and has not started yet."""
         self._overdue_at: float | None = None
-        """When the last job came that made this consumer keep all that the log has."""
+        """Monotonic time of the last overdue job, for which this consumer keeps every record of the
+        log."""
 
     @abstractmethod
     def recall(self) -> None:
-        """Read the whole log again: a job waited for longer than tombstones are kept here."""
+        """Read the whole log again, for a job that was delayed longer than tombstones are kept."""
 
     @abstractmethod
     def refresh(self) -> None:
-        """Renew the proof that every delete is known, unless that is under way."""
+        """Renew the proof that every delete is known, unless that is in progress."""
 
     @property
     def is_current(self) -> bool:
-        """Whether the log was read to its end, and is being read, as far as is known."""
+        """Whether the log was read to its end and is, as far as is known, still being read."""
         return self.following.is_current
 
     def learn(self, record: Record) -> None:
-        """Add a delete or purge before it is read from the log.
+        """Add a delete or a purge before its record is read from the log.
 
-        A record of a pause is left to the log, because its position there decides.
+        A pause or resume is not added, because its position in the log decides.
         """
         if isinstance(record, (Delete, Keep, Purge)):
             with self.lock:
                 self.following.tombstones.add(record)
 
     def verdict(self, lease: Lease) -> Verdict:
-        """Whether a job may be handed out now."""
+        """Return whether a job may be handed out now."""
         job = lease.job
         with self.lock:
             following, known = self.following, self.following.tombstones
@@ -105,7 +112,10 @@ class Known(ABC):
         return Verdict.WAIT
 
     def is_sure_of(self, job: Job, message: Message) -> bool:
-        """Whether all that may have killed a job is known here; else the log is read for it."""
+        """Whether every delete that may apply to a job is known.
+
+        If not, start to read the log for it.
+        """
         with self.lock:
             following = self.following
             if not following.is_current:
@@ -117,12 +127,15 @@ class Known(ABC):
         return False
 
     def prepare(self) -> None:
-        """Renew the proof that every delete is known, if a job will be handed out soon."""
+        """Renew the proof that every delete is known, because a job is about to be handed out."""
         with self.lock:
             self._is_proven()
 
     def _is_proven(self) -> bool:
-        """Whether the proof allows a hand-out; one that ages is renewed. Under the lock."""
+        """Whether the proof is fresh enough for a hand-out; an ageing one is renewed.
+
+        Requires the lock.
+        """
         proof = self.following.proof
         freshness = proof.freshness(time.monotonic())
         if freshness is Freshness.FRESH:
@@ -133,27 +146,27 @@ class Known(ABC):
         return freshness is Freshness.AGING
 
     def death(self, lease: Lease) -> Death | None:
-        """Why a job is dead; None when it lives, as far as is known."""
+        """Return why a leased job is dead; None if it is not, as far as is known."""
         with self.lock:
             return self._kills(lease.job, lease.message)
 
     def is_paused(self, topic: str) -> bool:
-        """Whether no job of a topic is handed out."""
+        """Whether a topic is paused."""
         with self.lock:
             return self.following.tombstones.is_paused(topic)
 
     def paused(self) -> set[str]:
-        """The topics of which no job is handed out."""
+        """Return the paused topics."""
         with self.lock:
             return self.following.tombstones.paused
 
     def death_of(self, job: Job, message: Message) -> Death | None:
-        """Why a job that nobody holds is dead; None when it lives."""
+        """Return why a job without a lease is dead; None if it is not."""
         with self.lock:
             return self._kills(job, message)
 
     def stats(self) -> TombstoneStats:
-        """Count what is known. It looks at all of it: half a second with a million."""
+        """Count the tombstones. This scans all of them, which takes half a second for a million."""
         with self.lock:
             following, known = self.following, self.following.tombstones
             return TombstoneStats(
@@ -165,10 +178,10 @@ class Known(ABC):
                 tuple(sorted(known.paused)),
             )
 
-    # Forgetting, and finding again
+    # Expiry, and reading the whole log again
 
     def _forget_some(self) -> None:
-        """Forget, in a share of what is known, what is not needed any more."""
+        """Remove expired tombstones from a part of the set."""
         if self._overdue_at is not None:
             if time.monotonic() - self._overdue_at <= OVERDUE_SECONDS:
                 return
@@ -178,9 +191,9 @@ class Known(ABC):
             self.following.tombstones.expire_some(before_ms, SWEPT_AT_ONCE)
 
     def _begin_with_nothing(self) -> None:
-        """Forget what is known, to read the whole log and keep everything that is in it.
+        """Start with an empty set, in order to read the whole log and keep every record of it.
 
-        One reading serves every overdue job that follows, however long ago it was due.
+        One such reading serves all overdue jobs that follow, however long ago they were due.
         """
         self._overdue_at = time.monotonic()
         with self.lock:
@@ -200,6 +213,6 @@ class Known(ABC):
 
 
 def _known_ms(job: Job, message: Message) -> int:
-    """The time up to which every delete of a job is kept; a message without dates is due now."""
+    """Return the time until which deletes of a job are kept; a message without dates is due now."""
     known_ms = envelope.known_ms(message)
     return job.due_ms if known_ms is None else known_ms

@@ -1,7 +1,7 @@
-"""Deleting: what is written into the log of deletes for who calls delete, replace, purge or pause.
+"""Write records to the log of deletes: delete, delete_many, replace, purge, pause and resume.
 
-Every call returns when the broker has the record. It needs no consumer: whoever consumes, now or
-in a year, reads the log before it hands out a job.
+Each operation returns when the broker has confirmed its record. No consumer has to be running: a
+consumer that starts later, even a year later, reads the log before it hands out a job.
 """
 
 import time
@@ -40,12 +40,12 @@ from rabbitdelay.models import Job
 IDS_A_RECORD = 1_000
 RECORDS_AT_ONCE = 16
 LONGEST_TICK_SECONDS = 0.2
-"""How long a clock may take to tell another millisecond; one that was set back takes longer."""
+"""Maximum wait for the clock to reach the next millisecond; one that was set back takes longer."""
 OnDeleted = Callable[[int], None]
 
 
 class Deleter:
-    """Writes into the log through the publisher of a client; from any thread."""
+    """Writes records through the publisher of a client. Thread-safe."""
 
     def __init__(self, links: Links, settings: ClientSettings) -> None:
         self._links = links
@@ -57,7 +57,7 @@ class Deleter:
         self._horizon_ms = HORIZON_MS
 
     def delete(self, target: str | Job, timeout: float | None) -> Flow[int]:
-        """Delete one job; return how many ids were recorded."""
+        """Delete one job; return the number of recorded ids."""
         record = self._record((self._target(target),))
         yield from self.append(record, timeout)
         if record.is_by_time:
@@ -70,9 +70,9 @@ class Deleter:
         timeout: float | None,
         on_deleted: OnDeleted | None = None,
     ) -> Flow[int]:
-        """Delete many jobs, many in a record; return how many."""
+        """Delete many jobs, up to 1,000 in a record; return the number of recorded ids."""
         if isinstance(targets, (str, Job)):
-            raise InvalidJob("delete_many takes several ids or jobs: use delete for one")
+            raise InvalidJob("delete_many takes an iterable of ids or jobs; use delete for one")
         sending = _Sending(on_deleted)
         source, time_ms, is_more = Source(targets), 0, True
         try:
@@ -84,13 +84,13 @@ class Deleter:
                     sending.add(len(some), (yield from self._send(record, timeout)))
                 yield from sending.settle(RECORDS_AT_ONCE if is_more else 0)
         except RabbitDelayError as error:
-            text = f"delete_many stopped, with {sending.deleted:,} deleted for sure: {error}"
+            text = f"delete_many stopped: {error} ({sending.deleted:,} deletes are confirmed)"
             raise DeleteManyFailed(text, deleted=sending.deleted) from error
         yield from self.let_pass(time_ms)
         return sending.deleted
 
     def keep(self, job: Job, instead_of: Job | None, timeout: float | None) -> Flow[None]:
-        """Let only this one of its id live."""
+        """Delete every job with this id except this one."""
         tokens: tuple[str, ...] = ()
         due_ms = job.due_ms
         if instead_of is not None and instead_of.token:
@@ -99,17 +99,17 @@ class Deleter:
         return self.append(record, timeout)
 
     def purge(self, topic: str, timeout: float | None) -> Flow[None]:
-        """Delete everything in a topic."""
+        """Delete every job of a topic."""
         record = Purge(topic, self._now_ms())
         yield from self.append(record, timeout)
         yield from self.let_pass(record.time_ms)
 
     def append(self, record: Record, timeout: float | None) -> Flow[None]:
-        """Write a record, and wait until the broker has it."""
+        """Write a record and wait for its confirm."""
         yield Wait((yield from self._send(record, timeout)))
 
     def make_way(self, job: Job) -> Flow[None]:
-        """See to it that a job about to be put under an id can be deleted until it is due."""
+        """Make sure that a job about to be put with a chosen id can be deleted until it is due."""
         if self._is_bounded:
             return
         generated_due_ms = ids.due_ms(job.id)
@@ -119,14 +119,14 @@ class Deleter:
             yield from self._write_first(known_until(job.id, job.due_ms))
 
     def _raise_horizon(self, delay_ms: int) -> Flow[None]:
-        """Tell consumers that deletes of chosen ids must be kept for longer, once."""
+        """Tell consumers, once, to keep deletes of chosen ids for longer."""
         if delay_ms > self._horizon_ms:
             yield from self._write_first(Horizon(delay_ms))
             self._horizon_ms = delay_ms
 
     def _write_first(self, record: Record) -> Flow[None]:
-        """Write what must be known before a job is put; in a callback, only ahead of it."""
-        # Without waiting for room: the put that waits for this has found room already.
+        """Write a record before the job is put. In a callback, only send it before the put."""
+        # Without waiting for room, because the put that follows has already found room.
         publisher = yield from self._links.publisher()
         written = Appender(publisher).append(self._log, records.encode(record))
         if publisher.may_wait:
@@ -145,7 +145,7 @@ class Deleter:
         return validation.check_id(target)
 
     def _pack(self, source: Source[str | Job]) -> Flow[tuple[tuple[str | Exact, ...], bool]]:
-        """What goes into the next record, and whether there is more."""
+        """Return the targets of the next record, and whether there are more."""
         some: list[str | Exact] = []
         while len(some) < IDS_A_RECORD:
             target = yield from source.next()
@@ -168,10 +168,10 @@ class Deleter:
         now = time.monotonic()
         deadline = now + (self._timeout if timeout is None else validation.check_timeout(timeout))
         if not (yield from publisher.window.wait(deadline if publisher.may_wait else now)):
-            text = "was never sent: too many puts are waiting for the broker"
+            text = "was never sent: the publish window is full"
             raise OutcomeUnknown(f"{records.describe(record)} {text}", sent=False)
         body = records.encode(record)
-        # The log is made with the namespace, by the first put: without it nothing can be deleted.
+        # The log is declared with the namespace by the first put: before that there are no jobs.
         pending = pending_record(self._log, body, deadline, resolve, may_found=False)
         pending.what = records.describe(record)
         publisher.submit(pending)
@@ -181,14 +181,14 @@ class Deleter:
         return int(self._clock() * 1000)
 
     def let_pass(self, time_ms: int) -> Flow[None]:
-        """Let the moment of a delete by time pass: what is put after it must live."""
+        """Wait until the time of a delete has passed, so that it spares jobs put afterwards."""
         deadline = time.monotonic() + LONGEST_TICK_SECONDS
         while (rest_ms := time_ms + 1 - self._clock() * 1000) > 0 and time.monotonic() < deadline:
             yield Sleep(min(rest_ms, 1.0) / 1000)
 
 
 def _named(error: Exception, what: str | None) -> Exception:
-    """Return an error that says what failed; one that was not confirmed in time says so itself."""
+    """Return an error that names the failed operation; timeouts name it themselves."""
     if not isinstance(error, (TopologyError, JobRefused)):
         return error
     named = type(error)(f"{what} failed: {error}")
@@ -197,7 +197,7 @@ def _named(error: Exception, what: str | None) -> Exception:
 
 
 class _Sending:
-    """The records of one delete_many that are on their way."""
+    """The records of one delete_many that are in flight."""
 
     def __init__(self, on_deleted: OnDeleted | None) -> None:
         self.deleted = 0
@@ -205,11 +205,11 @@ class _Sending:
         self._on_their_way: deque[tuple[int, Future[None]]] = deque()
 
     def add(self, count: int, future: Future[None]) -> None:
-        """A record with so many was sent."""
+        """Note a record in flight with its number of ids."""
         self._on_their_way.append((count, future))
 
     def settle(self, most: int) -> Flow[None]:
-        """Wait until no more than so many are on their way."""
+        """Wait until at most this many records are in flight."""
         while len(self._on_their_way) > most:
             count, future = self._on_their_way.popleft()
             yield Wait(future)
