@@ -5,13 +5,14 @@ import time
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from rabbitdelay import duration
 from rabbitdelay.address import Address
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.deletes.records import Pause, Resume
 from rabbitdelay.core.jobs import envelope, validation
-from rabbitdelay.core.publish.outbox import Pending
+from rabbitdelay.core.publish.pending import LadderEntry, Pending
 from rabbitdelay.core.topology import counts
 from rabbitdelay.core.topology.counts import Listing, TopicCounts
 from rabbitdelay.core.work.responses import Response
@@ -26,6 +27,7 @@ from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.publish.batch import Batch, OnConfirmed
+from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.topology import management_api
 from rabbitdelay.engine.topology.management_api import Management
 from rabbitdelay.engine.topology.queue_queries import Asker
@@ -41,7 +43,7 @@ from rabbitdelay.models import Job, JobSpec
 
 Duration = float | timedelta | None
 """How long to wait: seconds or a timedelta; None is without a limit."""
-Resolved = Callable[[Pending, Exception | None], None]
+Resolved = Callable[[Job, Exception | None], None]
 OWN_RECORD_SECONDS = 1.0
 """How long a client waits for a record of its own to come back to it."""
 
@@ -78,12 +80,28 @@ class Verbs:
         return job
 
     def put_nowait(
-        self, spec: JobSpec, timeout: float | None, *, reply: bool = False
+        self,
+        spec: JobSpec,
+        timeout: float | None,
+        *,
+        reply: bool = False,
+        after_ms: int = 0,
+        attempt: int = 1,
     ) -> Flow[Future[Job]]:
         """Put a job, and wait while the window is full."""
         if reply:
             spec = yield from self._with_reply_to(spec)
-        return (yield from self._put_one(spec, timeout))
+        future: Future[Job] = Future()
+        future.set_running_or_notify_cancel()
+
+        def resolved(job: Job, error: Exception | None) -> None:
+            if error is None:
+                future.set_result(job)
+            else:
+                future.set_exception(error)
+
+        yield from self._send(spec, timeout, resolved, after_ms=after_ms, attempt=attempt)
+        return future
 
     def put_many(
         self,
@@ -104,7 +122,7 @@ class Verbs:
                 break
             position = batch.take()
             try:
-                yield from self._send(spec, timeout, batch.resolved, position)
+                yield from self._send(spec, timeout, partial(batch.resolved, position))
             except RabbitDelayError as error:
                 batch.refuse(position, error)
         return (yield from batch.wait())
@@ -242,51 +260,46 @@ class Verbs:
 
     # The way of a put
 
-    def _put_one(
-        self, spec: JobSpec, timeout: float | None, after_ms: int = 0, attempt: int = 1
-    ) -> Flow[Future[Job]]:
-        future: Future[Job] = Future()
-        future.set_running_or_notify_cancel()
-
-        def resolved(pending: Pending, error: Exception | None) -> None:
-            if error is None:
-                future.set_result(pending.job)
-            else:
-                future.set_exception(error)
-
-        yield from self._send(spec, timeout, resolved, after_ms=after_ms, attempt=attempt)
-        return future
-
     def _send(
         self,
         spec: JobSpec,
         timeout: float | None,
         resolved: Resolved,
-        position: int = 0,
         *,
         after_ms: int = 0,
         attempt: int = 1,
     ) -> Flow[None]:
-        publisher = yield from self.links.publisher()
-        now = time.monotonic()
-        deadline = now + (
-            self.settings.timeout if timeout is None else validation.check_timeout(timeout)
-        )
-        # On the wire's own thread, in a future's callback, nobody else could make room meanwhile.
-        window = publisher.window
-        if not window.has_room and not (
-            yield from window.wait(deadline if publisher.may_wait else now)
-        ):
-            raise OutcomeUnknown(
-                "put was never sent: too many puts are waiting for the broker", sent=False
-            )
+        publisher = self.links.ready_publisher() or (yield from self.links.publisher())
+        deadline = time.monotonic() + self._timeout(timeout)
+        if not publisher.window.has_room:
+            yield from self._wait_for_room(publisher, deadline)
         job = self._make_job(spec, after_ms, attempt)
         if spec.id is not None:
             yield from self._deleter.make_way(job)
-        asked_ms, now = job.due_ms - job.put_ms, time.monotonic()
         publisher.submit(
-            Pending(job, envelope.encode(job), asked_ms, now, deadline, resolved, position)
+            Pending(
+                envelope.encode(job),
+                LadderEntry(job.topic, job.due_ms - job.put_ms),
+                f"put of {job.id} ({job.topic})",
+                time.monotonic(),
+                deadline,
+                partial(resolved, job),
+            )
         )
+
+    @staticmethod
+    def _wait_for_room(publisher: Publisher, deadline: float) -> Flow[None]:
+        """Wait until the window has room.
+
+        On the wire's own thread, in a future's callback, nothing else could make room meanwhile.
+        """
+        has_room = yield from publisher.window.wait(
+            deadline if publisher.may_wait else time.monotonic()
+        )
+        if not has_room:
+            raise OutcomeUnknown(
+                "put was never sent: too many puts are waiting for the broker", sent=False
+            )
 
     def _replace(self, spec: JobSpec, old: Job | None, timeout: float | None) -> Flow[Job]:
         self._refuse_to_wait()
@@ -295,7 +308,8 @@ class Verbs:
         attempt = 1
         if old is not None:
             after_ms, attempt = max(after_ms, old.put_ms), old.attempt
-        job: Job = yield Wait((yield from self._put_one(spec, timeout, after_ms, attempt)))
+        put = yield from self.put_nowait(spec, timeout, after_ms=after_ms, attempt=attempt)
+        job: Job = yield Wait(put)
         yield from self._deleter.keep(job, old, timeout)
         return job
 

@@ -53,6 +53,13 @@ class Links:
             publisher = self._publisher = None  # its thread has died, or its event loop ended
         return publisher if publisher is not None else (yield from self._start_publisher())
 
+    def ready_publisher(self) -> Publisher | None:
+        """Return the publisher if it is connected, without the steps of a flow; else None."""
+        publisher = self._publisher
+        if publisher is None or publisher.has_ended or self._process_id != os.getpid():
+            return None
+        return publisher
+
     def front(self) -> Flow[Front]:
         """The consuming side, connected; made if need be."""
         if self._process_id != os.getpid():

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rabbitdelay import Client, InvalidConfiguration, Job, NoResponse, Response, Worker
-from rabbitdelay.core.work.stats import Snapshot
+from rabbitdelay.core.work.stats import WorkerCounts
 from rabbitdelay.executors.process_handle import Child, how_it_ended
 from rabbitdelay.executors.process_messages import Ready
 from tests.support import process_handlers
@@ -51,10 +51,10 @@ class Running:
     client: Client
 
     @property
-    def counts(self) -> Snapshot:
+    def counts(self) -> WorkerCounts:
         return self.worker.stats().counts
 
-    def counts_before(self) -> Snapshot:
+    def counts_before(self) -> WorkerCounts:
         """The counts when nothing runs: a response is there before its job counts as finished."""
         wait_until(lambda: self.worker.stats().running == 0)
         return self.counts

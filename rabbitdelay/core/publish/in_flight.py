@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 
 from rabbitdelay.core.publish.pending import Pending
 
+TOKEN = "rd-token"  # noqa: S105 - the name of a header
+
 
 class Flight:
     """The unconfirmed messages of one channel. The broker counts published messages from 1."""
@@ -44,8 +46,9 @@ class Flight:
         The confirm that follows is void.
         """
         for tag, pending in self._sent.items():
-            same_job = pending.message.message_id == message_id and pending.job.token == token
-            if same_job and pending.may_go_to(exchange, routing_key):
+            message = pending.message
+            is_same = message.message_id == message_id and message.headers.get(TOKEN, "") == token
+            if is_same and pending.may_go_to(exchange, routing_key):
                 return self._sent.pop(tag)
         return None
 

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 
 from rabbitdelay.core.publish.in_flight import Flight
-from rabbitdelay.core.publish.pending import FRESH_SECONDS, Pending, Target
+from rabbitdelay.core.publish.pending import FRESH_SECONDS, LadderEntry, Pending, Target
 from rabbitdelay.errors import BrokerBlocked, OutcomeUnknown
 
-__all__ = ["FRESH_SECONDS", "Outbox", "Pending", "Target", "timeout_error"]
+__all__ = ["FRESH_SECONDS", "LadderEntry", "Outbox", "Pending", "Target", "timeout_error"]
 
 
 class Outbox:
@@ -161,10 +161,8 @@ def _next(waiting: deque[Pending]) -> Pending | None:
 
 
 def timeout_error(pending: Pending, blocked: str | None, cause: Exception | None) -> OutcomeUnknown:
-    """Return the error for a put that was not confirmed in time."""
-    job = pending.job
-    what = pending.what or f"put of {job.id} ({job.topic})"
-    text = f"{what} was not confirmed in time: it {_fate(pending)}"
+    """Return the error for a message that was not confirmed in time."""
+    text = f"{pending.label} was not confirmed in time: it {_fate(pending)}"
     error: OutcomeUnknown
     if blocked is not None:
         text += f"; the broker blocks publishers while an alarm is active ({blocked})"
@@ -181,5 +179,5 @@ def _fate(pending: Pending) -> str:
         return "is in a queue that is too new to survive a crash of the broker"
     if not pending.sent:
         return "was never sent"
-    arrived = "have arrived" if pending.what is None else "be recorded"
+    arrived = "be recorded" if pending.is_for_a_stream else "have arrived"
     return f"may or may not {arrived}"

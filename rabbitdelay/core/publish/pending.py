@@ -5,18 +5,28 @@ Times are seconds on a monotonic clock.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.topology.objects import Part
-from rabbitdelay.models import Job
 
+Resolve = Callable[[Exception | None], None]
+"""Called once: with None when the message is confirmed, otherwise with the error."""
 FRESH_SECONDS = 1.0
 """A put that waited longer than this before it was sent is sent with the remaining delay."""
 
 
+class LadderEntry(NamedTuple):
+    """The route of a job: down the ladder for a delay, then to the ready queue of its topic."""
+
+    topic: str
+    delay_ms: int
+    """The requested delay."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The destination of a message that does not pass the ladder."""
+    """The route of a message that does not pass the ladder."""
 
     exchange: str
     routing_key: str
@@ -37,20 +47,15 @@ class Target:
 class Pending:
     """A message on its way: a put, the copy of a retried or buried job, a delete, or a response."""
 
-    job: Job
     message: Message
-    asked_ms: int
-    """The requested delay, in milliseconds."""
+    route: LadderEntry | Target
+    label: str
+    """Name in errors, such as `put of a (mail)` or `delete of a`."""
     put_at: float
     """Time of the call."""
     deadline: float
     """Time at which the caller stops waiting."""
-    resolve: Callable[["Pending", Exception | None], None]
-    """Called once: with None when confirmed, otherwise with the error."""
-    position: int = 0
-    """Position among the jobs of a put_many."""
-    target: Target | None = None
-    """The destination; None if the message passes the ladder."""
+    resolve: Resolve
     exchange: str = ""
     """The exchange that the message was sent to; empty before it is sent."""
     lane: str = ""
@@ -62,8 +67,6 @@ class Pending:
     is_expendable: bool = False
     """Whether the message is dropped when its client is closed, because only that client needs
     it."""
-    what: str | None = None
-    """Description for errors, such as `delete of a`; None for a put."""
     sent: bool = False
     """Whether the message ever left this process, so that it may have arrived."""
     safe_at: float = 0.0
@@ -73,7 +76,7 @@ class Pending:
     resolved: bool = False
     _delay_ms: int | None = None
 
-    def delay_ms(self, now: float) -> int:
+    def delay_ms(self, entry: LadderEntry, now: float) -> int:
         """Return the delay to send the message with: the requested one, minus the wait so far.
 
         A short wait is not subtracted, because 60 s is one hop and 59.98 s are three. The result is
@@ -83,13 +86,20 @@ class Pending:
         if self._delay_ms is None:
             waited = now - self.put_at
             late_ms = int(waited * 1000) if waited >= FRESH_SECONDS else 0
-            self._delay_ms = max(0, self.asked_ms - late_ms)
+            self._delay_ms = max(0, entry.delay_ms - late_ms)
         return self._delay_ms
 
     def may_go_to(self, exchange: str, routing_key: str) -> bool:
         """Whether the message may have been sent there. A message to the ladder may go anywhere."""
-        target = self.target
-        return target is None or (target.exchange, target.routing_key) == (exchange, routing_key)
+        route = self.route
+        if not isinstance(route, Target):
+            return True
+        return (route.exchange, route.routing_key) == (exchange, routing_key)
+
+    @property
+    def is_for_a_stream(self) -> bool:
+        """Whether the message is appended to a stream of the namespace."""
+        return isinstance(self.route, Target) and self.route.is_stream
 
     def begin_again(self) -> None:
         """Reset the state that belongs to a lost connection."""

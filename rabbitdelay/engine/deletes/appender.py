@@ -2,22 +2,21 @@
 
 import secrets
 import time
-from collections.abc import Callable
 
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.publish.outbox import Pending, Target
+from rabbitdelay.core.publish.pending import Pending, Resolve, Target
 from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.settle.republisher import Outlet
-from rabbitdelay.models import JSON, Job
+from rabbitdelay.models import JSON
 
-Resolve = Callable[[Pending, Exception | None], None]
 TIMEOUT_SECONDS = 10.0
 
 
 def pending_record(
     part: Part,
     body: bytes,
+    label: str,
     deadline: float,
     resolve: Resolve,
     *,
@@ -31,11 +30,9 @@ def pending_record(
     name = part.queue.name
     target = Target(name, "", part, settles=not part.is_stream, may_found=may_found)
     token = secrets.token_hex(8)
-    job = Job(name, token, token, 0, 0, None, b"")
     message = Message(body, {"rd-token": token}, token, JSON)
-    now = time.monotonic()
     return Pending(
-        job, message, 0, now, deadline, resolve, target=target, is_expendable=is_expendable
+        message, target, label, time.monotonic(), deadline, resolve, is_expendable=is_expendable
     )
 
 
@@ -58,7 +55,7 @@ class Appender:
         """
         future: Future[None] = Future()
 
-        def resolve(_pending: Pending, error: Exception | None) -> None:
+        def resolve(error: Exception | None) -> None:
             future.set_exception(error) if error is not None else future.set_result(None)
 
         deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -66,6 +63,7 @@ class Appender:
             pending_record(
                 part,
                 body,
+                f"record for {part.queue.name}",
                 deadline,
                 resolve,
                 may_found=self._may_found,

@@ -20,7 +20,6 @@ from rabbitdelay.core.deletes.records import (
 )
 from rabbitdelay.core.deletes.tombstones import HORIZON_MS, LONG_MS
 from rabbitdelay.core.jobs import ids, validation
-from rabbitdelay.core.publish.outbox import Pending
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Links
@@ -156,25 +155,24 @@ class Deleter:
 
     def _send(self, record: Record, timeout: float | None) -> Flow[Future[None]]:
         future: Future[None] = Future()
+        label = records.describe(record)
 
-        def resolve(pending: Pending, error: Exception | None) -> None:
+        def resolve(error: Exception | None) -> None:
             if error is None:
                 self._links.learn(record)
                 future.set_result(None)
             else:
-                future.set_exception(_named(error, pending.what))
+                future.set_exception(_named(error, label))
 
         publisher = yield from self._links.publisher()
         now = time.monotonic()
         deadline = now + (self._timeout if timeout is None else validation.check_timeout(timeout))
         if not (yield from publisher.window.wait(deadline if publisher.may_wait else now)):
             text = "was never sent: the publish window is full"
-            raise OutcomeUnknown(f"{records.describe(record)} {text}", sent=False)
+            raise OutcomeUnknown(f"{label} {text}", sent=False)
         body = records.encode(record)
         # The log is declared with the namespace by the first put: before that there are no jobs.
-        pending = pending_record(self._log, body, deadline, resolve, may_found=False)
-        pending.what = records.describe(record)
-        publisher.submit(pending)
+        publisher.submit(pending_record(self._log, body, label, deadline, resolve, may_found=False))
         return future
 
     def _now_ms(self) -> int:
@@ -187,7 +185,7 @@ class Deleter:
             yield Sleep(min(rest_ms, 1.0) / 1000)
 
 
-def _named(error: Exception, what: str | None) -> Exception:
+def _named(error: Exception, what: str) -> Exception:
     """Return an error that names the failed operation; timeouts name it themselves."""
     if not isinstance(error, (TopologyError, JobRefused)):
         return error

@@ -25,11 +25,10 @@ from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.parked import unrouted
 from rabbitdelay.core.parked.unrouted import Unrouted
-from rabbitdelay.core.publish.outbox import Pending, Target
+from rabbitdelay.core.publish.outbox import LadderEntry, Pending, Target
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.transport import Channel, Closed, Link
-from rabbitdelay.models import Job
 
 TIMEOUT_SECONDS = 30.0
 """How long one may take to be sent on, before it is given back."""
@@ -208,28 +207,25 @@ class Rescue:
     def _send_on(self, delivery: Delivery, found: Unrouted) -> None:
         now = time.monotonic()
         topic = found.topic or ""
-        token = found.message.headers.get("rd-token")
-        job = Job(topic, found.id or "", token if isinstance(token, str) else "", 0, 0, None, b"")
         message = replace(found.message, headers=envelope.fresh_headers(found.message.headers))
-        target = None
+        route: LadderEntry | Target = LadderEntry(topic, found.remaining_ms)
         if found.to_bury:
             buried, _ = self._topology.topic(topic)
-            target = Target(self._topology.buried_exchange, topic, buried)
+            route = Target(self._topology.buried_exchange, topic, buried)
         self._on_their_way += 1
         self._sender.submit_copy(
             Pending(
-                job,
                 message,
-                found.remaining_ms,
+                route,
+                f"rescue of {found.id} ({topic})",
                 now,
                 now + TIMEOUT_SECONDS,
                 partial(self._resolved, delivery),
-                target=target,
             )
         )
         self._read_next()
 
-    def _resolved(self, delivery: Delivery, _pending: Pending, error: Exception | None) -> None:
+    def _resolved(self, delivery: Delivery, error: Exception | None) -> None:
         self._on_their_way -= 1
         self.progressed_at = time.monotonic()
         if self._is_over or self._channel is None or not self._channel.is_open:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from rabbitdelay.core.publish.outbox import Pending
 from rabbitdelay.engine.flow import Bell, Flow, until
 from rabbitdelay.errors import PutManyFailed
 from rabbitdelay.models import Job
@@ -40,13 +39,13 @@ class Batch:
         """Note a job that never left."""
         self._failures[position] = error
 
-    def resolved(self, pending: Pending, error: Exception | None) -> None:
+    def resolved(self, position: int, job: Job, error: Exception | None) -> None:
         """Note what became of a job that was sent; on the wire's thread."""
         if error is not None:
-            self._failures[pending.position] = error
+            self._failures[position] = error
         else:
             self._confirmed += 1
-            self._tell(pending.job)
+            self._tell(job)
         # Counted first and looked at after: whoever begins to wait meanwhile sees the count.
         if self._all_taken and self._is_all_resolved():
             self._all_resolved.ring()

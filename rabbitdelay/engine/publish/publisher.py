@@ -14,7 +14,7 @@ from rabbitdelay.address import Address
 from rabbitdelay.core.amqp import encode, reply_codes
 from rabbitdelay.core.publish import lanes
 from rabbitdelay.core.publish.lanes import Lane
-from rabbitdelay.core.publish.outbox import Outbox, Pending, Target, timeout_error
+from rabbitdelay.core.publish.outbox import LadderEntry, Outbox, Pending, Target, timeout_error
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.connection import Connector, FirstConnection, logger
@@ -135,7 +135,7 @@ class Publisher:
         try:
             self.submit(pending)
         except ClientClosed as error:
-            pending.resolve(pending, error)
+            pending.resolve(error)
 
     def close(self, flush_seconds: float) -> Flow[None]:
         """Wait for what is on its way, then close. What is not confirmed by then is told so."""
@@ -393,10 +393,11 @@ class Publisher:
 
     def _way(self, pending: Pending, now: float) -> Way | None:
         """Where a message goes; None when that is yet to be made, and the message is parked."""
-        if pending.target is not None:
-            return self._way_to(pending, pending.target)
-        topic, routes = pending.job.topic, self._routes
-        route = routes.route(pending.delay_ms(now))
+        entry, routes = pending.route, self._routes
+        if isinstance(entry, Target):
+            return self._way_to(pending, entry)
+        topic = entry.topic
+        route = routes.route(pending.delay_ms(entry, now))
         if routes.is_known(route, topic):
             key = route.key_prefix + topic
             # A hold queue has an exchange of its own; the ready queues share one.
@@ -456,7 +457,7 @@ class Publisher:
         """Back off from the target that refused these messages, and from no other."""
         for pending in refused:
             pending.closures = 0  # the broker read it, and did not close the channel
-            lane = self._lane(pending.lane, is_stream=_is_stream(pending))
+            lane = self._lane(pending.lane, is_stream=pending.is_for_a_stream)
             lane.refused(now, random.random())  # noqa: S311 - jitter
             self._outbox.park_first(lane.name, pending)
         is_own = refused and outgoing.lane == refused[0].lane
@@ -477,14 +478,14 @@ class Publisher:
         pending = outgoing.flight.take_returned(returned.message_id, token, *where)
         if pending is None:
             return
-        target = pending.target
-        if target is not None and target.part is not None and target.is_stream:
+        part = pending.route.part if isinstance(pending.route, Target) else None
+        if part is not None and part.is_stream:
             # For a moment after a restart a stream is not there yet. RabbitMQ 3.10 would confirm
             # and lose what is not mandatory. If it was deleted it is made again.
-            self._routes.forget_queue(target.part.queue.name)
+            self._routes.forget_queue(part.queue.name)
             self._refused(outgoing, [pending], time.monotonic())
             return
-        if target is None or target.part is not None:
+        if part is not None or isinstance(pending.route, LadderEntry):
             self._routes.forget()
         self._fail(pending, _refusal(pending, returned.text))
 
@@ -498,7 +499,7 @@ class Publisher:
             return
         for pending in done:
             pending.resolved = True
-            pending.resolve(pending, error)
+            pending.resolve(error)
         self.window.leave(len(done), sum(len(pending.message.body) for pending in done))
         self._close_when_done()
 
@@ -554,7 +555,7 @@ class Publisher:
         else:
             again = self._remove(outgoing)
         for pending in again:
-            self._lane(pending.lane, is_stream=_is_stream(pending))
+            self._lane(pending.lane, is_stream=pending.is_for_a_stream)
             pending.closures = 0
             pending.begin_again()
         for name in stalled:
@@ -585,15 +586,12 @@ class Publisher:
 
     def _give_up_the_rest(self) -> None:
         unconfirmed = list(self._outbox)
-        if puts := [pending.job.id for pending in unconfirmed if not pending.is_expendable]:
+        if puts := [pending for pending in unconfirmed if not pending.is_expendable]:
             self._is_unanswered = True
-            logger.warning("closed with %d puts not confirmed: %s", len(puts), ", ".join(puts[:10]))
+            ids = ", ".join(str(pending.message.message_id) for pending in puts[:10])
+            logger.warning("closed with %d puts not confirmed: %s", len(puts), ids)
         for pending in unconfirmed:
             self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
-
-
-def _is_stream(pending: Pending) -> bool:
-    return pending.target is not None and pending.target.is_stream
 
 
 def _culprit_error(closed: Closed) -> JobRefused:
@@ -604,8 +602,8 @@ def _culprit_error(closed: Closed) -> JobRefused:
 
 
 def _refusal(pending: Pending, text: str) -> JobRefused:
-    if pending.target is not None and pending.target.part is None:
-        return JobRefused(f"there is no queue {pending.target.routing_key} ({text})")
+    if isinstance(pending.route, Target) and pending.route.part is None:
+        return JobRefused(f"there is no queue {pending.route.routing_key} ({text})")
     return JobRefused(
         f"the broker has nowhere to put this job ({text}): even the queue of what cannot be "
         "routed is missing; run `rabbitdelay topology apply`"

@@ -16,7 +16,7 @@ from rabbitdelay.core.amqp import field_table
 from rabbitdelay.core.consume.leases import Do, Lease
 from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.publish.outbox import Pending, Target
+from rabbitdelay.core.publish.outbox import LadderEntry, Pending, Target
 from rabbitdelay.core.settle import republish, republish_retries
 from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.core.settle.republish_retries import BuryNow, DeadLetter, Return, Tries, TryLater
@@ -166,12 +166,13 @@ class Copies:
         now, job, fate = time.monotonic(), copy.lease.job, copy.fate
         deadline, resolve = now + self._timeout, partial(self._resolved, copy)
         if isinstance(fate, GiveUp):
-            target = self._grave(job)
-            pending = Pending(job, copy.message, 0, now, deadline, resolve, target=target)
+            label = f"burial of {job.id} ({job.topic})"
+            pending = Pending(copy.message, self._grave(job), label, now, deadline, resolve)
             self._outlet.submit_copy(pending)
             return
         delay_ms = copy.tries.rest_ms(now) if copy.tries.count else fate.delay_ms
-        pending = Pending(job, copy.message, delay_ms, now, deadline, resolve)
+        label, entry = f"retry of {job.id} ({job.topic})", LadderEntry(job.topic, delay_ms)
+        pending = Pending(copy.message, entry, label, now, deadline, resolve)
         if copy.known_until_ms is not None and self._owner.keep_known is not None:
             known = self._owner.keep_known(job, copy.known_until_ms)
             known.add_done_callback(partial(self._send_known, pending))
@@ -182,7 +183,7 @@ class Copies:
         """Send a copy that is due late, once a delete of it would not be forgotten before."""
         error = known.exception()
         if isinstance(error, Exception):
-            pending.resolve(pending, error)
+            pending.resolve(error)
         else:
             self._outlet.submit_copy(pending)
 
@@ -192,7 +193,7 @@ class Copies:
 
     # The broker has it, or not; mostly on the publisher's thread
 
-    def _resolved(self, copy: _Copy, _pending: Pending, error: Exception | None) -> None:
+    def _resolved(self, copy: _Copy, error: Exception | None) -> None:
         if error is not None:
             self._failed(copy, error)
             return

@@ -141,13 +141,13 @@ class Holding:
         """Publish a response to a job; it is confirmed when the future is done."""
         future: Future[None] = Future()
 
-        def resolve(_pending: Pending, error: Exception | None) -> None:
+        def resolve(error: Exception | None) -> None:
             future.set_exception(error) if error is not None else future.set_result(None)
 
         now = time.monotonic()
         deadline = now + self._copy_timeout
-        pending = Pending(job, message, 0, now, deadline, resolve, target=target)
-        self._outlet.submit_copy(pending)
+        label = f"response to {job.id} ({job.topic})"
+        self._outlet.submit_copy(Pending(message, target, label, now, deadline, resolve))
         return future
 
     def max_attempts(self, topic: str, error: BaseException | None = None) -> int:

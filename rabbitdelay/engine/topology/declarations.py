@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.publish.outbox import Outbox
-from rabbitdelay.core.publish.pending import Pending
+from rabbitdelay.core.publish.pending import Pending, Target
 from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine.connection import Connector, logger
@@ -62,7 +62,7 @@ class Setups:
 
     def request(self, pending: Pending, parts: Sequence[Part]) -> None:
         """Park a message until these parts are there."""
-        may_found = pending.target is None or pending.target.may_found
+        may_found = not isinstance(pending.route, Target) or pending.route.may_found
         key = Key(tuple(part.queue.name for part in parts), may_found)
         self._outbox.park(key, pending)
         if key not in self._wanted:

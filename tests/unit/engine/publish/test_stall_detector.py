@@ -4,7 +4,7 @@ import pytest
 
 from rabbitdelay.core.jobs.envelope import encode
 from rabbitdelay.core.publish.in_flight import Flight
-from rabbitdelay.core.publish.outbox import Pending
+from rabbitdelay.core.publish.outbox import LadderEntry, Pending
 from rabbitdelay.core.publish.round_trip import RoundTrip
 from rabbitdelay.engine.publish.stall_detector import StallDetector
 from rabbitdelay.models import Job
@@ -12,7 +12,7 @@ from rabbitdelay.models import Job
 
 def sent(lane: str, at: float) -> Pending:
     job = Job("t", "id", "token", 0, 0, None, b"")
-    pending = Pending(job, encode(job), 0, at, at + 30, lambda *_: None)
+    pending = Pending(encode(job), LadderEntry("t", 0), "put", at, at + 30, lambda _: None)
     pending.lane, pending.sent_at = lane, at
     return pending
 
