@@ -4,13 +4,12 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import pamqp.frame
 from aio_pika.abc import AbstractConnection
-from aiormq.abc import AbstractConnection as AiormqConnection
-from aiormq.abc import ChannelFrame
 
+from rabbitdelay.aio import aiormq_internals
+from rabbitdelay.aio.aiormq_internals import AiormqConnection
 from rabbitdelay.aio.channel import LoopChannel
 from rabbitdelay.aio.frame_reader import FrameTransport
 from rabbitdelay.core.amqp.decode import Deliveries, Other
@@ -32,12 +31,11 @@ class LoopLink(ABC):
         self._close = close
         self._loop = asyncio.get_running_loop()
         self._channels: dict[int, LoopChannel] = {}
-        # All that aiormq needs of a channel is its `frames`.
-        self._numbers: dict[int, Any] = connection.channels
+        self._numbers = aiormq_internals.channels(connection)
         self._blocked: Callable[[str | None], None] = nothing
         self._is_blocked = False
         self._is_lost = False
-        connection.closing.add_done_callback(self._lost)
+        aiormq_internals.closing(connection).add_done_callback(self._lost)
 
     @property
     def is_open(self) -> bool:
@@ -47,13 +45,12 @@ class LoopLink(ABC):
     @property
     def frame_max(self) -> int:
         """The largest frame, as agreed with the broker."""
-        return self.connection.connection_tune.frame_max or 131_072
+        return aiormq_internals.frame_max(self.connection)
 
     @property
     def broker_version(self) -> str:
         """The version of RabbitMQ."""
-        version = (getattr(self.connection, "server_properties", None) or {}).get("version", "")
-        return version.decode() if isinstance(version, bytes) else str(version)
+        return aiormq_internals.broker_version(self.connection)
 
     def on_blocked(self, blocked: Callable[[str | None], None]) -> None:
         """Call this when the broker blocks who publishes, and when it does no more."""
@@ -105,7 +102,7 @@ class LoopLink(ABC):
     def _look(self) -> None:
         if not self.is_open:
             return
-        is_blocked = not _is_done_at_once(self.connection)
+        is_blocked = not aiormq_internals.is_done_at_once(self.connection)
         if is_blocked != self._is_blocked:
             self._is_blocked = is_blocked
             self._blocked(BLOCKED if is_blocked else None)
@@ -185,18 +182,6 @@ class LentLink(LoopLink):
         try:
             while self._unsent and self.is_open:
                 pieces, self._unsent = self._unsent, []
-                frame = ChannelFrame(payload=b"".join(pieces), should_close=False)
-                await self.connection.write_queue.put(frame)
+                await aiormq_internals.write_bytes(self.connection, b"".join(pieces))
         finally:
             self._is_sending = False
-
-
-def _is_done_at_once(connection: AiormqConnection) -> bool:
-    """Whether the broker takes what is published: aiormq is `ready` then, without waiting."""
-    ready = connection.ready().__await__()
-    try:
-        next(ready)
-    except StopIteration:
-        return True
-    ready.close()
-    return False

@@ -9,12 +9,12 @@ import time
 from typing import Any
 
 import pamqp.frame
-from aiormq.connection import TransportFactory
 from aiormq.exceptions import AMQPError, ConnectionClosed, IncompatibleProtocolError
 from pamqp import commands as spec
 from yarl import URL
 
 from rabbitdelay.address import Address
+from rabbitdelay.aio.aiormq_internals import TransportFactory
 from rabbitdelay.core.amqp.decode import Deliveries, Other
 from rabbitdelay.engine.transport import OnInbound, Then, nothing
 

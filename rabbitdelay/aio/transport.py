@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
-import aio_pika
 from aio_pika.abc import AbstractConnection
 from aiormq.exceptions import AMQPError
 from yarl import URL
 
 from rabbitdelay.address import Address
 from rabbitdelay.aio import driver_errors
+from rabbitdelay.aio.aiormq_internals import OwnConnection, closing, underlying
 from rabbitdelay.aio.connection import LentLink, LoopLink, OwnLink
 from rabbitdelay.aio.frame_reader import FrameTransport
 from rabbitdelay.engine.futures import Future
@@ -125,13 +125,13 @@ class LoopWire(ABC):
         self._opening = None
         self._link = link
 
-        def lost(closing: asyncio.Future[object]) -> None:
+        def lost(closed: asyncio.Future[object]) -> None:
             if self._link is link:
                 self._link = None
-                error = None if closing.cancelled() else closing.exception()
+                error = None if closed.cancelled() else closed.exception()
                 failed(driver_errors.connection_error(error, address))
 
-        link.connection.closing.add_done_callback(lost)
+        closing(link.connection).add_done_callback(lost)
         opened(link)
 
     @abstractmethod
@@ -154,44 +154,34 @@ class OwnWire(LoopWire):
 
     async def _open(self, address: Address) -> LoopLink:
         transport = FrameTransport(address)
-        connection = _Connection(_url(address))
-        connection.kwargs["transport_factory"] = transport
+        connection = OwnConnection(_url(address), transport)
         try:
             await connection.connect()
         except AMQPError as error:
             raise transport.reader.reason(error) from None
-        assert connection.transport is not None
         self._in_background(self._loop.create_task(self._outlive(connection)))
 
         def close() -> None:
             self._in_background(self._loop.create_task(connection.close()))
 
-        return OwnLink(connection, connection.transport.connection, transport, close)
+        return OwnLink(connection, underlying(connection), transport, close)
 
-    async def _outlive(self, connection: aio_pika.Connection) -> None:
+    async def _outlive(self, connection: OwnConnection) -> None:
         """Wait for the end of a connection. When that of the event loop comes first, close it.
 
         asyncio.run waits for the tasks that it cancels, and not for those that aiormq begins then.
         """
-        assert connection.transport is not None
-        closing = connection.transport.connection.closing
+        closed = closing(underlying(connection))
         try:
-            await asyncio.wait([closing])
+            await asyncio.wait([closed])
         except asyncio.CancelledError:
             self._link = None
             self._end()
             with suppress(Exception):
                 async with asyncio.timeout(END_SECONDS):
                     await connection.close()
-                    await asyncio.wait([closing])
+                    await asyncio.wait([closed])
             raise
-
-
-class _Connection(aio_pika.Connection):
-    """It is closed by us, and not whenever somebody forgets it."""
-
-    def __del__(self) -> None:
-        pass
 
 
 class LentWire(LoopWire):
@@ -206,13 +196,12 @@ class LentWire(LoopWire):
         await self._until_connected_or_closed()
         if connection.is_closed:
             raise ConnectionFailed(f"{address}: the connection that was lent is closed")
-        assert connection.transport is not None
 
         def close() -> None:
             self._link = None
             self._loop.call_soon(self._end)
 
-        return LentLink(connection, connection.transport.connection, close)
+        return LentLink(connection, underlying(connection), close)
 
     async def _until_connected_or_closed(self) -> None:
         """Wait for either: the application may close a connection that is being restored."""

@@ -2,19 +2,14 @@
 
 from collections.abc import Callable
 
-import pika
-
 from rabbitdelay.core.amqp.decode import Deliveries, Other
 from rabbitdelay.engine.transport import Channel, OnInbound, Then
 from rabbitdelay.sync.channel import ThreadChannel
+from rabbitdelay.sync.pika_internals import RawConnection
 
-RECEIVE_BYTES = 64 * 1024
 
-
-class ThreadLink(pika.SelectConnection):
+class ThreadLink(RawConnection):
     """A SelectConnection that sends frames and reads deliveries past pika's own objects."""
-
-    _deliveries: Deliveries | None = None
 
     @property
     def frame_max(self) -> int:
@@ -28,30 +23,24 @@ class ThreadLink(pika.SelectConnection):
         return str((self.server_properties or {}).get("version", ""))
 
     def send_frames(self, data: bytes) -> None:
-        """Send whole frames. pika's channels keep no count of what is sent on them."""
-        self._adapter_emit_data(data)
+        """Send whole frames."""
+        self.write_bytes(data)
 
     def cut(self) -> None:
         """Close the socket without waiting for the broker."""
-        if self._transport is not None:
-            self._transport.abort()
+        self.abort()
 
     def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
         """Hand over messages; `on_read` is called after all that came at once."""
         self._deliveries = Deliveries()
-        # pika reads 4 KiB at a time: eight small jobs, and the threads are woken for each piece.
-        setattr(self._transport, "_MAX_RECV_BYTES", RECEIVE_BYTES)  # noqa: B010 - pika's own
         self._on_inbound = on_inbound
         self._on_read = on_read
+        self.read_bytes(self._read)
 
-    def _on_data_available(self, data_in: bytes) -> None:
-        if self._deliveries is None:
-            super()._on_data_available(data_in)
-            return
-        self.bytes_received += len(data_in)  # else its heartbeat takes a busy broker for dead
-        for found in self._deliveries.feed(data_in):
+    def _read(self, data: bytes) -> None:
+        for found in self._deliveries.feed(data):
             if isinstance(found, Other):
-                super()._on_data_available(found.frame)
+                self.pass_on(found.frame)
             else:
                 self._on_inbound(found)
         self._on_read()

@@ -122,10 +122,8 @@ class ThreadWire:
 
     def abandon(self) -> None:
         """Let go of the parent's socket without a word on it."""
-        transport = getattr(self._link, "_transport", None)
-        sock = getattr(transport, "_sock", None)
-        if sock is not None:
-            sock.close()
+        if self._link is not None:
+            self._link.close_socket()
 
     def _run(self) -> None:
         try:

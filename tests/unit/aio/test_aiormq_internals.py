@@ -1,0 +1,165 @@
+"""A contract with aio-pika and aiormq: what aio/aiormq_internals.py uses is as it says.
+
+aiormq talks to a server here that is written out frame by frame, so that no broker is needed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pamqp.frame
+from aiormq.connection import TCPTransportFactory
+from pamqp import commands as spec
+from pamqp.base import Frame
+from yarl import URL
+
+from rabbitdelay.aio import aiormq_internals
+from rabbitdelay.aio.aiormq_internals import OwnConnection, TransportFactory
+from tests.support.waiting import patience
+
+VERSION = "4.3.6"
+
+
+class Factory(TransportFactory):
+    """Opens a socket, and counts how often."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+
+    async def create(
+        self,
+        url: URL,
+        **kwargs: Any,  # noqa: ANN401 - aiormq's
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open it."""
+        self.opened += 1
+        return await TCPTransportFactory().create(url, **kwargs)
+
+
+class Server:
+    """A broker that says what every broker says at first."""
+
+    def __init__(self) -> None:
+        self.writer: asyncio.StreamWriter | None = None
+        self.read = b""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Agree, and read from then on."""
+        self.writer = writer
+        await reader.readexactly(8)
+        properties = {"version": VERSION, "capabilities": {}}
+        self.say(0, spec.Connection.Start(0, 9, properties, "PLAIN AMQPLAIN", "en_US"))
+        await reader.read(10_000)
+        self.say(0, spec.Connection.Tune(channel_max=100, frame_max=8_192, heartbeat=60))
+        self.say(0, spec.Connection.OpenOk())
+        while data := await reader.read(10_000):
+            self.read += data
+            if b"\x00\x0a\x00\x32" in data:  # Connection.Close
+                self.say(0, spec.Connection.CloseOk())
+        writer.close()
+
+    def say(self, channel: int, frame: Frame) -> None:
+        """Send a frame."""
+        assert self.writer is not None
+        self.writer.write(pamqp.frame.marshal(frame, channel))
+
+
+class Listener:
+    """What takes the place of a channel."""
+
+    def __init__(self) -> None:
+        self.frames = self
+        self.heard: list[object] = []
+
+    async def put(self, item: tuple[int, object]) -> None:
+        """Note a frame."""
+        self.heard.append(item[1])
+
+
+@asynccontextmanager
+async def connected(factory: Factory) -> AsyncIterator[tuple[OwnConnection, Server]]:
+    said = Server()
+    server = await asyncio.start_server(said.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    connection = OwnConnection(URL(f"amqp://guest:guest@127.0.0.1:{port}/"), factory)
+    await connection.connect()
+    try:
+        yield connection, said
+    finally:
+        await connection.close()
+        server.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(patience(10)):
+        while not holds():  # noqa: ASYNC110 - for a moment
+            await asyncio.sleep(0.001)
+
+
+def run(test: Callable[[OwnConnection, Server, Factory], Awaitable[None]]) -> None:
+    async def with_connection() -> None:
+        factory = Factory()
+        async with connected(factory) as (connection, server):
+            await test(connection, server, factory)
+
+    asyncio.run(with_connection())
+
+
+def test_the_socket_is_opened_by_our_factory() -> None:
+    async def check(_connection: OwnConnection, _server: Server, factory: Factory) -> None:
+        assert factory.opened == 1
+
+    run(check)
+
+
+def test_what_was_agreed_can_be_read() -> None:
+    async def check(connection: OwnConnection, _server: Server, _factory: Factory) -> None:
+        below = aiormq_internals.underlying(connection)
+        assert aiormq_internals.frame_max(below) == 8_192
+        assert aiormq_internals.broker_version(below) == VERSION
+
+    run(check)
+
+
+def test_frames_of_a_channel_go_to_what_is_put_in_its_place() -> None:
+    async def check(connection: OwnConnection, server: Server, _factory: Factory) -> None:
+        listener = Listener()
+        aiormq_internals.channels(aiormq_internals.underlying(connection))[7] = listener
+        server.say(7, spec.Basic.Ack(3))
+        await until(lambda: bool(listener.heard))
+        assert isinstance(listener.heard[0], spec.Basic.Ack)
+        del aiormq_internals.channels(aiormq_internals.underlying(connection))[7]
+
+    run(check)
+
+
+def test_bytes_are_written_in_turn() -> None:
+    async def check(connection: OwnConnection, server: Server, _factory: Factory) -> None:
+        data = pamqp.frame.marshal(spec.Channel.Open(), 9)
+        await aiormq_internals.write_bytes(aiormq_internals.underlying(connection), data)
+        await until(lambda: data in server.read)
+
+    run(check)
+
+
+def test_it_is_known_at_once_whether_the_broker_blocks() -> None:
+    async def check(connection: OwnConnection, server: Server, _factory: Factory) -> None:
+        below = aiormq_internals.underlying(connection)
+        assert aiormq_internals.is_done_at_once(below)
+        server.say(0, spec.Connection.Blocked("memory"))
+        await until(lambda: not aiormq_internals.is_done_at_once(below))
+        server.say(0, spec.Connection.Unblocked())
+        await until(lambda: aiormq_internals.is_done_at_once(below))
+
+    run(check)
+
+
+def test_the_end_can_be_waited_for() -> None:
+    async def check(connection: OwnConnection, _server: Server, _factory: Factory) -> None:
+        ended = aiormq_internals.closing(aiormq_internals.underlying(connection))
+        assert not ended.done()
+        await connection.close()
+        assert ended.done()
+
+    run(check)

@@ -1,0 +1,119 @@
+"""A contract with pika: the undocumented parts that sync/pika_internals.py uses are as it says."""
+
+import inspect
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pika
+import pytest
+from pika.adapters.select_connection import IOLoop
+from pika.heartbeat import HeartbeatChecker
+
+from rabbitdelay.sync.pika_internals import RawConnection
+from tests.support.waiting import patience
+
+BYTES = 10_000
+DEFAULT_RECEIVE_BYTES = 4_096
+HEADER = b"AMQP\x00\x00\x09\x01"
+
+
+class ClientCut(Exception):
+    """Why a connection is being closed."""
+
+
+class Connected:
+    """A connection to a socket that says nothing of itself, and pika's loop."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.loop = IOLoop()
+        host, port = listener.getsockname()
+        self.connection = RawConnection(
+            pika.ConnectionParameters(host, port),
+            on_open_error_callback=lambda *_: None,
+            custom_ioloop=self.loop,
+        )
+        self.run_until(lambda: self.connection._transport is not None)
+        self.peer, _ = listener.accept()
+        self.peer.settimeout(patience(10))
+        assert self.peer.recv(len(HEADER)) == HEADER
+
+    def run_until(self, holds: Callable[[], bool]) -> None:
+        def look() -> None:
+            if holds():
+                self.loop.stop()
+            else:
+                self.loop.call_later(0.001, look)
+
+        limit = self.loop.call_later(patience(10), self.loop.stop)
+        look_first = self.loop.call_later(0, look)
+        self.loop.start()
+        self.loop.remove_timeout(limit)
+        self.loop.remove_timeout(look_first)
+        assert holds()
+
+    def close(self) -> None:
+        self.peer.close()
+        self.run_until(lambda: self.connection._transport is None)
+        self.loop.close()
+
+
+@pytest.fixture
+def connected() -> Iterator[Connected]:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        closing(Connected(listener)) as made,
+    ):
+        yield made
+
+
+def test_bytes_that_come_are_handed_over_in_large_pieces_and_count(connected: Connected) -> None:
+    taken: list[bytes] = []
+    connection = connected.connection
+    connection.read_bytes(taken.append)
+    connected.peer.sendall(b"x" * BYTES)  # before the loop runs: all of it is there to be read
+    connected.run_until(lambda: sum(map(len, taken)) == BYTES)
+    assert max(map(len, taken)) > DEFAULT_RECEIVE_BYTES
+    assert connection.bytes_received >= BYTES
+
+
+def test_bytes_are_written_past_pika(connected: Connected) -> None:
+    connected.connection.write_bytes(b"hello")
+    connected.loop.call_later(0, connected.loop.stop)
+    connected.loop.start()
+    assert connected.peer.recv(5) == b"hello"
+
+
+def test_what_is_passed_on_reaches_pika(connected: Connected) -> None:
+    """A broker of another protocol version says so in eight bytes, and pika closes."""
+    connected.connection.read_bytes(connected.connection.pass_on)
+    connected.peer.sendall(b"AMQP\x00\x00\x09\x00")
+    connected.run_until(lambda: connected.connection._transport is None)
+
+
+def test_an_abort_ends_it_without_a_word(connected: Connected) -> None:
+    connected.connection._error = ClientCut()  # as there is when it is closed already
+    connected.connection.abort()
+    connected.run_until(lambda: connected.connection._transport is None)
+    assert connected.peer.recv(1) == b""
+
+
+def test_the_socket_can_be_closed_behind_the_back_of_pika(connected: Connected) -> None:
+    transport = connected.connection._transport
+    there = getattr(transport, "_sock", None)
+    assert isinstance(there, socket.socket)
+    spare = socket.socket()
+    setattr(transport, "_sock", spare)  # noqa: B010 - pika goes on with its own afterwards
+    connected.connection.close_socket()
+    setattr(transport, "_sock", there)  # noqa: B010 - as above
+    assert spare.fileno() == -1
+
+
+def test_the_heartbeat_checker_counts_the_bytes() -> None:
+    assert "bytes_received" in inspect.getsource(HeartbeatChecker)
+
+
+def test_nothing_of_pika_is_overridden_by_accident() -> None:
+    ours = {name for name in vars(RawConnection) if not name.startswith(("__", "_abc"))}
+    overridden = {name for name in ours if hasattr(pika.SelectConnection, name)}
+    assert overridden == {"_on_data_available"}
