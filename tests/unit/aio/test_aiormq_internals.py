@@ -48,7 +48,7 @@ class Server:
         """Agree, and read from then on."""
         self.writer = writer
         await reader.readexactly(8)
-        properties = {"version": VERSION, "capabilities": {}}
+        properties: dict[str, Any] = {"version": VERSION, "capabilities": {}}
         self.say(0, spec.Connection.Start(0, 9, properties, "PLAIN AMQPLAIN", "en_US"))
         await reader.read(10_000)
         self.say(0, spec.Connection.Tune(channel_max=100, frame_max=8_192, heartbeat=60))
