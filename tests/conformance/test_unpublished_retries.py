@@ -74,7 +74,7 @@ def test_with_a_missing_hold_queue_jobs_wait_in_the_worker_and_others_run(
         messages = buried(topic_without_hold_queues).wait_for(len(BAD))
     runs.assert_attempts_are_apart(3)
     assert {read_grave(message.headers).reason for message in messages} == {"attempt 3 of 3 failed"}
-    assert "retry not published, held here; next try in 1 s" in caplog.text
+    assert "retry not published, trying again in 1 s" in caplog.text
     assert "missing on the broker, and this client may not declare" in caplog.text
 
 

@@ -1,1 +1,1 @@
-"""Acknowledge held jobs, or republish them, and prove that the broker has applied it."""
+"""Settling leased jobs: acknowledging and republishing them, with proof that the broker did so."""

@@ -1,6 +1,6 @@
-"""Settlements: the acks and nacks of one connection, until they are sent.
+"""Buffer the acks and nacks of one connection until they are sent together.
 
-Everything here is called under the holding's lock.
+All methods are called with the settlement lock held.
 """
 
 from collections.abc import Iterator
@@ -11,12 +11,13 @@ from rabbitdelay.core.consume.leases import Do
 from rabbitdelay.core.settle.acknowledgements import Acks
 
 BROKER_COMMANDS = 32
-"""Settlements of a quorum queue that a channel of the broker has in flight at most. It buffers
-those beyond, and drops the buffer when the channel ends (`quorum_commands_soft_limit`)."""
+"""Maximum number of settlements of a quorum queue that a channel of the broker has in flight. The
+broker buffers further ones, and drops that buffer when the channel ends
+(`quorum_commands_soft_limit`)."""
 
 
 class _OfChannel:
-    """What is known of one channel."""
+    """The acks of one channel."""
 
     def __init__(self, prefetch: int | None) -> None:
         self.acks = Acks()
@@ -26,10 +27,10 @@ class _OfChannel:
 
     @property
     def is_proven(self) -> bool:
-        """Whether the broker cannot have buffered any settlement.
+        """Whether the broker cannot have buffered any settlement of this channel.
 
-        It has no more in flight than messages that it has delivered and not yet settled: those of
-        the prefetch, and as many of an earlier consumer when its topic was paused and resumed.
+        It has at most as many in flight as messages that were delivered and not yet settled: those
+        of the prefetch, and as many of an earlier consumer if the topic was paused and resumed.
         """
         prefetch = self._prefetch
         is_narrow = prefetch is not None and 2 * prefetch <= BROKER_COMMANDS
@@ -37,24 +38,24 @@ class _OfChannel:
 
 
 class Settlements:
-    """What settles the messages of each channel."""
+    """The acks and nacks of each channel."""
 
     def __init__(self) -> None:
         self._channels: dict[int, _OfChannel] = {}
         self._nacks: list[tuple[int, bytes]] = []
 
     def opened(self, channel: int, prefetch: int | None) -> None:
-        """Note a new channel; None is one without a bound on what comes."""
+        """Note a new channel; its prefetch is None if the number of deliveries is not limited."""
         self._channels[channel] = _OfChannel(prefetch)
 
     def delivered(self, channel: int, tag: int, topic: str) -> None:
-        """Note a message that has come in."""
+        """Note a delivery."""
         of_channel = self._channels[channel]
         of_channel.acks.delivered(tag)
         of_channel.topics.add(topic)
 
     def settle(self, channel: int, tag: int, do: Do) -> None:
-        """Note what settles a message."""
+        """Buffer the ack or nack of a delivery."""
         of_channel = self._channels.get(channel)
         if of_channel is None or do is Do.NOTHING:
             return
@@ -66,7 +67,7 @@ class Settlements:
             self._nacks.append((channel, encode.nack(channel, tag, requeue=do is Do.NACK)))
 
     def lose(self, channel: int | None) -> None:
-        """Forget a channel that is gone; None is all of them."""
+        """Forget a closed channel, or all channels if None."""
         if channel is None:
             self._channels.clear()
             self._nacks.clear()
@@ -75,8 +76,11 @@ class Settlements:
             self._nacks = [nack for nack in self._nacks if nack[0] != channel]
 
     def take(self, now: float, *, everything: bool = False) -> bytes:
-        """Return the frames to send now; `everything` holds nothing back."""
-        # Nacks go first: an ack of all before a tag must not reach what was nacked.
+        """Return the frames to send now.
+
+        With `everything`, also those of acks that wait for older ones.
+        """
+        # Nacks go first, because an ack with `multiple` must not include a nacked delivery.
         pieces = [frame for _, frame in self._nacks]
         self._nacks.clear()
         for number, of_channel in self._channels.items():
@@ -86,11 +90,11 @@ class Settlements:
 
     @property
     def is_holding(self) -> bool:
-        """Whether acks wait for those of older messages."""
+        """Whether acks wait for those of older deliveries."""
         return any(of_channel.acks.is_holding for of_channel in self._channels.values())
 
     def unproven(self) -> Iterator[tuple[int, AbstractSet[str]]]:
-        """Yield the channels whose settlements the broker may have buffered, and their topics."""
+        """Yield the channels whose settlements the broker may have buffered, with their topics."""
         for number, of_channel in self._channels.items():
             if not of_channel.is_proven:
                 yield number, of_channel.topics

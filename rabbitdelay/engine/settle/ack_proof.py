@@ -1,18 +1,20 @@
-"""Proofs: that the broker's queues have what settles their messages, before a connection closes.
+"""Prove that the queues have applied all settlements before the connection is closed.
 
-A channel of the broker sends the settlements of a quorum queue as commands of their own. While
-32 of them are in flight it buffers the others, and drops the buffer when the channel ends:
-finished jobs would come again (`rabbit_fifo_client.erl`, `settle` and `unsent_commands`, in 3.10
-as in 4.3). The buffer is sent when the queue tells the channel what it has applied.
+A channel of the broker sends the settlements of a quorum queue to it as separate commands. While 32
+of them are in flight the channel buffers further ones, and it drops the buffer when it ends, so
+that finished jobs would be redelivered (`rabbit_fifo_client.erl`, `settle` and `unsent_commands`,
+in 3.10 as in 4.3). The channel sends its buffer when the queue notifies it of the commands that it
+has applied.
 
 1. basic.get is a command that the channel waits for, behind those that it has sent before. The
-   queue tells of these first, and answers then (`ra_server.erl`, `make_notify_effects`).
-2. A passive declare behind it marks the answer, also of an earlier basic.get.
-3. By then the channel has been told, and sends its buffer. Another declare asks the queue's
-   process, which takes what came from the same channel before. Nothing is left to be dropped.
+   queue notifies the channel of these first, and answers then (`ra_server.erl`,
+   `make_notify_effects`).
+2. A passive declare behind the basic.get marks its answer, also that of an earlier basic.get.
+3. By then the channel has been notified and sends its buffer. Another declare asks the process of
+   the queue, which handles everything that the same channel sent before. Nothing is left to drop.
 
-A classic queue takes settlements in order as they come, so that its answer to (1) is proof. A get
-may bring a job, which is given back.
+A classic queue applies settlements in the order of their arrival, so its answer to (1) is proof. If
+a basic.get returns a job, the job is requeued.
 """
 
 from collections.abc import Callable
@@ -24,7 +26,7 @@ from rabbitdelay.engine.transport import Channel, Then
 
 
 class Proofs:
-    """Asks for proof on each channel, and calls `ended` once when none is missing any more."""
+    """Requests proof on each channel, and calls `ended` once when no answer is missing any more."""
 
     def __init__(self, send: Callable[[bytes], None], ended: Then) -> None:
         self._send = send
@@ -33,33 +35,33 @@ class Proofs:
 
     @property
     def missing(self) -> int:
-        """How many queues have not answered."""
+        """Number of queues that have not answered."""
         return len(self._missing)
 
     def ask(self, channel: Channel, queue: str) -> None:
-        """Ask for proof that a queue has what was sent to it on a channel."""
+        """Request proof that a queue has applied what was sent to it on a channel."""
         self._missing.add((channel.number, queue))
         self._send(encode.get(channel.number, queue))
         channel.count(queue, lambda *_: self._ask_again(channel, queue))
 
     def lose(self, number: int | None) -> None:
-        """Stop waiting for a channel that is gone; None is all of them."""
+        """Stop waiting for a closed channel, or for all channels if None."""
         self._missing = {key for key in self._missing if number is not None and key[0] != number}
         self.end_if_complete()
 
     def end_if_complete(self) -> None:
-        """Call `ended` if nothing is missing."""
+        """Call `ended` if no answer is missing."""
         if not self._missing:
             self.end()
 
     def end(self) -> None:
-        """Wait no longer."""
+        """Call `ended` without waiting for missing answers."""
         ended, self._ended = self._ended, None
         if ended is not None:
             ended()
 
     def inbound(self, found: Delivery | GetEmpty) -> None:
-        """Give back a job that was only asked for to have an answer."""
+        """Requeue a job that basic.get has returned."""
         if isinstance(found, Delivery) and found.consumer_tag is None:
             self._send(encode.nack(found.channel, found.tag, requeue=True))
 

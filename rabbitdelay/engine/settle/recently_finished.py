@@ -1,7 +1,7 @@
-"""Remembered: the attempts that were finished here a moment ago.
+"""Remember the attempts that this process finished most recently.
 
-An ack is not confirmed. When the connection is lost right after one, the broker may hand the job
-out again: to this process, which need not do it twice.
+An ack is not confirmed. If the connection is lost right after an ack, the broker may redeliver the
+job to this process, which need not run it again.
 """
 
 from collections import OrderedDict
@@ -12,13 +12,16 @@ MOST = 10_000
 
 
 class Remembered:
-    """The newest so many attempts; foreign jobs without a token cannot be told apart."""
+    """The most recently finished attempts, at most MOST.
+
+    Jobs of other programs that have no token are not remembered, because they cannot be told apart.
+    """
 
     def __init__(self) -> None:
         self._identities: OrderedDict[Identity, None] = OrderedDict()
 
     def add(self, identity: Identity) -> None:
-        """Remember it, and forget the oldest when there are too many."""
+        """Add an attempt, and remove the oldest one if there are too many."""
         if identity[2]:
             self._identities[identity] = None
             if len(self._identities) > MOST:

@@ -1,7 +1,7 @@
-"""Copies: publishes the copies of jobs that are given back or buried.
+"""Publish the copies of jobs that are retried, released or buried.
 
-The message that a job came in is acknowledged when its copy is confirmed. When a retry cannot be
-published, the job stays with its consumer, which tries again by the rules of
+The original message is acknowledged when its copy is confirmed, so no job is lost in between. If a
+retry cannot be published, the job stays leased and publishing is tried again, by the rules of
 core/settle/republish_retries.py.
 """
 
@@ -28,50 +28,51 @@ from rabbitdelay.errors import NotAJob
 from rabbitdelay.models import Job
 
 PAUSE_SECONDS = 1.0
-"""How long a message is kept whose copy was refused: the broker would send it again at once."""
+"""Delay before a message whose copy was refused is returned, because the broker redelivers it at
+once."""
 MAX_HEADERS_BYTES = 126 * 1024
-"""They must be in one frame, of 128 KiB by default, or the broker hangs up. The other properties
-take at most 2 KiB."""
+"""Maximum size of the headers. They have to fit into one frame, by default 128 KiB, or the broker
+closes the connection. The other properties take at most 2 KiB."""
 MAX_ROOM = 1_000
-"""Other jobs are fetched in place of at most so many that are held until they can be published."""
+"""Maximum number of jobs waiting to be published that other jobs are prefetched in place of."""
 
 
 class Outlet(Protocol):
-    """Publishes what is given back, without ever waiting for room."""
+    """Publishes copies without waiting for room in the publish window."""
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker takes nothing; None when it does."""
+        """The reason why the broker blocks publishers; None if it does not."""
 
     def submit_copy(self, pending: Pending) -> None:
-        """Send it; its `resolve` will be called on another thread."""
+        """Publish a message; its `resolve` is called on another thread."""
 
     def rescue(self) -> None:
-        """Send on, in the background, parked jobs whose queues exist."""
+        """Republish, in the background, parked jobs whose queues exist."""
 
 
 class Timer(Protocol):
-    """The consumer that holds the jobs."""
+    """The consumer that received the jobs."""
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run a function on the wire's thread after a while."""
+        """Schedule a function on the transport's thread, after a delay."""
 
     def make_room(self, lease: Lease) -> None:
-        """Let the broker send other jobs in place of one that is held for a while."""
+        """Prefetch another job in place of one that waits to be published."""
 
 
 class Owner(Protocol):
-    """The leases whose copies are published."""
+    """The owner of the leases whose copies are published."""
 
     lock: threading.RLock
     death: Callable[[Lease], Death | None]
     keep_known: Callable[[Job, int], Future[None]] | None
 
     def max_attempts(self, topic: str, error: BaseException | None = None) -> int:
-        """Return the attempts of a topic's jobs that do not set their own."""
+        """Return the maximum attempts of a topic's jobs that do not set their own."""
 
     def count(self, fate: Fate) -> None:
-        """Count a job that is given back or buried."""
+        """Count a job that is retried, released or buried."""
 
     def copied(self, lease: Lease) -> None:
         """Acknowledge a job whose copy is confirmed."""
@@ -80,29 +81,29 @@ class Owner(Protocol):
         """Settle a job whose copy cannot be published."""
 
     def drop_leaving(self, lease: Lease, death: Death, future: Future[Fate]) -> Fate:
-        """Drop a job that was deleted meanwhile."""
+        """Drop a job that was deleted in the meantime."""
 
     def tell_asker(self, job: Job, reason: str, why: Failure | None = None) -> None:
-        """Publish, for a job that is buried, that there will be no response."""
+        """Publish a failure as the response to a job that is buried."""
 
 
 @dataclass(slots=True, eq=False)
 class _Copy:
-    """A copy on its way, or held until it can be published."""
+    """A copy in flight, or one that waits to be published."""
 
     lease: Lease
     fate: Again | GiveUp
     why: Failure | None
     message: Message
     known_until_ms: int | None
-    """When it is due, if its id must be known until then; None when it is known anyway."""
+    """The copy's due time, if deletes of its id have to be kept until then; else None."""
     tries: Tries
     future: Future[Fate]
-    """Done when the copy is confirmed, and failed when it could not be published at first."""
+    """Done when the copy is confirmed; fails if the first attempt to publish it fails."""
 
 
 class Copies:
-    """The copies of the jobs of one consumer; from any thread."""
+    """Publishes the copies of the jobs of one consumer. Thread-safe."""
 
     def __init__(
         self,
@@ -127,17 +128,17 @@ class Copies:
     def publish(
         self, lease: Lease, fate: Again | GiveUp, why: Failure | None, future: Future[Fate]
     ) -> None:
-        """Publish the copy that a fate asks for, and settle the job when it is confirmed."""
+        """Publish the copy that a fate requires, and settle the job when it is confirmed."""
         copy = self._make(lease, fate, why, future)
         if isinstance(fate, GiveUp):
             self._owner.tell_asker(lease.job, fate.reason, why)
         if _is_too_long(copy.message):
-            self._failed(copy, NotAJob("its headers leave no room for ours"))
+            self._failed(copy, NotAJob("its headers leave no room for those of rabbitdelay"))
         else:
             self._send(copy)
 
     def stop(self) -> None:
-        """Return what is held to the broker, and hold nothing from now on."""
+        """Return the jobs that wait to be published, and let none wait from now on."""
         with self._owner.lock:
             self._is_stopped = True
             while self._held:
@@ -180,7 +181,7 @@ class Copies:
             self._outlet.submit_copy(pending)
 
     def _send_known(self, pending: Pending, known: Future[None]) -> None:
-        """Send a copy that is due late, once a delete of it would not be forgotten before."""
+        """Publish a copy that is due late, once deletes of its id are kept until then."""
         error = known.exception()
         if isinstance(error, Exception):
             pending.resolve(error)
@@ -191,7 +192,7 @@ class Copies:
         buried, _ = self._topology.topic(job.topic)
         return Target(self._topology.buried_exchange, job.topic, buried)
 
-    # The broker has it, or not; mostly on the publisher's thread
+    # Results, usually on the publisher's thread
 
     def _resolved(self, copy: _Copy, error: Exception | None) -> None:
         if error is not None:
@@ -202,7 +203,7 @@ class Copies:
             copy.future.set_result(copy.fate)
 
     def _failed(self, copy: _Copy, error: Exception) -> None:
-        """Hold the job, bury it or return it, and tell its holder."""
+        """Keep the job, bury it or return it, and fail the future."""
         if isinstance(copy.fate, GiveUp):
             self._settle(copy, Do.DEAD_LETTER, error)
         else:
@@ -229,7 +230,7 @@ class Copies:
     def _hold(self, copy: _Copy, seconds: float, error: Exception) -> None:
         job = copy.lease.job
         logger.warning(
-            "job %s (%s): retry not published, held here; next try in %.3g s (%s)",
+            "job %s (%s): retry not published, trying again in %.3g s (%s)",
             *(job.id, job.topic, seconds, error),
         )
         self._held.add(copy)
@@ -243,7 +244,7 @@ class Copies:
                 return
             self._held.remove(copy)
             if copy.lease.leaving is None:
-                return  # the connection was lost, and the broker has the job
+                return  # the connection was lost, and the broker redelivers the job
         death = self._owner.death(copy.lease)
         if death is None:
             self._send(copy)
@@ -260,9 +261,9 @@ class Copies:
         self.publish(lease, fate, copy.why, Future())
 
     def _settle(self, copy: _Copy, do: Do, error: Exception) -> None:
-        """Settle the message itself, after a pause."""
+        """Nack or dead-letter the original message, after a pause."""
         job = copy.lease.job
-        event = "returned as it is" if do is Do.NACK else "buried by the broker, without the reason"
+        event = "returned unchanged" if do is Do.NACK else "buried by the broker, without a reason"
         logger.warning("job %s (%s): %s (%s)", job.id, job.topic, event, error)
         pause = 0.0 if self._is_stopped else PAUSE_SECONDS
         self._timer.later(pause, partial(self._owner.not_copied, copy.lease, do))

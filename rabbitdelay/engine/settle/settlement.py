@@ -1,7 +1,7 @@
-"""Holding: the jobs that a consumer holds, and what becomes of each of them.
+"""Settle the jobs that a consumer has leased: finish, touch, release, bury, and expiry of the TTR.
 
-Any thread may settle a job. What is given back goes as a copy through the publisher, and the
-message that it came in is acked when the copy is confirmed: nothing is lost in between.
+Any thread may settle a job. A job that is given back is published as a copy, and its message is
+acknowledged when the copy is confirmed, so no job is lost in between.
 """
 
 import random
@@ -33,23 +33,23 @@ from rabbitdelay.models import Job
 
 OnEnd = Callable[[], None]
 MOST_REFUSED_LOGGED = 1_000
-"""How many refused reply queues are logged: a putter may name any number of them."""
+"""Maximum number of refused reply queues that are logged; jobs may name any number of them."""
 
 
 class Settler(Protocol):
-    """Sends what settles a message. It is called with the lock held, and must not wait."""
+    """Sends acks and nacks. It is called with the lock held and must not wait."""
 
     def settle(self, lease: Lease, do: Do) -> None:
-        """Send it soon."""
+        """Send an ack or nack soon."""
 
     def schedule(self, at: float) -> None:
-        """See to it that `expire` is called at this time."""
+        """Make sure that `expire` is called at this time."""
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run a function on the wire's thread after a while."""
+        """Schedule a function on the transport's thread, after a delay."""
 
     def make_room(self, lease: Lease) -> None:
-        """Let the broker send other jobs in place of one that is held for a while."""
+        """Prefetch another job in place of one that waits to be published."""
 
 
 class Holding:
@@ -67,7 +67,7 @@ class Holding:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.lock = threading.RLock()
-        """Held around every change of a lease and the frame that goes with it."""
+        """Held while a lease changes and the frame that belongs to the change is buffered."""
         self.leases = Leases()
         self.tally = Tally(time.monotonic())
         self.finished_before = Remembered()
@@ -79,22 +79,22 @@ class Holding:
         self._reply_queues = reply_queues
         self._refused_queues: set[str] = set()
         self.death: Callable[[Lease], Death | None] = lambda _: None
-        """Why a job is dead, as far as the log of deletes is known here."""
+        """Returns why a job is dead, as far as this client knows the log of deletes."""
         self.keep_known: Callable[[Job, int], Future[None]] | None = None
-        """Lets an id be known until a copy of its job is due."""
+        """Keeps deletes of an id until a copy of its job is due."""
         self._on_end: dict[Lease, list[OnEnd]] = {}
         self._copies = Copies(self, topology, outlet, settler, timeout=copy_timeout, clock=clock)
 
-    # What the holder of a job may call, from any thread
+    # Called by the job's handler or by the caller of pop, on any thread
 
     def reserve(self, lease: Lease) -> None:
-        """Hand it out: its ttr begins."""
+        """Hand out a job; its TTR starts."""
         with self.lock:
             self.leases.reserve(lease, time.monotonic())
             self._settler.schedule(lease.deadline)
 
     def finish(self, lease: Lease) -> None:
-        """It is done: ack it."""
+        """Acknowledge a job."""
         now = time.monotonic()
         with self.lock:
             try:
@@ -109,11 +109,11 @@ class Holding:
                 self._on_end.pop(lease, None)
 
     def finish_returned(self, lease: Lease) -> None:
-        """Its handler has returned: ack it.
+        """Acknowledge a job whose handler has returned.
 
-        When it was lost with its connection meanwhile, and its ttr has not passed, it is done all
-        the same: should the broker hand it to this process again, it need not run again. Callers
-        of `finish` cannot count on that: they are told that they lost it, and may undo their work.
+        If the job was lost with its connection and its TTR has not expired, it counts as finished
+        all the same: this process does not run it again if the broker redelivers it. Callers of
+        `finish` cannot rely on that, because `LeaseLost` is raised and they may undo their work.
         """
         with self.lock:
             if lease.ended_by is Event.LOSE and time.monotonic() < lease.deadline:
@@ -121,7 +121,7 @@ class Holding:
             self.finish(lease)
 
     def touch(self, lease: Lease) -> float:
-        """Let its ttr begin again; return the new deadline."""
+        """Restart a job's TTR; return the new deadline."""
         with self.lock:
             deadline = self.leases.touch(lease, time.monotonic())
             self._settler.schedule(deadline)
@@ -130,15 +130,15 @@ class Holding:
     def release(
         self, lease: Lease, delay_ms: int | None = None, why: Failure | None = None
     ) -> Future[Fate]:
-        """Give it back, after a delay or its backoff; when its attempts are used up, bury it."""
+        """Retry a job after a delay or its backoff; bury it if no attempts are left."""
         return self.give_back(lease, self.plan(lease, delay_ms), why)
 
     def bury(self, lease: Lease, reason: str, why: Failure | None = None) -> Future[Fate]:
-        """Give it up."""
+        """Bury a job."""
         return self.give_back(lease, GiveUp(reason), why)
 
     def publish(self, job: Job, message: Message, target: Target) -> Future[None]:
-        """Publish a response to a job; it is confirmed when the future is done."""
+        """Publish a response to a job; the future is done when it is confirmed."""
         future: Future[None] = Future()
 
         def resolve(error: Exception | None) -> None:
@@ -151,13 +151,13 @@ class Holding:
         return future
 
     def max_attempts(self, topic: str, error: BaseException | None = None) -> int:
-        """Return the attempts of a topic's jobs that do not set their own."""
+        """Return the maximum attempts of a topic's jobs that do not set their own."""
         return self._policy(topic).max_attempts(error)
 
     def plan(
         self, lease: Lease, delay_ms: int | None = None, error: BaseException | None = None
     ) -> Fate:
-        """Return what follows if the attempt fails now; nothing is published."""
+        """Return the fate of a job if its attempt failed now, without publishing anything."""
         return self._policy(lease.job.topic).after(
             lease.job,
             random=random.random(),  # noqa: S311 - jitter
@@ -166,12 +166,12 @@ class Holding:
         )
 
     def give_back(self, lease: Lease, fate: Fate, why: Failure | None = None) -> Future[Fate]:
-        """Publish the copy that a fate asks for, and settle the job when it is confirmed."""
+        """Publish the copy that a fate requires, and settle the job when it is confirmed."""
         event = Event.RELEASE if isinstance(fate, Again) else Event.BURY
         return self._leave(lease, event, fate, why)
 
     def fate_of(self, lease: Lease, planned: Fate) -> Fate | None:
-        """Return what becomes of a failed job as far as is known; None when it was finished."""
+        """Return the fate of a failed job as far as it is known; None if the job was finished."""
         if lease.fate is None and lease.ended_by is Event.LOSE:
             return RETURNED
         if lease.is_over:
@@ -180,78 +180,84 @@ class Holding:
         return planned if death is None else Dropped(death.value)
 
     def time_left(self, lease: Lease) -> float:
-        """How many seconds it may still be held; 0 when it is not held any more."""
+        """Return the remaining TTR in seconds; 0 if the lease has ended."""
         return 0.0 if lease.is_over else max(0.0, lease.deadline - time.monotonic())
 
     def is_deleted(self, lease: Lease) -> bool:
-        """Whether it was deleted while it is held."""
+        """Whether a job was deleted after it was handed out."""
         return self.death(lease) is not None
 
     def on_end(self, lease: Lease, callback: OnEnd) -> None:
-        """Call it when the job is taken away; at once when it is not held any more."""
+        """Register a callback for the loss of a lease; call it at once if the lease has ended."""
         with self.lock:
             if not lease.is_over:
                 self._on_end.setdefault(lease, []).append(callback)
                 return
         callback()
 
-    # What the consumer calls, on the wire's thread
+    # Called by the consumer, on the transport's thread
 
     def expire(self) -> list[tuple[Lease, Fate]]:
-        """Give back what has reached its deadline; return it, and what becomes of it."""
+        """Give back the jobs whose deadline has passed; return them with their fates."""
         with self.lock:
             expired = self.leases.expire(time.monotonic())
         return [(lease, self._time_out(lease)) for lease in expired]
 
     def next_expiry(self) -> float | None:
-        """When to call `expire` next."""
+        """Return the time of the next call of `expire`."""
         with self.lock:
             return self.leases.next_expiry()
 
     def bury_unread(self, lease: Lease, reason: str) -> None:
-        """Bury what is not a job."""
-        logger.warning("buried a message of topic %s: %s", lease.job.topic, reason)
+        """Bury a message that is not a job."""
+        logger.warning("topic %s: message buried (%s)", lease.job.topic, reason)
         with self.lock:
             self.leases.take(lease)
             self.leases.unread(lease)
-        # No delete is meant for it, and its id may be no text at all.
+        # Deletes do not apply to it, and its id may not even be text.
         self._publish_copy(lease, GiveUp(reason), None, Future())
 
     def lose(self, channel: int | None = None) -> list[Lease]:
-        """The connection, or one channel of it, is gone, and with it these jobs."""
+        """End the leases of a closed channel, or of the whole connection if None."""
         with self.lock:
             lost = self.leases.lose(channel)
             self.tally.lost(sum(lease.was_reserved for lease in lost))
         return lost
 
     def tell_lost(self, leases: Iterable[Lease]) -> None:
-        """Call whoever wanted to know. Without the lock: they may have locks of their own."""
+        """Call the callbacks of lost leases.
+
+        Called without the lock, because callbacks may acquire locks of their own.
+        """
         for lease in leases:
             self._tell(lease)
 
     def abandon(self) -> None:
-        """In a forked child: these jobs are the parent's, and so is whoever had the lock."""
+        """Drop all leases in a forked child.
+
+        The leases are the parent's, and one of its threads may have held the lock.
+        """
         self.lock = threading.RLock()
         self.leases.lose()
         self._on_end.clear()
 
     def is_any_leaving(self) -> bool:
-        """Whether the copy of anything is on its way."""
+        """Whether the copy of any job is in flight."""
         with self.lock:
             return self.leases.is_any_leaving()
 
     def is_finished(self, identity: Identity) -> bool:
-        """Whether this attempt was finished here, and only its ack was lost."""
+        """Whether this attempt was finished by this process, and only its ack was lost."""
         return identity in self.finished_before
 
     def ack(self, lease: Lease) -> None:
-        """It was finished here before, and only its ack was lost."""
+        """Acknowledge a redelivery of an attempt that was finished, and whose ack was lost."""
         with self.lock:
             self.leases.forget(lease)
             self._settler.settle(lease, Do.ACK)
 
     def adopt(self, lease: Lease, again: Lease, *, renew: bool) -> None:
-        """Go on with a job that was lost with its connection, and has come back."""
+        """Continue a lost lease with the job's redelivery."""
         deadline = time.monotonic() + lease.ttr_seconds if renew else None
         with self.lock:
             self.leases.forget(again)
@@ -259,7 +265,7 @@ class Holding:
             self._settler.schedule(lease.deadline)
 
     def drop(self, lease: Lease) -> None:
-        """It is deleted, and was not handed out: ack it."""
+        """Acknowledge a deleted job that was not handed out."""
         with self.lock:
             self._settler.settle(lease, self.leases.delete(lease))
             self.tally.deleted()
@@ -267,12 +273,12 @@ class Holding:
         self.tell_asker(lease.job, death.value)
 
     def hand_back(self, lease: Lease) -> None:
-        """Give it back as it is."""
+        """Return a job unchanged to the broker."""
         with self.lock:
             self._settler.settle(lease, self.leases.hand_back(lease))
 
     def hand_back_all(self) -> int:
-        """Give back as it is whatever is still held; return how many."""
+        """Return all leased jobs unchanged to the broker; return their number."""
         self._copies.stop()
         with self.lock:
             held = [lease for lease in self.leases.held() if lease.leaving is None]
@@ -282,7 +288,7 @@ class Holding:
             self._tell(lease)
         return len(held)
 
-    # Giving back
+    # Copies
 
     def _time_out(self, lease: Lease) -> Fate:
         self.tally.timed_out()
@@ -305,7 +311,7 @@ class Holding:
         return future
 
     def _publish(self, lease: Lease, fate: Fate, why: Failure | None, future: Future[Fate]) -> Fate:
-        """Publish the copy of a job that is given back or buried, unless it was deleted."""
+        """Publish the copy of a job that is given back or buried, unless the job was deleted."""
         death = self.death(lease)
         lease.fate = fate if death is None else Dropped(death.value)
         if death is not None:
@@ -321,7 +327,7 @@ class Holding:
         return fate
 
     def drop_leaving(self, lease: Lease, death: Death, future: Future[Fate]) -> Fate:
-        """It was deleted while it was held: nothing is given back."""
+        """Drop a job that was deleted while it was leased, instead of giving it back."""
         fate = Dropped(death.value)
         with self.lock:
             if lease.leaving is not None:
@@ -333,20 +339,23 @@ class Holding:
         return fate
 
     def tell_asker(self, job: Job, reason: str, why: Failure | None = None) -> None:
-        """Tell who waits for the response to a job that there will be none."""
+        """Publish a failure as the response to a job that will have no other."""
         for target in self.response_targets(job, keep=False):
             self.publish(job, responses.of_failure(job, reason, why), target)
 
     def response_targets(self, job: Job, *, keep: bool) -> list[Target]:
-        """Return where the response to a job goes; log and count a queue that is not allowed."""
+        """Return the targets of a job's response.
+
+        Log and count a reply queue that is not allowed.
+        """
         if job.reply_to is not None and not self._reply_queues.allows(job.reply_to):
             self._refuse_reply(job, job.reply_to)
         return responses.targets(self._topology, self._reply_queues, job, keep=keep)
 
-    # What the copies tell, on any thread
+    # Called by the republisher, on any thread
 
     def count(self, fate: Fate) -> None:
-        """Count a job that is given back or buried."""
+        """Count a job that is retried, released or buried."""
         with self.lock:
             if isinstance(fate, Again):
                 self.tally.released()
@@ -383,5 +392,6 @@ class Holding:
         for callback in self._on_end.pop(lease, ()):
             try:
                 callback()
-            except Exception:  # noqa: BLE001 - it comes from the caller's code
-                logger.exception("what job %s called when it was lost failed", lease.job.id)
+            except Exception:  # noqa: BLE001 - raised by the caller's code
+                text = "job %s (%s): on_lost callback failed"
+                logger.exception(text, lease.job.id, lease.job.topic)
