@@ -1,1 +1,1 @@
-"""Receive jobs on a connection and hold their leases."""
+"""The consuming connection: receiving jobs, leasing them, and receiving responses."""

@@ -1,8 +1,8 @@
-"""The consumer: one connection on which jobs come in and are settled.
+"""The consumer: one connection on which jobs are received and settled.
 
-Deliveries go to whoever opened the channel that they come on. What settles them is collected and
-sent as one piece: by then a busy worker has more than one. Before the connection is closed, the
-broker proves that it has what settles them.
+Each delivery is passed to the owner of its channel. Acks and nacks are buffered and sent together,
+because a busy worker has several by the time they are sent. Before the connection is closed, the
+broker has to prove that it applied all of them.
 """
 
 import secrets
@@ -36,15 +36,15 @@ from rabbitdelay.errors import ConnectionFailed, NotAJob
 from rabbitdelay.models import DEFAULT_TTR_MS, Job
 
 COPY_TIMEOUT_SECONDS = 30.0
-"""How long a copy may take that is given back, before the message itself is given back instead."""
+"""Timeout for publishing the copy of a job; then the message itself is returned instead."""
 PROOF_SECONDS = 2.0
-"""Time that the broker has to prove, before the connection is closed, that it has all acks."""
+"""Time for the broker to prove that it has all acks, before the connection is closed."""
 OnReady = Callable[[Exception | None], None]
 OnFound = Callable[[Sequence[Part] | Exception], None]
 
 
 class Consumer:
-    """One consuming connection, for one user."""
+    """One consuming connection and its leases."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Consumer:
     ) -> None:
         self.topology = topology
         self.may_found = may_found
-        """Whether the namespace is made, if there is none: for workers, and not for pops."""
+        """Whether a missing namespace is created: by workers, but not by pops."""
         self.outlet = outlet
         self.holding = Holding(
             topology,
@@ -76,10 +76,10 @@ class Consumer:
         self.first = FirstConnection()
         self._connector = Connector(wire, addresses, self)
         self._closed = False
-        # Under the holding's lock:
+        # Guarded by the settlement lock:
         self._settlements = Settlements()
         self._woken = False
-        # Of the wire's thread alone:
+        # Used by the transport's thread only:
         self._user: User | None = None
         self._routes = routes
         self._listeners: dict[int, OnInbound] = {}
@@ -93,30 +93,30 @@ class Consumer:
     # From any thread
 
     def start(self, user: User) -> None:
-        """Begin to connect."""
+        """Start to connect."""
         self._user = user
         self._connector.start()
 
     def connected(self, timeout: float) -> Flow[None]:
-        """Wait for the first connection; raise what stands in its way."""
+        """Wait for the first connection; raise the error that prevents it."""
         return self.first.wait(timeout)
 
     def call(self, function: Callable[[], None]) -> bool:
-        """Run a function on the wire's thread; False when that has ended."""
+        """Schedule a function on the transport's thread; return False if that has ended."""
         return self._connector.call(function)
 
     @property
     def has_ended(self) -> bool:
-        """Whether its thread is gone: nothing will come any more."""
+        """Whether the transport's thread has ended, so that nothing more is received."""
         return self._connector.has_ended
 
     @property
     def may_wait(self) -> bool:
-        """Whether the caller may wait: not on a thread of the wire's own."""
+        """Whether the caller may wait for the broker, which the transport's own thread may not."""
         return self._connector.wire.may_wait()
 
     def close(self, flush_seconds: float) -> Flow[None]:
-        """Give back what is held, wait for the copies that are on their way, and close."""
+        """Return unfinished jobs, wait for the copies in flight, and close."""
         self.close_soon(flush_seconds)
         return self._connector.until_ended(flush_seconds)
 
@@ -128,38 +128,38 @@ class Consumer:
             self._connector.call(partial(self._begin_close, deadline))
 
     def abandon(self) -> None:
-        """In a forked child: forget the parent's connection without a word on it."""
+        """Drop the parent's connection in a forked child, without sending anything on it."""
         self._closed = True
         self.holding.abandon()
         self._connector.wire.abandon()
 
     @property
     def link(self) -> Link | None:
-        """The connection, if there is one; on the wire's thread."""
+        """The open connection, or None; only for the transport's thread."""
         return self._connector.link
 
-    # For the holding, with its lock held, on any thread
+    # Called with the settlement lock held, on any thread
 
     def settle(self, lease: Lease, do: Do) -> None:
-        """Send soon what settles a message."""
+        """Send an ack or nack soon."""
         if do is not Do.NOTHING:
             self._settlements.settle(lease.channel, lease.tag, do)
             self.wake()
 
     def wake(self) -> None:
-        """Let the wire's thread send what was settled, and go on."""
+        """Make the transport's thread send buffered settlements and hand out more jobs."""
         if not self._woken:
             self._connector.call(self._go_on)
-            self._woken = True  # after it, because a signal handler may raise in the call
+            self._woken = True  # after the call, because a signal handler may raise in it
 
     def schedule(self, at: float) -> None:
-        """See to it that deadlines are looked at by this time."""
+        """Make sure that deadlines are checked at this time."""
         if self._timer_at is None or at < self._timer_at:
             self._connector.call(self._set_timer)
-            self._timer_at = at  # after it, as above
+            self._timer_at = at  # after the call, as above
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run a function on the wire's thread after a while."""
+        """Schedule a function on the transport's thread, after a delay."""
 
         def set_timer() -> None:
             self.call_later(seconds, function)
@@ -167,7 +167,7 @@ class Consumer:
         self._connector.call(set_timer)
 
     def make_room(self, lease: Lease) -> None:
-        """Let the broker send other jobs in place of one that is held for a while."""
+        """Prefetch another job in place of one that waits to be published."""
         channel = lease.channel
 
         def make() -> None:
@@ -176,11 +176,11 @@ class Consumer:
 
         self._connector.call(make)
 
-    # For the user, on the wire's thread
+    # Called by the listeners, on the transport's thread
 
     @property
     def is_connected(self) -> bool:
-        """Whether the broker can be asked for anything now."""
+        """Whether the connection is open."""
         link = self._connector.link
         return link is not None and link.is_open
 
@@ -191,13 +191,13 @@ class Consumer:
         prefetch: int | None = None,
         make_room: Then | None = None,
     ) -> None:
-        """Open a channel; what comes in on it goes to `on_inbound`.
+        """Open a channel whose deliveries are passed to `on_inbound`.
 
-        `make_room` is called for each job of the channel that is held for a while.
+        `make_room` is called for each job of the channel that waits to be published.
         """
         link = self._connector.link
         if link is None or not link.is_open:
-            return  # whoever asked is told when there is a connection again
+            return  # the caller is notified of the next connection
 
         def ready(channel: Channel) -> None:
             self._listeners[channel.number] = on_inbound
@@ -212,9 +212,10 @@ class Consumer:
         link.open_channel(ready)
 
     def make(self, parts: Iterable[Part], ready: OnReady, *, may_found: bool = False) -> None:
-        """Make sure that these queues are there; a new one holds nothing that could be lost.
+        """Declare the missing ones of these queues, and wait until a crash cannot lose their jobs.
 
-        A namespace that does not exist is an error, unless this consumer or this call may found it.
+        A namespace that does not exist is an error, unless this consumer or this call may create
+        it.
         """
         link, wanted = self._connector.link, tuple(parts)
         if link is None or not link.is_open:
@@ -234,7 +235,7 @@ class Consumer:
         SetupDriver(link, conversation, made, self.call_later).start()
 
     def find(self, parts: Sequence[Part], found: OnFound) -> None:
-        """Find out which of these queues are there, and make none."""
+        """Find out which of these queues exist, without declaring any."""
         link, unknown = self._connector.link, [p for p in parts if not self._routes.are_made((p,))]
         if link is None or not link.is_open:
             return
@@ -253,12 +254,12 @@ class Consumer:
         SetupDriver(link, setup.find(unknown), looked, self.call_later).start()
 
     def _rescue_jobs_for(self, parts: Iterable[Part]) -> None:
-        """Have jobs sent on that were parked while one of these queues was missing."""
+        """Have jobs republished that were parked while one of these queues was missing."""
         if any(not part.is_stream for part in parts):
             self.outlet.rescue()
 
     def forget_made(self) -> None:
-        """What was there may be gone: look again before it is used."""
+        """Forget which queues exist, so that they are looked for again before their next use."""
         self._routes.forget()
 
     def send(self, data: bytes) -> None:
@@ -268,17 +269,23 @@ class Consumer:
             link.send_frames(data)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> object:
-        """Run a function on the wire's thread after a while; return what cancels it."""
+        """Schedule a function on the transport's thread, after a delay.
+
+        Return a handle for `cancel`.
+        """
         return self._connector.call_later(seconds, function)
 
     def cancel(self, timer: object) -> None:
-        """Do not run it after all."""
+        """Cancel a function scheduled with `call_later`."""
         self._connector.wire.cancel(timer)
 
     def read_job(
         self, delivery: Delivery, topic: str, default_ttr_ms: int = DEFAULT_TTR_MS
     ) -> Lease | None:
-        """Return the job in a delivery, held and not handed out; what is none is buried."""
+        """Return the job in a delivery as a lease that is not handed out.
+
+        Bury what is not a job.
+        """
         now_ms = int(self._clock() * 1000)
         message = delivery.message
         with self.holding.lock:
@@ -315,7 +322,7 @@ class Consumer:
         return lease
 
     def lose_channel(self, channel: Channel | None) -> list[Lease]:
-        """A channel was closed here, with jobs unacked: the broker gives them to somebody else."""
+        """End the leases of a channel that this side closed: the broker requeues its jobs."""
         if channel is None:
             return []
         return self._lose(channel.number)
@@ -326,7 +333,7 @@ class Consumer:
         self.flush()
 
     def flush(self, *, everything: bool = False) -> None:
-        """Send what was settled; acks that wait for older ones only with `everything`."""
+        """Send buffered settlements; with `everything`, also acks that wait for older ones."""
         with self.holding.lock:
             self._woken = False
             data = self._settlements.take(time.monotonic(), everything=everything)
@@ -341,17 +348,17 @@ class Consumer:
         self._is_flush_due = False
         self.flush()
 
-    # The connection comes and goes
+    # Called by the transport
 
     def connection_opened(self, link: Link) -> None:
-        """Read deliveries from it, and let the user begin."""
+        """Start to read deliveries, and notify the listener."""
         link.read_deliveries(self._inbound, self._read)
         self.first.opened()
         assert self._user is not None
         self._user.connected()
 
     def connection_failed(self, error: ConnectionFailed) -> None:
-        """Nothing that was held is held any more."""
+        """End all leases, and notify the listener."""
         self._routes.forget()
         lost = self._lose(None)
         self.first.failed(error)
@@ -359,7 +366,7 @@ class Consumer:
         self._user.disconnected(error, lost)
 
     def connection_closed(self) -> None:
-        """The last thing on this thread, also when it fails."""
+        """End all leases and notify the listener. This is the last call, even after a failure."""
         self._closed = True
         self.first.ended()
         self._lose(None)
@@ -367,13 +374,13 @@ class Consumer:
         self._user.closed()
 
     def _channel_closed(self, channel: Channel, closed: Closed) -> None:
-        self._routes.forget()  # the queue may be what is gone
+        self._routes.forget()  # the queue may have been deleted
         lost = self._lose(channel.number)
         assert self._user is not None
         self._user.channel_lost(channel.number, closed.error(), lost)
 
     def _lose(self, channel: int | None) -> list[Lease]:
-        """Forget a channel that is gone, or all of them, and the jobs that came on it."""
+        """Forget a closed channel, or all of them, and end the leases of its jobs."""
         with self.holding.lock:
             self._settlements.lose(channel)
             lost = self.holding.lose(channel)
@@ -386,7 +393,7 @@ class Consumer:
             self._proofs.lose(channel)
         return lost
 
-    # What comes in
+    # Deliveries
 
     def _inbound(self, found: Delivery | GetEmpty) -> None:
         listener = self._listeners.get(found.channel)
@@ -398,9 +405,9 @@ class Consumer:
             self._user.read()
 
     def _refuse(self, delivery: Delivery, topic: str, now_ms: int, reason: str) -> None:
-        """Bury a message that is not a job: a copy with the reason, or the message itself."""
+        """Bury a message that is not a job: as a copy with the reason, or by dead-lettering it."""
         if delivery.problem is not None:
-            logger.warning("buried a message of topic %s: %s", topic, reason)
+            logger.warning("topic %s: message buried (%s)", topic, reason)
             with self.holding.lock:
                 self._settlements.settle(delivery.channel, delivery.tag, Do.DEAD_LETTER)
                 self.wake()
@@ -440,8 +447,8 @@ class Consumer:
         self._close_when_done(deadline)
 
     def _close_when_done(self, deadline: float) -> None:
-        """Wait for the copies that are on their way: then their messages can be acked."""
-        # Asked before the flush: what leaves in between is still to be flushed.
+        """Wait for the copies in flight: their messages can be acknowledged afterwards."""
+        # Checked before the flush, because acks of copies confirmed in between need another flush.
         is_any_leaving = self.holding.is_any_leaving()
         self.flush(everything=True)
         if is_any_leaving and time.monotonic() < deadline:
@@ -450,7 +457,7 @@ class Consumer:
             self._prove(deadline)
 
     def _prove(self, deadline: float) -> None:
-        """Close when the broker has proved that it has what was settled, or in vain in time."""
+        """Close when the broker has proved that it has all settlements, or after a timeout."""
         proofs = self._proofs = Proofs(self.send, self._connector.close)
         with self.holding.lock:
             unproven = list(self._settlements.unproven())
@@ -466,7 +473,7 @@ class Consumer:
         if proofs.missing:
             logger.warning(
                 "consumer: closed without proof that the broker has all acknowledgements "
-                "(%d queues did not answer); finished jobs may be delivered again",
+                "(%d queues did not answer; finished jobs may be redelivered)",
                 proofs.missing,
             )
         proofs.end()

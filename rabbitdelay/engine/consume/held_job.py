@@ -1,4 +1,4 @@
-"""A held job: one that this process holds, and all that can be seen of it without waiting."""
+"""A reserved job: its properties, and the operations on it that need no waiting."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,89 +22,91 @@ Model = TypeVar("Model")
 
 
 class Holder(Protocol):
-    """Who settles a reserved job: the consumer in this process, or in the parent of it."""
+    """The settlement of a reserved job, in this process or, for a child process, in its parent."""
 
     def finish(self, lease: Lease) -> None:
-        """End it for good."""
+        """Finish the job."""
 
     def touch(self, lease: Lease) -> float:
-        """Let its ttr begin again."""
+        """Restart the job's TTR; return the new deadline."""
 
     def release(
         self, lease: Lease, delay_ms: int | None = None, why: Failure | None = None
     ) -> Future[Any]:
-        """Give it back."""
+        """Release the job."""
 
     def bury(self, lease: Lease, reason: str, why: Failure | None = None) -> Future[Any]:
-        """Give it up."""
+        """Bury the job."""
 
     def time_left(self, lease: Lease) -> float:
-        """How many seconds it may still be held."""
+        """Return the remaining TTR in seconds."""
 
     def is_deleted(self, lease: Lease) -> bool:
-        """Whether it was deleted while it is held."""
+        """Whether the job was deleted after it was handed out."""
 
     def on_end(self, lease: Lease, callback: Callable[[], None]) -> None:
-        """Call it when the job is taken away."""
+        """Register a callback for the loss of the lease."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldJob(Job):
-    """A job that is held by this process, for at most its ttr."""
+    """A job that this process has reserved, for at most its TTR."""
 
     _lease: Lease = field(kw_only=True, repr=False)
     _holder: Holder = field(kw_only=True, repr=False)
     _client: object = field(kw_only=True, repr=False, default=None)
-    """Who popped it: with its client a job would go back to the broker."""
+    """The client that popped the job, referenced because closing it would return the job to the
+    broker."""
 
     @property
     def lateness(self) -> float:
-        """How many seconds after its due time it was received; never negative."""
+        """The time from due to received, in seconds; never negative."""
         return self._lease.lateness_ms / 1000
 
     @property
     def time_left(self) -> float:
-        """How many seconds it may still be held; 0 when it is not held any more."""
+        """The remaining TTR in seconds; 0 if the job is not reserved any more."""
         return self._holder.time_left(self._lease)
 
     @property
     def deleted(self) -> bool:
-        """Whether it was deleted, replaced or purged since it was handed out.
+        """Whether the job was deleted, replaced or purged after it was handed out.
 
-        What it has done it has done; it is not handed out again.
+        This does not undo the handler's effects; the job is not handed out again.
         """
         return self._holder.is_deleted(self._lease)
 
     @property
     def redeliveries(self) -> int:
-        """How often the broker handed it out before because its consumer died."""
+        """The number of earlier deliveries that ended with the death of their consumer."""
         return self._lease.redeliveries
 
     @property
     def message_headers(self) -> dict[str, Any]:
-        """All headers of its message: its putter's, ours (`rd-`) and the broker's (`x-`)."""
+        """All message headers: the publisher's, rabbitdelay's (`rd-`) and the broker's (`x-`)."""
         return dict(self._lease.message.headers)
 
     def as_model(self, model: type[Model]) -> Model:
-        """Return the body as a pydantic model, or any type that pydantic validates.
+        """Return the body as a pydantic model, or as any type that pydantic validates.
 
         Raises:
-            NotAJob: The body is not like that. In a worker's handler this buries the job.
+            NotAJob: The body is invalid. In a worker's handler this buries the job.
         """
         return body.read(self, TypeAdapter(model))
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Call this when the job is taken away: its ttr has passed, or its connection is lost.
+        """Register a callback for the loss of the job: its TTR or its connection has ended.
 
-        It may be called on another thread and must not wait; at once when the job is not held.
+        The callback may run on another thread and must not wait. It is called at once if the job is
+        not reserved any more.
         """
         self._holder.on_end(self._lease, callback)
 
     def as_put(self) -> Job:
-        """Return the job without its topic's defaults: as its putter asked for it."""
+        """Return the job without its topic's defaults, as it was put."""
         return self._lease.job
 
-    # What both fronts do, as flows
+    # Flows for both front ends
 
     def _release(self, delay: float | timedelta | None) -> Flow[None]:
         delay_ms = None
@@ -118,7 +120,7 @@ class HeldJob(Job):
         yield Wait(self._holder.bury(self._lease, reason))
 
     def _leave(self, error: BaseException | None) -> Flow[None]:
-        """The end of the block in which it was held: finish it, or release it."""
+        """Finish the job at the end of its `with` block; release it if the block raised."""
         if self._lease.ended_by in _SETTLED_BY_HOLDER:
             return
         if error is None:
@@ -128,7 +130,7 @@ class HeldJob(Job):
         try:
             yield Wait(self._holder.release(self._lease, None, failure))
         except RabbitDelayError:
-            return  # what the block raised matters more
+            return  # the block's own error is raised instead
 
 
 _SETTLED_BY_HOLDER = (Event.FINISH, Event.RELEASE, Event.BURY, Event.DELETE)
@@ -138,7 +140,7 @@ Held = TypeVar("Held", bound=HeldJob)
 
 
 def held_job(kind: type[Held], lease: Lease, holder: Holder, client: object = None) -> Held:
-    """Return the job of a lease, as its holder sees it."""
+    """Return the job of a lease, with the defaults of its topic."""
     values = list(_fields(lease.job))
     if values[_MAX_ATTEMPTS] is None:
         values[_MAX_ATTEMPTS] = lease.default_max_attempts

@@ -1,4 +1,4 @@
-"""Users: who takes something over a consuming connection, and is told what happens to it."""
+"""The interface of objects that use a consuming connection and are notified of its events."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,59 +9,59 @@ from rabbitdelay.errors import ConnectionFailed
 
 
 class User(Protocol):
-    """Who takes jobs over the connection; everything on the wire's thread."""
+    """Uses a consuming connection. All methods are called on the transport's thread."""
 
     def connected(self) -> None:
-        """There is a connection, with nothing on it yet."""
+        """Handle a new connection, which has no channels yet."""
 
     def disconnected(self, error: ConnectionFailed, lost: Sequence[Lease]) -> None:
-        """It is gone, and these leases with it."""
+        """Handle the loss of the connection and of these leases."""
 
     def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
-        """The broker closed one channel, and these leases are gone with it."""
+        """Handle a channel closed by the broker, and the loss of these leases."""
 
     def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
-        """These have reached their deadlines, and are being given back."""
+        """Handle these leases, whose deadline has passed and which are being given back."""
 
     def read(self) -> None:
-        """All that came at once has been handed over."""
+        """Continue after all deliveries that arrived together have been passed on."""
 
     def closed(self) -> None:
-        """Nothing will come any more. Told when closing begins, and again when all has ended."""
+        """Stop. Called when closing starts, and again when the connection has ended."""
 
 
 class Users:
-    """Several users of one connection, who are all told everything."""
+    """Several users of one connection, all of which are notified of everything."""
 
     def __init__(self, *users: User) -> None:
         self._users = users
 
     def connected(self) -> None:
-        """There is a connection."""
+        """Notify all of a new connection."""
         for user in self._users:
             user.connected()
 
     def disconnected(self, error: ConnectionFailed, lost: Sequence[Lease]) -> None:
-        """It is gone."""
+        """Notify all of the loss of the connection."""
         for user in self._users:
             user.disconnected(error, lost)
 
     def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
-        """The broker closed one channel."""
+        """Notify all of a channel closed by the broker."""
         for user in self._users:
             user.channel_lost(number, error, lost)
 
     def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
-        """These have reached their deadlines."""
+        """Notify all of leases whose deadline has passed."""
         for user in self._users:
             user.expired(expired)
 
     def read(self) -> None:
-        """All that came at once has been handed over."""
+        """Let all continue after deliveries that arrived together."""
         for user in self._users:
             user.read()
 
     def closed(self) -> None:
-        """Nothing will come any more."""
+        """Stop all."""
         for user in self._users:
             user.closed()

@@ -1,4 +1,4 @@
-"""Replies: the responses that one client waits for, in a queue of its own."""
+"""The reply queue of one client, on which it receives the responses to its jobs."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -18,7 +18,8 @@ from rabbitdelay.errors import ClientClosed, ConnectionFailed, NoResponse
 from rabbitdelay.models import Job
 
 MOST_KEPT = 10_000
-"""So many responses are kept that nobody has asked for yet; then the oldest go."""
+"""Maximum number of responses that are kept for later calls of `wait`; then the oldest is
+dropped."""
 PREFETCH = 500
 
 Key = tuple[str, str]
@@ -26,14 +27,17 @@ Found = Response | NoResponse
 
 
 class Replies:
-    """Consumes the client's reply queue; everything on the wire's thread but `start` and `wait`."""
+    """Consumes the client's reply queue.
+
+    Everything but `start` and `wait` runs on the transport's thread.
+    """
 
     def __init__(self, consumer: Consumer, name: str) -> None:
         part = consumer.topology.replies(name)
         self.queue = part.queue.name
-        """What jobs whose responses are wanted carry as reply_to."""
+        """Name of the reply queue, the `reply_to` of jobs whose response is wanted."""
         self._consumer = consumer
-        # It is made before the job that wants the response is put: perhaps the first of all.
+        # Declared before the job is put, which may be the first one in the namespace.
         self._subscription = Subscription(
             consumer, self.queue, (part,), PREFETCH, self, may_found=True
         )
@@ -47,9 +51,9 @@ class Replies:
     # From any thread
 
     def start(self, timeout: float) -> Flow[None]:
-        """Consume; return when responses would arrive."""
+        """Start to consume, and wait until responses can arrive."""
         if self._ready.done() and self._ready.exception() is not None:
-            self._ready, self._is_wanted = Future(), False  # it may work by now
+            self._ready, self._is_wanted = Future(), False  # try again: the cause may be gone
         if not self._ready.done():
             self._consumer.call(self._want)
         try:
@@ -59,18 +63,18 @@ class Replies:
             raise error or ConnectionFailed("the broker does not answer") from None
 
     def wait(self, job: Job, deadline: float | None) -> Flow[Response | None]:
-        """Wait for the response to a job; None when none came until the deadline."""
+        """Wait for the response to a job; return None if the deadline passes."""
         key = (job.id, job.token)
         yield from until(self._changed, lambda: key in self._found or self._closed, deadline)
         with self._lock:
             found = self._found.pop(key, None)
         if found is None and self._closed:
-            raise ClientClosed("the client was closed before the response came")
+            raise ClientClosed("the client was closed before the response arrived")
         if isinstance(found, NoResponse):
             raise found
         return found
 
-    # On the wire's thread
+    # On the transport's thread
 
     def _want(self) -> None:
         if not self._is_wanted:
@@ -78,7 +82,7 @@ class Replies:
             self._subscription.begin()
 
     def delivered(self, delivery: Delivery) -> None:
-        """A response has come."""
+        """Keep a response, and notify the waiting callers."""
         message = delivery.message
         token = message.headers.get("rd-token")
         key = (message.correlation_id or "", token if isinstance(token, str) else "")
@@ -90,41 +94,41 @@ class Replies:
         self._consumer.send(encode.ack(delivery.channel, delivery.tag))
 
     def consuming(self) -> None:
-        """Responses would arrive from now on."""
+        """Note that responses can arrive from now on."""
         if not self._ready.done():
             self._ready.set_result(None)
 
     def interrupted(self, lost: Sequence[Lease]) -> None:
-        """The queue is gone, and is made again."""
+        """Do nothing: the queue was deleted, and is declared again."""
 
     def failed(self, error: Exception) -> None:
-        """It never worked: whoever waits is told, and the next who asks tries again."""
+        """Report the error to callers of `start`; the next call tries again."""
         if not self._ready.done():
             self._ready.set_exception(error)
 
-    # The connection comes and goes
+    # Called by the consumer
 
     def connected(self) -> None:
-        """Consume the queue; it is made anew when the client was away for too long."""
+        """Consume the queue; declare it again if it expired while the client was away."""
         if self._is_wanted:
             self._subscription.begin()
 
     def disconnected(self, _error: ConnectionFailed, _lost: Sequence[Lease]) -> None:
-        """It is consumed again with the next connection."""
+        """Forget the channel; the next connection opens another one."""
         self._subscription.connection_lost()
 
     def channel_lost(self, number: int, error: Exception, _lost: Sequence[Lease]) -> None:
-        """If it was ours, consume again."""
+        """Consume again if it was this queue's channel."""
         self._subscription.channel_lost(number, error)
 
     def expired(self, _expired: Sequence[tuple[Lease, Fate]]) -> None:
-        """Responses have no ttr."""
+        """Do nothing: responses have no TTR."""
 
     def read(self) -> None:
-        """Nothing more to do."""
+        """Do nothing: responses are acknowledged one by one."""
 
     def closed(self) -> None:
-        """Nothing will come any more."""
+        """Wake all waiting callers."""
         self._closed = True
         self._changed.ring()
         if not self._ready.done():

@@ -1,8 +1,9 @@
-"""A subscription: one queue, consumed on a channel of its own, through whatever happens to it.
+"""A subscription: consumes one queue on a channel of its own, and again after any interruption.
 
-The queue may be missing, be deleted, or be one that this user may not read; the broker may close
-the channel when a job is held for too long; the connection comes and goes. What worked once is
-tried again. What never worked is a mistake that somebody must mend.
+The queue may be missing or deleted, this user may lack the permission to read it, the broker may
+close the channel because a job was unacked for too long, and the connection may be lost. After the
+first success every failure is retried. Before that, a failure is a mistake that has to be fixed,
+and is reported.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,27 +18,27 @@ from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.transport import Channel
 
 RETRY_SECONDS = 2.0
-"""How long to wait before a queue that could not be consumed is tried again."""
+"""Pause before a queue that could not be consumed is tried again."""
 
 
 class Subscriber(Protocol):
-    """Who is told, on the wire's thread."""
+    """Handles the events of a subscription, on the transport's thread."""
 
     def delivered(self, delivery: Delivery) -> None:
-        """A message has come."""
+        """Handle a message."""
 
     def consuming(self) -> None:
-        """The broker sends from now on."""
+        """Handle the start of the consumer."""
 
     def interrupted(self, lost: Sequence[Lease]) -> None:
-        """The channel is gone, and these leases with it; another will follow."""
+        """Handle the loss of the channel and of these leases; another channel follows."""
 
     def failed(self, error: Exception) -> None:
-        """It never worked, and is not tried again."""
+        """Handle an error before the first success, which is not retried."""
 
 
 class Subscription:
-    """Consumes one queue; everything on the wire's thread."""
+    """Consumes one queue, on the transport's thread."""
 
     def __init__(
         self,
@@ -52,28 +53,29 @@ class Subscription:
     ) -> None:
         self.queue = queue
         self.is_open = False
-        """Whether the broker sends."""
+        """Whether the consumer is active."""
         self._consumer = consumer
         self._parts = tuple(parts)
         self._prefetch = prefetch
         self._subscriber = subscriber
         self._arguments = arguments
         self._may_found = may_found
-        """Whether the namespace is made for it, also by a consumer that makes none."""
+        """Whether a missing namespace is created, even by a consumer that otherwise does not create
+        one."""
         self._channel: Channel | None = None
         self._tag: str | None = None
         self._is_opening = False
         self._held_back = 0
-        """How many jobs of the present consumer are held for a while, without being worked on."""
+        """Number of jobs of the current consumer that only wait to be published."""
         self._round = 0
-        """Counts up whenever all before is in vain: what was begun then must not go on."""
+        """Generation counter: callbacks from an earlier generation are ignored."""
         self._is_wanted = True
         self._worked = False
 
     def begin(self) -> None:
-        """Consume, unless it does so already; what is missing is made.
+        """Consume the queue, unless it is consumed already; declare what is missing.
 
-        Without a connection nothing is begun: whoever is told of the next one begins then.
+        Without a connection this does nothing: the subscriber calls it again when there is one.
         """
         if not self._consumer.is_connected:
             return
@@ -84,22 +86,22 @@ class Subscription:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it neither consumes nor is about to."""
+        """Whether the queue is neither consumed nor about to be."""
         return self._channel is None and not self._is_opening
 
     def begin_again(self) -> None:
-        """Consume from anew, on another channel."""
+        """Consume the queue again, on another channel."""
         if self._is_opening and self._channel is None:
             return
         self.stop()
         self.begin()
 
     def stop(self) -> None:
-        """Let go of the channel and all that came on it, also of one to come, until `begin`."""
+        """Close the channel, which requeues its messages, until `begin` is called."""
         self._drop_channel()
 
     def go_on(self) -> None:
-        """Consume, also after `end`, on the same channel if there is one."""
+        """Consume the queue, also after `end`, on the same channel if it is still open."""
         self._is_wanted = True
         channel = self._channel
         if channel is None:
@@ -108,7 +110,7 @@ class Subscription:
             self._consume(channel)
 
     def end(self) -> None:
-        """Consume no more. What has come can be settled on its channel as before."""
+        """Cancel the consumer. Messages that were received can still be settled on the channel."""
         self._is_wanted = False
         channel, tag = self._channel, self._tag
         if self.is_open and channel is not None and channel.is_open and tag is not None:
@@ -117,9 +119,10 @@ class Subscription:
             channel.cancel(tag)
 
     def make_room(self) -> None:
-        """Count a job that is held for a while; consume anew when they take half the prefetch.
+        """Count a job that waits to be published; start another consumer at half the prefetch.
 
-        Each consumer of a channel has the whole prefetch. One that was cancelled keeps what it has.
+        Each consumer of a channel has a prefetch of its own, and a cancelled one keeps its
+        messages.
         """
         self._held_back += 1
         if self._is_wanted and 2 * self._held_back >= self._prefetch:
@@ -127,13 +130,13 @@ class Subscription:
             self.go_on()
 
     def connection_lost(self) -> None:
-        """Its channel is gone with the connection."""
+        """Forget the channel, which was lost with the connection."""
         self._round += 1
         self._channel = self._tag = None
         self.is_open = self._is_opening = False
 
     def channel_lost(self, number: int, error: Exception) -> bool:
-        """The broker closed a channel; say whether it was this one's."""
+        """Handle a channel closed by the broker; return whether it was this subscription's."""
         if self._channel is None or self._channel.number != number:
             return False
         self.connection_lost()
@@ -141,16 +144,16 @@ class Subscription:
         return True
 
     def is_on(self, number: int) -> bool:
-        """Whether it consumes on this channel: what came on another cannot be settled."""
+        """Whether this channel is the current one; messages of others cannot be settled."""
         return self._channel is not None and self._channel.number == number
 
     def count(self, counted: Callable[[int], None]) -> None:
-        """Ask how many messages are ready in the queue."""
+        """Call back with the number of ready messages in the queue."""
         if self._channel is not None and self._channel.is_open:
             self._channel.count(self.queue, lambda ready, _: counted(ready))
 
     def look(self, exchange: str, seen: Callable[[], None]) -> None:
-        """Look for an exchange: the answer comes after all that was sent on the channel before."""
+        """Call back if the exchange exists, after everything sent on the channel before."""
         if self._channel is not None and self._channel.is_open:
             self._channel.look(exchange, seen)
 
@@ -189,12 +192,12 @@ class Subscription:
             self._subscriber.delivered(found)
 
     def _queue_gone(self, channel: Channel) -> None:
-        """The broker cancelled the consumer: its queue is gone, or a job was held for too long."""
+        """Consume again, because the queue was deleted or a job was unacked for too long."""
         if channel is not self._channel:
             return
         logger.warning(
-            "%s is consumed again: it was deleted, or a job of it was held for longer than the "
-            "broker's consumer_timeout",
+            "%s: consumer cancelled by the broker, consuming again (the queue was deleted, or a "
+            "job was unacked for longer than the broker's consumer_timeout)",
             self.queue,
         )
         self._consumer.forget_made()
@@ -212,7 +215,8 @@ class Subscription:
 
     def _try_again(self, error: Exception) -> None:
         if self._worked:
-            logger.warning("%s: %s", self.queue, error)
+            text = "%s: not consumed, trying again in %g s (%s)"
+            logger.warning(text, self.queue, RETRY_SECONDS, error)
             self._consumer.call_later(RETRY_SECONDS, self.begin)
         else:
             self._subscriber.failed(error)
