@@ -1,1 +1,1 @@
-"""Serve `pop` calls: one job, or several, at a time."""
+"""Pop: reserving jobs for callers, one or several at a time."""

@@ -1,4 +1,4 @@
-"""A slot: a channel that serves one pop after the other, and a pop that it serves."""
+"""A pop request, and a channel that serves one pop request after the other."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,33 +14,33 @@ from rabbitdelay.engine.transport import Channel
 
 
 class Owner(Protocol):
-    """Who has the slots, and is told what they find."""
+    """The owner of the channels, which is notified of what they receive."""
 
     consumer: Consumer
 
     def got(self, request: "Pop", lease: Lease) -> None:
-        """A job has come for a pop."""
+        """Add a job to a pop."""
 
     def verdict(self, lease: Lease) -> Verdict:
-        """Whether a job may be handed out; one that is dead is settled."""
+        """Return whether a job may be handed out; drop it if it is dead."""
 
     def suspend(self, request: "Pop") -> None:
-        """Nothing can be handed out now: wait until that has changed."""
+        """Stop serving a pop until jobs can be handed out again."""
 
     def waits(self, request: "Pop") -> bool:
-        """Nothing was ready: go on waiting, or end it."""
+        """Return whether a pop for which no job is ready goes on waiting; end it if not."""
 
     def linger(self, request: "Pop") -> None:
-        """End it when no other job has come for a moment."""
+        """End a pop when no further job arrives for a moment."""
 
     def end(self, request: "Pop") -> None:
-        """There is no more than it has."""
+        """End a pop with the jobs that it has."""
 
     def begin_again(self, request: "Pop") -> None:
-        """What it needs has vanished."""
+        """Serve a pop again, because one of its queues was deleted."""
 
     def idle(self, slot: "Slot") -> None:
-        """This one can be used again."""
+        """Take back a channel that has no pop to serve."""
 
 
 class Pop:
@@ -50,7 +50,7 @@ class Pop:
         self.topics = topics
         self.most = most
         self.deadline = deadline
-        """When to stop waiting, on the monotonic clock; None is never."""
+        """Monotonic time to stop waiting at; None means never."""
         self.future: Future[list[Lease]] = Future()
         self.future.set_running_or_notify_cancel()
         self.leases: list[Lease] = []
@@ -59,22 +59,22 @@ class Pop:
         self.linger_timer: object = None
         self.look_timer: object = None
         self.missing_topics: Sequence[str] = ()
-        """Its topics that did not exist when it was last looked for them."""
+        """The topics that did not exist when they were last looked for."""
         self.is_over = False
         self.began_again = False
         self.is_suspended = False
-        """Whether it is served by nobody, until something has changed."""
+        """Whether the pop is not being served, until the log of deletes or a pause changes."""
         self.leaves_out = False
         """Whether one of its topics is paused."""
 
     @property
     def missing(self) -> int:
-        """How many more it takes."""
+        """Number of further jobs that the pop accepts."""
         return self.most - len(self.leases)
 
 
 class Slot:
-    """A channel that serves one pop after the other. The jobs it brought are acked on it."""
+    """A channel that serves one pop after the other. The jobs received on it are acked on it."""
 
     def __init__(self, popper: Owner) -> None:
         self._popper = popper
@@ -86,18 +86,18 @@ class Slot:
         """The topics of the pop that are not paused."""
         self._untried: deque[str] = deque()
         self._found: list[str] = []
-        """Those that had a job: they may have more."""
+        """The topics that had a job, and may have more."""
         self._getting: str | None = None
         self._topics: dict[str, str] = {}
-        """Those that are being consumed, by consumer tag."""
+        """The topics that are being consumed, by consumer tag."""
         self._surplus: list[Lease] = []
-        """What came for a pop that was over."""
+        """The jobs that arrived for a pop that was over."""
         self._unproven: list[tuple[Lease, str | None]] = []
-        """The jobs that wait for proof, each with its topic if it was got and not consumed."""
+        """The jobs that wait for proof; each with its topic if it was received by basic.get."""
         self.number = 0
 
     def open(self, then: Callable[[], None]) -> None:
-        """Open the channel, and go on."""
+        """Open the channel, then call `then`."""
 
         def opened(channel: Channel) -> None:
             self._channel = channel
@@ -120,13 +120,13 @@ class Slot:
         self._get_next()
 
     def leave(self) -> None:
-        """Serve this pop no more, which goes on elsewhere."""
+        """Stop serving the current pop, which continues elsewhere."""
         self._request = None
         self.stop()
 
     @property
     def is_unproven(self) -> bool:
-        """Whether a job is at hand that waits for proof that it was not deleted."""
+        """Whether a job waits for the proof that it was not deleted."""
         return bool(self._unproven)
 
     def judge_again(self) -> None:
@@ -142,11 +142,11 @@ class Slot:
             self.stop()
 
     def stop(self) -> None:
-        """The pop is over: cancel what was begun for it, and be ready for the next one."""
+        """End serving the current pop: cancel its consumers, and become ready for the next pop."""
         self._surplus += [lease for lease, _ in self._unproven]
         self._unproven.clear()
         if self._getting is not None:
-            return  # its answer is on its way
+            return  # the reply to basic.get is outstanding
         if self._topics:
             self._cancel_next()
         else:
@@ -159,7 +159,7 @@ class Slot:
             self._consumer.holding.hand_back(lease)
         self._popper.idle(self)
 
-    # One by one
+    # By basic.get
 
     def _get_next(self) -> None:
         request = self._request
@@ -182,7 +182,7 @@ class Slot:
         assert topic is not None
         lease = self._consumer.read_job(delivery, topic)
         if lease is None:
-            self._untried.appendleft(topic)  # it was none: there may be another behind it
+            self._untried.appendleft(topic)  # not a job; one may follow in the queue
             self._get_next()
             return
         if request is None or request.is_over:
@@ -192,7 +192,7 @@ class Slot:
         self._judge(request, lease, topic)
 
     def _judge(self, request: Pop, lease: Lease, got_from: str | None) -> None:
-        """Hand out a job, drop it, or keep it until that can be told."""
+        """Hand out a job, drop it, or keep it until the proof is there."""
         verdict = self._popper.verdict(lease)
         if verdict is Verdict.UNPROVEN:
             self._unproven.append((lease, got_from))
@@ -215,14 +215,14 @@ class Slot:
         if not request.is_over:
             self._get_next()
 
-    # As they come
+    # By consumers
 
     def _consume(self, topics: Sequence[str]) -> None:
         request, channel = self._request, self._channel
         assert request is not None
         assert channel is not None
         if not channel.is_open:
-            return  # the connection is about to go, which is told elsewhere
+            return  # the connection is about to be lost, which is handled elsewhere
         share = max(1, request.missing // len(topics))
         if self._prefetch != share:
             self._prefetch = share
@@ -233,7 +233,10 @@ class Slot:
             self._topics[tag] = topic
 
     def _consuming(self) -> None:
-        """The broker sends from now on: with a job at hand, what else is there comes at once."""
+        """Handle the start of a consumer.
+
+        A pop that has a job already gets only further jobs that are ready now.
+        """
         request = self._request
         if request is not None and not request.is_over and request.leases:
             self._popper.linger(request)
@@ -249,12 +252,12 @@ class Slot:
         self._judge(request, lease, None)
 
     def _cancel_next(self) -> None:
-        """Cancel one after the other: pika calls every callback at the first answer."""
+        """Cancel one consumer at a time, because pika calls all callbacks at the first reply."""
         assert self._channel is not None
         tag = next(iter(self._topics), None)
         if tag is None:
             self._rest()
-        elif self._channel.is_open:  # else the connection is about to go
+        elif self._channel.is_open:  # if not, the connection is about to be lost
             self._channel.cancel(tag, lambda: self._cancelled(tag))
 
     def _cancelled(self, tag: str) -> None:
@@ -262,7 +265,7 @@ class Slot:
         self._cancel_next()
 
     def _queue_gone(self, tag: str) -> None:
-        """The broker cancelled a consumer: its queue was deleted. Begin again, which makes it."""
+        """Serve the pop again, because a queue was deleted; that declares it again."""
         topic, request = self._topics.pop(tag, None), self._request
         if topic is not None and request is not None and not request.is_over:
             self._request = None

@@ -1,11 +1,12 @@
-"""Popping: jobs one by one, or several at once, for whoever asks.
+"""Serve calls of pop: reserve one job for a caller, or several at once.
 
-With jobs at hand a pop is one basic.get of each topic, and a consumer when more are wanted. With
-none, it is a consumer that is cancelled as soon as enough have come: the broker sends the job the
-moment it is ready, and nothing is ever held that nobody asked for.
+If jobs are ready, a pop is one basic.get per topic, followed by consumers if it wants more jobs. If
+none is ready, a pop is a consumer that is cancelled as soon as enough jobs have arrived. The broker
+sends a job the moment it becomes ready, and no job is kept that was not asked for.
 
-What comes too many goes back once, after everything is cancelled. Any earlier the broker would
-send it here again, and RabbitMQ 3.10 counts each time: at the delivery limit it would be buried.
+Surplus jobs are requeued once, after all consumers are cancelled. If they were requeued earlier,
+the broker would deliver them here again, and RabbitMQ 3.10 counts each delivery: at the delivery
+limit the job would be buried.
 """
 
 import time
@@ -25,19 +26,20 @@ from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff, Namespace
 
 LOOK_SECONDS = 1.0
 TOPIC_SECONDS = 0.5
-"""How often a pop looks for a topic that does not exist yet: only a put or a worker makes one."""
+"""Interval at which a pop looks for a topic that does not exist yet; a put or a worker creates
+it."""
 LINGER_SECONDS = 0.03
-"""How long several at once wait for the next one after the last: they come in a burst, or not."""
+"""Wait for the next job after the last one, in a pop of several; ready jobs arrive in a burst."""
 LINGER_MOST_SECONDS = 0.2
-"""How long they wait for one another in all: the ttr of the first has begun."""
+"""Maximum total of such waits, because the TTR of the first job has started."""
 MAX_SLOTS = 1_000
-"""So many pops are served at once; a connection has 2,047 channels, and others need some."""
+"""Maximum number of pops served at once; a connection has 2,047 channels, and others are needed."""
 MAX_AT_ONCE = 65_535
-"""The largest prefetch: it has 16 bits."""
+"""The largest prefetch, which has 16 bits."""
 
 
 class Popper:
-    """The pops of one client; everything on the wire's thread but `pop`."""
+    """The pops of one client. Everything but `pop` runs on the transport's thread."""
 
     def __init__(self, consumer: Consumer, follower: Follower) -> None:
         self.consumer = consumer
@@ -52,7 +54,7 @@ class Popper:
     # From any thread
 
     def pop(self, topics: Sequence[str], most: int, deadline: float | None) -> Flow[list[Lease]]:
-        """Ask for jobs, and wait for them. Should nobody wait any more, they go back."""
+        """Reserve jobs, and wait for them. If the caller stops waiting, they are requeued."""
         request = Pop(topics, most, deadline)
         if not self.consumer.call(partial(self._begin, request)):
             raise ClientClosed("the client is closed")
@@ -63,7 +65,7 @@ class Popper:
             raise
 
     def _result(self, request: Pop) -> Flow[list[Lease]]:
-        """Wait for what it gets; an I/O thread that has died tells nobody."""
+        """Wait for the jobs; also notice the death of the transport's thread."""
         while True:
             try:
                 leases: list[Lease] = yield Wait(request.future, LOOK_SECONDS)
@@ -73,7 +75,7 @@ class Popper:
             else:
                 return leases
 
-    # On the wire's thread
+    # On the transport's thread
 
     def _begin(self, request: Pop) -> None:
         self._pops.add(request)
@@ -83,13 +85,13 @@ class Popper:
         self._go(request)
 
     def begin_again(self, request: Pop) -> None:
-        """What it needs has vanished."""
+        """Serve a pop again, because one of its queues was deleted."""
         request.slot = None
         self.consumer.forget_made()
         self._go(request)
 
     def _go(self, request: Pop) -> None:
-        """Find the topics that are there, and take a slot."""
+        """Find the existing topics and assign a channel."""
         request.is_suspended = False
         if self.consumer.first.error is not None:
             self._when_disconnected(request, self.consumer.first.error)
@@ -108,7 +110,7 @@ class Popper:
         return [part for topic in topics for part in self.consumer.topology.topic(topic)]
 
     def _found(self, request: Pop, found: Sequence[Part] | Exception) -> None:
-        """Make topics whole that lost one of their queues; make none that has neither."""
+        """Repair topics of which one queue is missing; do not create topics that have neither."""
         if isinstance(found, Exception):
             self._fail(request, found)
             return
@@ -129,7 +131,7 @@ class Popper:
             self._go(request)
 
     def _topics(self, request: Pop) -> list[str]:
-        """Its topics that are not paused."""
+        """Return the topics of a pop that are not paused."""
         topics = [topic for topic in request.topics if not self._follower.is_paused(topic)]
         request.leaves_out = len(topics) < len(request.topics)
         return topics
@@ -140,7 +142,7 @@ class Popper:
             self.end(request)
 
     def _may_have_changed(self) -> None:
-        """The log of deletes was read to its end, or cut off; or a topic was paused or resumed."""
+        """Handle a change: the log of deletes was read or cut off, or a topic paused or resumed."""
         for request in list(self._pops):
             if request.slot is not None and (request.leaves_out or self._is_paused(request)):
                 self.suspend(request)
@@ -183,57 +185,57 @@ class Popper:
             self._look_later(request)
 
     def _looked(self, request: Pop, found: Sequence[Part] | Exception) -> None:
-        """Begin again when a topic is there by now."""
+        """Serve a pop again if one of its missing topics exists by now."""
         if not request.is_over and not isinstance(found, Exception) and found:
             self.suspend(request)
 
     def _rotated(self, topics: Sequence[str]) -> Sequence[str]:
-        """Another topic is asked first each time, so that none is always last."""
+        """Return the topics with another one first each time, so that none is always last."""
         self._turn += 1
         shift = self._turn % max(1, len(topics))
         return (*topics[shift:], *topics[:shift])
 
-    # What its slots tell
+    # Called by the channels
 
     def has_time(self, request: Pop) -> bool:
-        """Whether it may still wait."""
+        """Whether a pop may wait longer."""
         return request.deadline is None or request.deadline > time.monotonic()
 
     def waits(self, request: Pop) -> bool:
-        """Nothing was ready: go on waiting, or end it."""
+        """Return whether a pop for which no job is ready goes on waiting; end it if not."""
         if not self.has_time(request):
             self.end(request)
         return not request.is_over
 
     def verdict(self, lease: Lease) -> Verdict:
-        """Whether a job may be handed out; one that is dead is settled."""
+        """Return whether a job may be handed out; drop it if it is dead."""
         verdict = self._follower.verdict(lease)
         if verdict is Verdict.DEAD:
             self.consumer.holding.drop(lease)
         return verdict
 
     def suspend(self, request: Pop) -> None:
-        """Nothing can be handed out now: wait until that has changed."""
+        """Stop serving a pop until jobs can be handed out again."""
         slot, request.slot = request.slot, None
         if slot is not None:
             slot.leave()
         self._go(request)
 
     def got(self, request: Pop, lease: Lease) -> None:
-        """A job has come for it."""
+        """Add a job to a pop."""
         self.consumer.holding.reserve(lease)
         request.leases.append(lease)
         if len(request.leases) == request.most:
             self.end(request)
 
     def linger(self, request: Pop) -> None:
-        """End it when no other job has come for a moment."""
+        """End a pop when no further job arrives for a moment."""
         if request.linger_timer is None:
             until = time.monotonic() + LINGER_MOST_SECONDS
             self._linger_on(request, until)
 
     def idle(self, slot: Slot) -> None:
-        """This one can be used again."""
+        """Take back a channel that has no pop to serve."""
         self._idle.append(slot)
         if self._without_slot:
             self._take_slot(self._without_slot.popleft())
@@ -252,7 +254,7 @@ class Popper:
             self._linger_on(request, until)
 
     def end(self, request: Pop) -> None:
-        """Hand over what it has."""
+        """End a pop with the jobs that it has."""
         if request.is_over:
             return
         error = self.consumer.first.error or self._cut_off(request)
@@ -263,13 +265,13 @@ class Popper:
         request.future.set_result(request.leases)
 
     def _cut_off(self, request: Pop) -> Exception | None:
-        """Return why nothing can be handed out, if the log of deletes is why."""
+        """Return the error if the log of deletes prevents handing out jobs; else None."""
         if not self._follower.is_current:
             return self._follower.failure or CutOff(self._follower.state)
         if request.slot is not None and request.slot.is_unproven:
             return CutOff(
-                "a job is ready, but the log of deletes does not answer: whether it was deleted "
-                "is not known"
+                "a job is ready, but whether it was deleted is unknown, because the log of deletes "
+                "does not answer"
             )
         return None
 
@@ -295,27 +297,27 @@ class Popper:
             request.linger_timer = None
 
     def _abandon(self, request: Pop) -> None:
-        self._fail(request, ClientClosed("nobody waits any more"))
+        self._fail(request, ClientClosed("the caller stopped waiting"))
         for lease in request.leases:
             self.consumer.holding.hand_back(lease)
 
     def _when_disconnected(self, request: Pop, error: ConnectionFailed) -> None:
-        """Wait for the next connection, as long as there is time."""
+        """Wait for the next connection, if there is time left."""
         request.slot = None
         request.leases.clear()
         self._stop_lingering(request)
         if not self.has_time(request):
             self._fail(request, error)
 
-    # The connection comes and goes
+    # Called by the consumer
 
     def connected(self) -> None:
-        """Begin again with what waits."""
+        """Serve the waiting pops again."""
         for request in list(self._pops):
             self._go(request)
 
     def disconnected(self, error: ConnectionFailed, _lost: Sequence[Lease]) -> None:
-        """Its channels are gone."""
+        """Forget the channels, which were lost with the connection."""
         self._idle.clear()
         self._without_slot.clear()
         self._slots = 0
@@ -323,15 +325,18 @@ class Popper:
             self._when_disconnected(request, error)
 
     def closed(self) -> None:
-        """Nothing will come any more."""
+        """Fail all pops."""
         for request in list(self._pops):
             if request.slot is not None:
-                self.consumer.call(request.slot.stop)  # unless the thread has ended
+                self.consumer.call(request.slot.stop)  # has no effect if the thread has ended
                 request.slot = None
             self._fail(request, ClientClosed("the client was closed"))
 
     def channel_lost(self, number: int, error: Exception, _lost: Sequence[Lease]) -> None:
-        """A queue is gone, or the broker's patience with an unacked job."""
+        """Handle a channel that the broker closed.
+
+        Its queue was deleted, or a job was unacked for too long.
+        """
         self._idle = deque(slot for slot in self._idle if slot.number != number)
         self._slots -= 1
         for request in list(self._pops):
@@ -348,10 +353,10 @@ class Popper:
             self._go(request)
 
     def expired(self, _expired: Sequence[tuple[Lease, Fate]]) -> None:
-        """Whoever holds them learns of it when they settle them."""
+        """Do nothing: the caller gets LeaseLost when it settles the job."""
 
     def read(self) -> None:
-        """Nothing more to do."""
+        """Do nothing: deliveries are handled one by one."""
 
 
 def _name(part: Part) -> str:
