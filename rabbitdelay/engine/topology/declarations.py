@@ -1,4 +1,4 @@
-"""Setups: the queues that messages need are made, several at a time, while other messages go on."""
+"""Declare the queues that messages need, several at a time, while other messages are published."""
 
 import time
 from collections import Counter
@@ -16,26 +16,30 @@ from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name
 from rabbitdelay.engine.transport import Link, Then
 
 AT_ONCE = 4
-"""Setups that run at the same time. The first of a connection, which makes the base, runs alone."""
+"""Maximum number of concurrent setups. The first one of a connection runs alone, because it
+declares the base of the namespace."""
 PAUSE_SECONDS = 0.25
-"""How long to wait after the broker said that a queue is not up yet."""
+"""Pause after a reply that a queue is not up yet."""
 Fail = Callable[[Pending, Exception], None]
 
 
 class Key(NamedTuple):
-    """What a message needs.
+    """The queues that a message needs.
 
-    A tuple is never the name of a lane: what waits for its queue must not look as if it could be
-    sent.
+    A tuple never equals the name of a lane, so a message that waits for its queues is not taken for
+    one that can be sent.
     """
 
     queues: tuple[str, ...]
     may_found: bool
-    """Whether the namespace is made for it, if there is none."""
+    """Whether a missing namespace is created for the message."""
 
 
 class Setups:
-    """Messages are parked in the outbox by the key of what they need; on the wire's thread."""
+    """Declares queues for messages, which wait in the outbox by their key.
+
+    On the transport's thread.
+    """
 
     def __init__(
         self,
@@ -58,10 +62,10 @@ class Setups:
         self._wanted: dict[Key, Sequence[Part]] = {}
         self._running: dict[Key, SetupDriver[bool]] = {}
         self._stalls: Counter[Key] = Counter()
-        """How often in a row a setup was not answered."""
+        """Number of consecutive setups that were not answered."""
 
     def request(self, pending: Pending, parts: Sequence[Part]) -> None:
-        """Park a message until these parts are there."""
+        """Let a message wait until these queues exist."""
         may_found = not isinstance(pending.route, Target) or pending.route.may_found
         key = Key(tuple(part.queue.name for part in parts), may_found)
         self._outbox.park(key, pending)
@@ -70,13 +74,13 @@ class Setups:
             self._start()
 
     def forget(self) -> None:
-        """Forget everything: the connection is lost."""
+        """Forget everything, because the connection was lost."""
         self._wanted.clear()
         self._running.clear()
         self._stalls.clear()
 
     def restart_stalled(self, now: float) -> None:
-        """Ask again, on other channels, what the broker has not answered for too long."""
+        """Repeat, on other channels, the setups that the broker has not answered for too long."""
         stalled = [
             key
             for key, driver in self._running.items()
@@ -90,16 +94,16 @@ class Setups:
     def _restart(self, key: Key) -> None:
         self._running.pop(key).abandon()
         parts = self._wanted.pop(key)
-        if not self._outbox.is_parked(key):  # their deadlines have passed
+        if not self._outbox.is_parked(key):  # all its messages have timed out
             del self._stalls[key]
             return
         logger.warning(
-            "publisher: no answer for %.0f s about %s; asking again on another channel",
+            "publisher: no answer for %.0f s about %s, asking again on another channel",
             self._detector.patience_seconds(self._stalls[key]),
             ", ".join(part.queue.name for part in parts),
         )
         self._stalls[key] += 1
-        self._wanted[key] = parts  # behind the others, which may not depend on what hangs
+        self._wanted[key] = parts  # last, because other setups may not depend on what stalled
 
     def _start(self) -> None:
         for key, parts in list(self._wanted.items()):
@@ -110,11 +114,11 @@ class Setups:
                 self._run(link, key, parts)
 
     def _run(self, link: Link, key: Key, parts: Sequence[Part]) -> None:
-        def done(result: bool | Exception) -> None:  # noqa: FBT001 - what the conversation returned
-            if self._running.get(key) is driver:  # else the connection was lost meanwhile
+        def done(result: bool | Exception) -> None:  # noqa: FBT001 - the conversation's result
+            if self._running.get(key) is driver:  # if not, the connection was lost
                 self._done(key, result)
 
-        # A log whose leader stands still must not stop those who do not delete.
+        # Puts must not wait for the leader of the log of deletes.
         with_streams = not any(self._stalls.values())
         conversation = self._routes.set_up(
             parts,
@@ -132,7 +136,7 @@ class Setups:
             self._detector.answered(driver.round_trip_seconds)
         del self._stalls[key]
         if isinstance(result, Exception) and reply_codes.is_passing(str(result)):
-            # The broker has just started: try again, until the messages' deadlines.
+            # The broker has just started: try again until the messages time out.
             self._connector.call_later(PAUSE_SECONDS, self._start)
             return
         parts = self._wanted.pop(key)

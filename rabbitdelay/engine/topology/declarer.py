@@ -1,4 +1,4 @@
-"""Driving a setup conversation: the commands of a round go out together."""
+"""Run a setup conversation on a connection, sending the commands of a round together."""
 
 import secrets
 import time
@@ -30,15 +30,18 @@ CallLater = Callable[[float, Then], object]
 
 
 def flush_name(link: Link) -> str | None:
-    """Return a name for flush queues that was never used; None where a flush is of no use."""
+    """Return an unused name for flush queues.
+
+    None for a broker version that flushing does not help.
+    """
     return secrets.token_hex(8) if is_flushed_by_declaring(link.broker_version) else None
 
 
 class SetupDriver(Generic[Result]):
-    """Asks the broker what the conversation yields, on the wire's thread, and calls `done` once.
+    """Sends the commands that a conversation yields, on the transport's thread; calls `done` once.
 
-    Declarations share a channel, which keeps them in order. Each question has a channel of its
-    own, because the broker closes the channel on which it is asked for something that is missing.
+    Declarations share a channel, which keeps them in order. Each query has a channel of its own,
+    because the broker closes a channel on which a missing object is asked for.
     """
 
     def __init__(
@@ -55,19 +58,19 @@ class SetupDriver(Generic[Result]):
         self._round = _Answers(0, nothing)
         self._channel: Channel | None = None
         self._entered: tuple[Channel, str] | None = None
-        """The channel and the consumer tag that count this client as a maker of queues."""
+        """The channel and consumer tag that count this client as a maker of queues."""
         self._is_abandoned = False
         self.answered_at = time.monotonic()
-        """When the broker last answered a round; before that, when it was asked first."""
+        """Monotonic time of the broker's last answer to a round, or of the start."""
         self.round_trip_seconds: float | None = None
-        """How long the shortest round took."""
+        """Duration of the shortest round."""
 
     def start(self) -> None:
-        """Begin; `done` gets what the conversation returns, or the error that ended it."""
+        """Start; `done` gets the result of the conversation, or the error that ended it."""
         self._advance(partial(next, self._conversation))
 
     def abandon(self) -> None:
-        """Stop; `done` is not called."""
+        """Stop without calling `done`."""
         self._round.is_over = True
         self._is_abandoned = True
         self._close()
@@ -78,7 +81,7 @@ class SetupDriver(Generic[Result]):
             commands = step()
         except StopIteration as stop:
             self._finish(stop.value)
-        except Exception as error:  # noqa: BLE001 - handed on
+        except Exception as error:  # noqa: BLE001 - passed to `done`
             self._finish(error)
         else:
             self._ask(commands)
@@ -130,7 +133,7 @@ class SetupDriver(Generic[Result]):
         self._link.open_channel(opened)
 
     def _declare(self, round_: "_Answers", declares: Sequence[tuple[int, Declare | Flush]]) -> None:
-        """Make all of it. The answer to the last one is the answer to all."""
+        """Declare everything. The answer to the last declaration answers all of them."""
         *others, last = (command for _, command in declares)
 
         def declared() -> None:
@@ -165,7 +168,7 @@ class SetupDriver(Generic[Result]):
         self._link.open_channel(opened)
 
     def _announce(self, round_: "_Answers", position: int, exchange: str) -> None:
-        """Publish on a channel of its own, which is closed again: confirm mode cannot be left."""
+        """Publish on a separate channel and close it, because confirm mode cannot be left."""
 
         def opened(channel: Channel) -> None:
             def confirmed(_confirm: object) -> None:
@@ -243,7 +246,7 @@ def _declaration(command: Declare | Flush) -> Declaration:
 
 
 class _Answers:
-    """The answers to one round, until all are there; answers after that are ignored."""
+    """Collects the answers to one round. Answers to an earlier round are ignored."""
 
     def __init__(self, count: int, complete: Callable[[Answers], None]) -> None:
         self.is_over = False
@@ -258,6 +261,6 @@ class _Answers:
         self.check()
 
     def check(self) -> None:
-        """Hand the answers over when none is missing, also when nothing was asked."""
+        """Pass the answers on when none is missing, also if the round has no commands."""
         if not self._left and not self.is_over:
             self._complete(tuple(self._answers))
