@@ -1,1 +1,1 @@
-"""Send jobs that could not be routed on to their queues."""
+"""Parked jobs: republishing the jobs that could not be routed."""

@@ -1,17 +1,17 @@
-"""Rescue: jobs that are parked in `unrouted` are sent on to the queues that they belong to.
+"""One pass through `unrouted`, which republishes parked jobs to the queues that they belong to.
 
 A job is parked when a queue on its way is missing. There are two common reasons. A queue was
-deleted under clients that know it. And a broker that keeps its metadata in Mnesia (every one before
-4.2, by default) starts its quorum queues before all its bindings are back: a job that is
-dead-lettered in that moment finds no way (seen in 1 of about 45 restarts of RabbitMQ 3.10.8 under
-load).
+deleted while clients rely on it. Or the broker keeps its metadata in Mnesia, as every one before
+4.2 does by default: it starts its quorum queues before all bindings are restored, and a job that is
+dead-lettered in that moment cannot be routed (seen in 1 of about 45 restarts of RabbitMQ 3.10.8
+under load).
 
-A job is sent on if its ready queue exists, or if this connection has used that queue and so makes
-it again. Hold queues are made as for any put. Jobs of other topics stay, for a client that needs
-the topic or for a person.
+A job is republished if its ready queue exists, or if this connection has used that queue, which is
+then declared again. Hold queues are declared as for any put. Jobs of other topics stay parked, for
+a client that needs the topic or for an operator.
 
-Jobs that the broker's dead-letter worker holds are beyond the reach of AMQP: every way that was
-tried is in docs/measurements.md ("Starting while jobs come due").
+Jobs that the broker's dead-letter worker holds are out of reach over AMQP: all attempts are in
+docs/measurements.md ("Starting while jobs come due").
 """
 
 import time
@@ -31,24 +31,24 @@ from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.transport import Channel, Closed, Link
 
 TIMEOUT_SECONDS = 30.0
-"""How long one may take to be sent on, before it is given back."""
+"""Timeout for republishing a job; then it stays parked."""
 MOST_ON_THEIR_WAY = 500
-"""No more messages are read while so many are not confirmed."""
+"""Maximum number of republished jobs that are not confirmed yet."""
 
 Answer = Callable[[bool], None]
 
 
 class Sender(Protocol):
-    """Publishes what is sent on."""
+    """Publishes messages."""
 
     def submit_copy(self, pending: Pending) -> None:
-        """Send it; its `resolve` will be called."""
+        """Publish a message; its `resolve` is called with the result."""
 
 
 class Rescue:
-    """Goes through `unrouted` once, over an open connection; on the wire's thread.
+    """Goes through `unrouted` once on an open connection; on the transport's thread.
 
-    Messages that are not sent on return to the queue when the channel is closed.
+    Messages that are not republished return to the queue when the channel is closed.
     """
 
     def __init__(
@@ -69,22 +69,22 @@ class Rescue:
         self._made_again: set[str] = set()
         self._is_over = False
         self.progressed_at = time.monotonic()
-        """When the broker last answered."""
+        """Monotonic time of the broker's last answer."""
         self.refused: Closed | None = None
-        """Why the broker closed the channel, if it did."""
+        """The broker's reason for closing the channel, if it did."""
 
     def start(self) -> None:
         """Read the first message."""
         self._link.open_channel(self._opened)
 
     def abandon(self) -> None:
-        """Stop; what is not confirmed returns to the queue, and `done` is not called."""
+        """Stop without calling `done`. Unconfirmed messages return to the queue."""
         self._is_over = True
         if self._channel is not None and self._channel.is_open:
             self._channel.close()
 
     def inbound(self, found: Delivery | GetEmpty) -> None:
-        """Take a message that was asked for."""
+        """Handle the reply to a basic.get."""
         if self._channel is None or found.channel != self._channel.number or self._is_over:
             return
         self.progressed_at = time.monotonic()
@@ -107,7 +107,7 @@ class Rescue:
         self._end(self._left + self._on_their_way + self._unread)
 
     def _read_next(self) -> None:
-        """Ask for the next message, unless too many are on their way."""
+        """Request the next message, unless too many are in flight."""
         channel = self._channel
         assert channel is not None
         self._is_reading = False
@@ -129,7 +129,7 @@ class Rescue:
             return
         self.abandon()
         if self._sent:
-            logger.warning("unrouted: sent on %d parked jobs (%d stay)", self._sent, left)
+            logger.warning("unrouted: %d jobs republished (%d stay parked)", self._sent, left)
         self._done(left)
 
     def _take(self, delivery: Delivery) -> None:
@@ -147,10 +147,10 @@ class Rescue:
         self._left += 1
         self._read_next()
 
-    # What is missing
+    # Missing queues
 
     def _when_needed(self, topic: str, send: Callable[[], None]) -> None:
-        """Send it on if its topic exists, or is made again because this connection uses it."""
+        """Call `send` if the topic exists, or is declared again because this connection uses it."""
         ready = self._topology.ready_queue(topic)
 
         def answered(is_present: bool) -> None:  # noqa: FBT001 - the answer
@@ -162,7 +162,7 @@ class Rescue:
         self._ask(ready, answered)
 
     def _make_way(self, delivery: Delivery, found: Unrouted) -> None:
-        """Have the queue that was missing declared, with its bindings, before the job goes."""
+        """Have the missing queue and its bindings declared before the job is republished."""
         missing = unrouted.missing_queue(self._topology, found)
 
         def answered(is_present: bool) -> None:  # noqa: FBT001 - the answer
@@ -172,16 +172,16 @@ class Rescue:
         self._ask(missing, answered)
 
     def _make_again(self, queue: str, *, is_present: bool) -> None:
-        """Let the publisher declare a queue before it is used, once; its binding may be missing."""
+        """Have the publisher declare a queue again, once, as it or its binding is missing."""
         if queue in self._made_again:
             return
         self._made_again.add(queue)
         if not is_present:
-            logger.warning("%s: deleted; making it again (jobs for it are parked)", queue)
+            logger.warning("%s: queue deleted, declaring it again (jobs for it are parked)", queue)
         self._routes.forget_queue(queue)
 
     def _ask(self, queue: str, answered: Answer) -> None:
-        """Ask once whether a queue exists."""
+        """Find out, once per queue, whether it exists."""
         if queue in self._is_present:
             answered(self._is_present[queue])
             return
@@ -202,7 +202,7 @@ class Rescue:
 
         self._link.open_channel(opened)
 
-    # Sending on
+    # Republishing
 
     def _send_on(self, delivery: Delivery, found: Unrouted) -> None:
         now = time.monotonic()
@@ -234,7 +234,8 @@ class Rescue:
             self._link.send_frames(encode.ack(delivery.channel, delivery.tag))
             self._sent += 1
         else:
-            logger.warning("unrouted: job %s not sent on (%s)", delivery.message.message_id, error)
+            text = "unrouted: job %s not republished (%s)"
+            logger.warning(text, delivery.message.message_id, error)
             self._left += 1
         if not self._is_reading:
             self._read_next()

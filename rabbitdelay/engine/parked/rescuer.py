@@ -1,11 +1,11 @@
-"""The rescuer: looks into `unrouted` now and then, and sends on what is parked there.
+"""Check `unrouted` from time to time, and republish the jobs that are parked there.
 
-Each publishing connection has one. The broker confirms a job that it parks because a queue was
-deleted, so the putter learns of the loss only here. When to look is decided by
-core/parked/rescue_schedule.py, and engine/parked/rescue.py goes through the messages.
+Each publishing connection has a rescuer. The broker confirms a job that it parks because a queue
+was deleted, so the publisher learns of the loss only here. core/parked/rescue_schedule.py decides
+when to check, and engine/parked/rescue.py goes through the messages.
 
-A client with `declare=False` makes nothing and takes nothing out of `unrouted`. When jobs are
-parked it looks for its queues again before the next put, which fails and names what is missing.
+A client with `declare=False` declares nothing and takes nothing out of `unrouted`. If jobs are
+parked, it looks for its queues again before the next put, which fails and names what is missing.
 """
 
 import time
@@ -20,11 +20,11 @@ from rabbitdelay.engine.parked.rescue import Rescue, Sender
 from rabbitdelay.engine.transport import Channel, Closed
 
 STALLED_SECONDS = 60.0
-"""A look or a pass without an answer of the broker for so long is given up."""
+"""Time without an answer of the broker after which a check or a pass is abandoned."""
 
 
 class Rescuer:
-    """The looks of one publisher into `unrouted`; on the wire's thread."""
+    """Checks `unrouted` for one publisher, on the transport's thread."""
 
     def __init__(self, connector: Connector, routes: Routes, sender: Sender) -> None:
         self._connector = connector
@@ -34,46 +34,46 @@ class Rescuer:
         self._rescue: Rescue | None = None
         self._began_at = 0.0
         self._look_at: float | None = None
-        """When the next look is, on the monotonic clock; None without one."""
+        """Monotonic time of the next check; None without one."""
         self._asked_at: float | None = None
-        """When the broker was asked for the count; None when it has answered."""
+        """Monotonic time at which the broker was asked for the count; None once it has answered."""
         self._is_look_wanted = False
-        """Whether a look was asked for while a pass was under way."""
+        """Whether another check was requested during a pass."""
 
     def published(self) -> None:
-        """Note that messages are sent: what became of them is looked at soon."""
+        """Note that messages were published: whether they were parked is checked soon."""
         if not self._watch.is_busy:
             self._watch.is_busy = True
             self._look_later()
 
     def queues_made(self) -> None:
-        """Note that queues were made, for which jobs may be parked."""
+        """Note that queues were declared for which jobs may be parked."""
         self._watch.have_queues_changed = True
         self._look_at_the_latest(time.monotonic() + SOON_SECONDS)
 
     def look_now(self) -> None:
-        """Look at once: a queue was made, or the broker has come back."""
+        """Check at once, because a queue was declared or the broker is reachable again."""
         self._watch.have_queues_changed = True
         self._look()
 
     def disconnected(self) -> None:
-        """Forget a pass that was under way; another begins with the next connection."""
+        """Forget a pass in progress; another one starts with the next connection."""
         self._rescue = None
         self._look_at = self._asked_at = None
         self._is_look_wanted = False
 
     def inbound(self, found: Delivery | GetEmpty) -> None:
-        """Hand over a message that a pass has asked for."""
+        """Pass on the reply to a basic.get of the current pass."""
         if self._rescue is not None:
             self._rescue.inbound(found)
 
-    # Looking
+    # Checking
 
     def _look_later(self) -> None:
         self._look_at_the_latest(self._watch.next_look_at(time.monotonic()))
 
     def _look_at_the_latest(self, at: float) -> None:
-        """Look at a time, unless a look is due before."""
+        """Check at this time, unless a check is due before."""
         if self._look_at is None or at < self._look_at:
             self._look_at = at
             seconds = max(0.0, at - time.monotonic())
@@ -110,7 +110,7 @@ class Rescuer:
             self._counted(ready)
 
         def closed(_channel: Channel, _closed: Closed) -> None:
-            self._asked_at = None  # there is no such queue, and nothing to do
+            self._asked_at = None  # the queue does not exist, so no jobs are parked
 
         channel.on_closed(closed)
         channel.count(self._routes.topology.unrouted, counted)
@@ -142,11 +142,11 @@ class Rescuer:
             self.look_now()
 
     def _look_for_queues_again(self, count: int) -> None:
-        """Forget which queues exist: one that was deleted is noticed by the next put."""
+        """Forget which queues exist, so that the next put notices one that was deleted."""
         self._watch.end_pass(count, 0.0)
         self._routes.forget()
         logger.warning(
-            "unrouted: %d jobs are parked, because a queue on their way is missing; this client "
-            "may not send them on (run `rabbitdelay unrouted list`)",
+            "unrouted: %d jobs are parked because a queue on their way is missing (this client "
+            "may not republish them; run `rabbitdelay unrouted list`)",
             count,
         )
