@@ -200,7 +200,7 @@ def test_a_retry_that_a_handler_asks_for_is_not_logged_as_a_failure(
         wait_until(lambda: any(_event(one) == "buried" for one in caplog.records))
     asked, buried = [one for one in caplog.records if hasattr(one, "job_id")]
     assert (_event(asked), asked.levelname) == ("retry requested", "INFO")
-    assert asked.getMessage() == "job job (t), attempt 1: retry requested, in 0.1 s: not paid yet"
+    assert asked.getMessage() == "job job (t), attempt 1: retry requested, in 0.1 s (not paid yet)"
     assert asked.retry_in_ms == 100  # type: ignore[attr-defined]
     assert (_event(buried), buried.levelname) == ("buried", "ERROR")
     assert "failed" not in asked.getMessage()

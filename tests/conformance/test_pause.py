@@ -148,7 +148,7 @@ def test_a_worker_until_empty_ends(
     seen = noting(worker, "t", "u")
     worker.run(until_empty=True)
     assert seen == ["runs"]
-    assert "topic t is paused: what is in it was not run" in caplog.messages
+    assert "topic t: paused, its jobs were not run" in caplog.messages
     client.resume("t")
     worker.run(until_empty=True)
     assert seen == ["runs", "waits"]

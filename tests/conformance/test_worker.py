@@ -303,7 +303,7 @@ def test_hooks_and_log_records(
         next(record for record in caplog.records if getattr(record, "event", None) == event)
         for event in ("failed", "finished")
     ]
-    assert failed.message.startswith("job fails (t), attempt 1: failed, and is tried again in 0 s")
+    assert failed.message.startswith("job fails (t), attempt 1: failed, retry in 0 s (")
     assert (failed.job_id, failed.topic, failed.attempt) == ("fails", "t", 1)  # type: ignore[attr-defined]
     assert (failed.error, failed.error_type) == ("oh", "ValueError")  # type: ignore[attr-defined]
     assert (finished.attempt, finished.lateness_ms >= 0) == (2, True)  # type: ignore[attr-defined]
@@ -468,7 +468,7 @@ def test_signals(front: Front, client: Client, broker_url: str, namespace: str) 
     with Process(SIGNALLED, front.name, broker_url, namespace) as process:
         process.wait_for("began long")
         process.signal(signal.SIGTERM)
-        process.wait_for_error("worker stops")  # two signals at once are one
+        process.wait_for_error("worker: stopping")  # two signals at once are one
         process.signal(signal.SIGTERM)
         began = time.monotonic()
         assert process.wait() == 0
@@ -640,14 +640,14 @@ def test_wrong_hooks_and_handlers(make_worker: WorkerFactory) -> None:
     ):
         with pytest.raises(InvalidConfiguration, match=r"hook .* must take the job"):
             register(wrong)
-    with pytest.raises(InvalidConfiguration, match="name the topic"):
+    with pytest.raises(InvalidConfiguration, match="requires a topic"):
         worker.handler(_nothing)  # type: ignore[arg-type]  # without parentheses
     with pytest.raises(InvalidConfiguration, match="grace"):
         make_worker(grace="5s")
     worker.handler("t")(_nothing)
     with working(worker):
         wait_until(lambda: worker.last_stats)
-        with pytest.raises(InvalidConfiguration, match="runs already"):
+        with pytest.raises(InvalidConfiguration, match="already running"):
             worker.run()
 
 
@@ -764,8 +764,8 @@ def test_an_orderly_stop_logs_no_warning(
     with working(worker):
         wait_until(lambda: worker.stats().running == 1)
         worker.stop()
-        wait_until(lambda: any("worker stops" in one.getMessage() for one in caplog.records))
+        wait_until(lambda: any("worker: stopping" in one.getMessage() for one in caplog.records))
         may_end.set()
     ours = [one for one in caplog.records if one.name.startswith("rabbitdelay")]
     assert [one.getMessage() for one in ours if one.levelno >= logging.WARNING] == []
-    assert ours[-1].getMessage() == "worker ends"
+    assert ours[-1].getMessage() == "worker: stopped"

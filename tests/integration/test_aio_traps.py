@@ -688,7 +688,7 @@ def test_signals(broker_url: str, namespace: str, other: SyncClient) -> None:
     with Process(SIGNALLED, broker_url, namespace, options=("-X", "dev")) as process:
         process.wait_for("began long")
         process.signal(signal.SIGTERM)
-        process.wait_for_error("worker stops")  # two signals at once are one
+        process.wait_for_error("worker: stopping")  # two signals at once are one
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
     assert process.lines == ["began long", "cancelled long", "tasks 1"]

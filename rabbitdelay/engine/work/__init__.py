@@ -1,1 +1,1 @@
-"""Run handlers: a worker, from a prefetched delivery to the outcome of its job."""
+"""The worker: running handlers, from a prefetched delivery to the outcome of its job."""

@@ -1,4 +1,7 @@
-"""Working: what the workers of both fronts do. How handlers run, and signals, are their own."""
+"""The part of a worker that both front ends share.
+
+Each runs handlers and handles signals itself.
+"""
 
 import logging
 import time
@@ -40,27 +43,28 @@ logger = logging.getLogger("rabbitdelay.worker")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MAX_LOST = 100
-"""With so many threads or tasks that do not come back, the process is beyond help."""
+"""Number of lost threads or tasks at which the worker gives up, because the process cannot
+recover."""
 LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStats:
-    """What a worker has done and does."""
+    """The counts of a worker, and its current state."""
 
     counts: WorkerCounts
     running: int
-    """Handlers at work."""
+    """Number of running handlers."""
     lost_threads: int
-    """Threads, or tasks, whose handler is still at work on a job that was taken from it."""
+    """Number of threads or tasks whose handler is still running after its job was taken from it."""
 
 
 AnyClient = TypeVar("AnyClient")
-"""The client of a front."""
+"""The client of a front end."""
 
 
 class Working(ABC, Generic[AnyClient]):
-    """A worker, but for how its handlers run."""
+    """A worker, except for the way in which its handlers run."""
 
     def __init__(
         self,
@@ -88,9 +92,9 @@ class Working(ABC, Generic[AnyClient]):
         self._new_client = new_client
         self._verbs = new_verbs()
         self.client = new_client(self._verbs)
-        """For handlers that put jobs. It is closed at the end of `run`."""
+        """Client for handlers that put jobs; closed at the end of `run`."""
 
-    # What people say before it runs
+    # Before it runs
 
     def handler(
         self,
@@ -106,36 +110,37 @@ class Working(ABC, Generic[AnyClient]):
         auto_touch: bool = False,
         keep_responses: bool = False,
     ) -> Callable[[Function], Function]:
-        """Make a function the handler of a topic.
+        """Register a function as the handler of a topic.
 
-        A parameter annotated with Job gets the job; the other one gets the body, validated when it
-        is annotated with a pydantic model. What the function returns is the job's response; what
-        it raises gives the job back, or buries it.
+        A parameter annotated with Job receives the job. The other one receives the body, which is
+        validated if the annotation is a pydantic model. The return value of the function is the
+        job's response. If it raises, the job is retried or buried.
 
         Args:
-            topic: The topic.
-            ttr: How long it may hold a job whose putter did not say so.
-            concurrency: How many jobs of this topic at once; the worker's if absent.
-            max_attempts: How often a job is tried that does not say so itself, then it is buried.
-            backoff: Wait before the second attempt, in seconds or as a timedelta; it doubles with
-                each. Several, such as [5, 15, 30, 60], are waited one after the other as they
-                stand; the last one repeats.
-            backoff_max: What backoff does not grow beyond.
-            timeout_delay: Wait before the next attempt of a job whose ttr has passed. The attempt
-                that was cut off may still be running.
-            policies: Policies for types of exceptions, of which the nearest base class applies: a
+            topic: Topic whose jobs the function handles.
+            ttr: TTR of jobs that do not set their own.
+            concurrency: Maximum number of jobs of this topic that run at once; by default the
+                worker's.
+            max_attempts: Maximum attempts for jobs that do not set their own; then a job is buried.
+            backoff: Delay before the second attempt, in seconds or as a timedelta; it doubles with
+                each further attempt. The delays of a list, such as [5, 15, 30, 60], are used in
+                turn, and the last one repeats.
+            backoff_max: Upper bound of the backoff.
+            timeout_delay: Delay before the next attempt of a job whose TTR has expired. The handler
+                of the previous attempt may still be running.
+            policies: Policies by exception type, of which the nearest base class applies: a
                 RetryPolicy, a backoff, or Bury.
-            auto_touch: Whether the ttr is renewed for as long as the function runs.
-            keep_responses: Whether its return values are kept in a queue of the topic's own.
+            auto_touch: Whether to renew the TTR for as long as the function runs.
+            keep_responses: Whether to keep the return values in a queue of the topic.
         """
         if not isinstance(topic, str):
-            raise InvalidConfiguration('name the topic: @worker.handler("topic")')
+            raise InvalidConfiguration('handler requires a topic: @worker.handler("topic")')
 
         default = RetryPolicy(max_attempts, backoff, backoff_max, timeout_delay)
 
         def register(function: Function) -> Function:
             if topic in self._handlers:
-                raise InvalidConfiguration(f"topic {topic} has a handler already")
+                raise InvalidConfiguration(f"topic {topic} already has a handler")
             self._handlers[topic] = make_handler(
                 topic,
                 function,
@@ -150,19 +155,22 @@ class Working(ABC, Generic[AnyClient]):
         return register
 
     def before(self, hook: Function) -> Function:
-        """Call this with each job before its handler; what it raises counts as the handler's."""
+        """Call a hook with each job before its handler.
+
+        An error of the hook counts as the handler's.
+        """
         self._hooks.before.append(check_hook(hook, 1))
         return hook
 
     def after(self, hook: Function) -> Function:
-        """Call this with each job and its response, after it was finished."""
+        """Call a hook with each finished job and its response."""
         self._hooks.after.append(check_hook(hook, 2))
         return hook
 
     def on_error(self, hook: Function) -> Function:
-        """Call this with each job, the exception that its handler raised, and the Outcome.
+        """Call a hook with each failed job, its exception and its Outcome.
 
-        The exception is TimedOut when the job's ttr has passed. The Outcome says whether and when
+        The exception is TimedOut if the job's TTR has expired. The Outcome says whether and when
         the job is retried, or why it is buried. A hook with two parameters is called without it.
         """
         self._hooks.on_error.append(error_hook(hook))
@@ -171,42 +179,44 @@ class Working(ABC, Generic[AnyClient]):
     # While it runs
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Take nothing more, let handlers finish within the grace, and return from `run`."""
+        """Stop `run`: take no more jobs, and let running handlers finish within the grace."""
         self._is_told_to_stop_at_once = self._is_told_to_stop_at_once or at_once
         self._is_told_to_stop = True
         self._told.ring()
 
     @property
     def was_stopped_at_once(self) -> bool:
-        """Whether it was not let to finish: by a second signal, or by `stop(at_once=True)`."""
+        """Whether the grace was cut short by a second signal or by `stop(at_once=True)`."""
         return self._is_told_to_stop_at_once or self._signals > 1
 
     def stats(self) -> WorkerStats:
-        """What it has done so far, and does now; zeros before it runs."""
+        """Return what the worker has done so far and is doing; zeros before it runs."""
         now = time.monotonic()
         return self.last_stats or WorkerStats(Tally(now).snapshot(now), 0, 0)
 
     @property
     def last_stats(self) -> WorkerStats | None:
-        """The same, or None before it runs."""
+        """The stats, or None before the worker runs."""
         dispatcher, executor = self._dispatcher, self._executor
         if dispatcher is None or executor is None:
             return None
         counts = dispatcher.holding.tally.snapshot(time.monotonic())
         return WorkerStats(counts, dispatcher.running, executor.lost)
 
-    # What the fronts drive
+    # For the front ends
 
     @abstractmethod
     def _new_executor(self, consumer: Consumer) -> Flow[Executor]:
-        """Return who runs handlers."""
+        """Return the executor that runs the handlers."""
 
     def _run(self, max_jobs: int | None, *, until_empty: bool) -> Flow[None]:
-        """Run until it is told to stop, and what is at work is done or given back."""
+        """Run until stopped, and until running jobs are finished or given back."""
         if not self._handlers:
-            raise InvalidConfiguration("the worker has no handler: decorate one with .handler()")
+            raise InvalidConfiguration(
+                "the worker has no handlers: register one with @worker.handler(topic)"
+            )
         if self._is_running:
-            raise InvalidConfiguration("the worker runs already")
+            raise InvalidConfiguration("the worker is already running")
         self._is_running = True
         try:
             yield from self._run_once(max_jobs, until_empty=until_empty)
@@ -259,29 +269,30 @@ class Working(ABC, Generic[AnyClient]):
 
     @property
     def _flush_seconds(self) -> float:
-        """How long copies on their way are waited for: what is not confirmed then goes back."""
+        """Time for copies in flight, in seconds.
+
+        Jobs whose copy is not confirmed by then are requeued.
+        """
         return 1.0 if self.was_stopped_at_once else process_lifetime.EXIT_FLUSH_SECONDS
 
     def _watch(self, dispatcher: Dispatcher, executor: Executor) -> Flow[None]:
-        """Wait until it is to stop."""
+        """Wait until the worker has to stop."""
         topics = ", ".join(self._handlers)
-        logger.info("worker runs: %d at once of %s", self._concurrency, topics)
+        logger.info("worker: running (concurrency %d, topics %s)", self._concurrency, topics)
         while not (self._is_stopping or dispatcher.is_done):
             look_at = time.monotonic() + LOOK_SECONDS
             yield from until(self._told, lambda: self._is_stopping or dispatcher.is_done, look_at)
             if executor.lost >= MAX_LOST:
                 dispatcher.failure = WorkerFailed(
-                    f"{MAX_LOST} handlers have not come back from jobs that were taken "
-                    'from them: give them timeouts, or use pool="process"'
+                    f"{MAX_LOST} handlers are still running after the TTR of their jobs: "
+                    'set timeouts in them, or use pool="process"'
                 )
                 return
 
     def _let_finish(self, dispatcher: Dispatcher) -> Flow[None]:
         dispatcher.stop()
         if running := dispatcher.running:
-            text = (
-                "worker stops: %s still at work, for at most %g s; a second signal ends it at once"
-            )
+            text = "worker: stopping (%s running, grace %g s; a second signal stops it at once)"
             logger.info(text, _jobs(running), self._grace_seconds)
         deadline = time.monotonic() + self._grace_seconds
         while time.monotonic() < deadline and not self.was_stopped_at_once:
@@ -289,12 +300,12 @@ class Working(ABC, Generic[AnyClient]):
                 break
             yield Sleep(0.01)
         if not dispatcher.is_idle.is_set():
-            logger.warning("worker ends, %s not done: given back", _jobs(dispatcher.running))
+            logger.warning("worker: stopped (%s unfinished, given back)", _jobs(dispatcher.running))
         else:
-            logger.info("worker ends")
+            logger.info("worker: stopped")
 
     def _signalled(self, *_: object) -> None:
-        """Only note it: the thread that it interrupts may hold any lock."""
+        """Only count the signal, because the interrupted thread may hold any lock."""
         self._signals += 2 if self._is_told_to_stop else 1
 
     @property

@@ -1,11 +1,11 @@
-"""The dispatcher: from a delivery to a handler at work, and from its end to the next job.
+"""The dispatcher: from a delivery to a running handler, and from its end to the next job.
 
-The dispatcher starts jobs in the order of core/work/scheduler.py and takes a job away from its
-handler when its ttr has passed, whatever the handler does.
+The dispatcher starts jobs in the order of core/work/scheduler.py. When a job's TTR expires, it
+takes the job away from its handler, whatever the handler is doing.
 
-It runs on the wire's thread, but for `end`: a thread that has ended a job starts the next one by
-itself, which spares two changes of threads for each. So all that is at hand and at work is
-under the holding's lock.
+It runs on the transport's thread, except for `end`: a thread that has finished a job starts the
+next one itself, which saves two thread switches per job. Therefore all prefetched and running jobs
+are guarded by the settlement lock.
 """
 
 import logging
@@ -38,13 +38,13 @@ from rabbitdelay.models import DEFAULT_TTR_MS
 logger = logging.getLogger("rabbitdelay.worker")
 
 SUSPECT_PAUSE_SECONDS = 0.05
-"""How long to wait before a suspect begins, for the broker to have the acks of those before it."""
+"""Pause before a suspect starts, in which the broker receives the acks of earlier jobs."""
 NUDGE_SECONDS = 0.001
-"""How long a job waits for a thread that seems to be through in no time."""
+"""Time that a job waits for a thread that is likely to be free in a moment."""
 
 
 class Dispatcher:
-    """The jobs of one worker: those that wait, and those that run."""
+    """The jobs of one worker: the prefetched ones and the running ones."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Dispatcher:
     ) -> None:
         limits = {topic: handler.concurrency for topic, handler in handlers.items()}
         self.is_done = False
-        """Whether there is nothing more to do: it failed, or did what it was to do."""
+        """Whether the worker has to stop, because it failed or has nothing more to do."""
         self._told = told
         self.consumer = consumer
         self.holding = consumer.holding
@@ -93,27 +93,28 @@ class Dispatcher:
         self._ended_at = -math.inf
         self._running: dict[Lease, Run] = {}
         self._by_identity: dict[Identity, Run] = {}
-        self._ended: deque[Run] = deque()  # under the holding's lock
+        self._ended: deque[Run] = deque()  # guarded by the settlement lock
         self._may_start_here = not any(handler.auto_touch for handler in handlers.values())
-        """Whether who has ended a run may start the next: timers are set on the wire's thread."""
+        """Whether the thread that ends a run may start the next one. It may not with `auto_touch`,
+        because timers are set on the transport's thread."""
         self.failure: Exception | None = None
-        """What made the worker give up, if anything did."""
+        """The error that made the worker give up, or None."""
         self.is_idle = threading.Event()
-        """Whether nothing runs; after `stop`."""
+        """Set when no handler is running after `stop`."""
 
     # From any thread
 
     @property
     def running(self) -> int:
-        """How many handlers are at work on a job that is theirs."""
+        """Number of running handlers whose jobs have not been taken from them."""
         return self._turns.running
 
     def stop(self) -> None:
-        """Take nothing more, and give back what was not begun."""
+        """Take no more jobs, and return those that have not started."""
         self.consumer.call(self._stop)
 
     def end(self, run: Run, settle: Callable[[], None] = lambda: None) -> None:
-        """The handler of a run is through; `settle` settles its job in the same moment."""
+        """End a run whose handler has returned; `settle` settles its job in the same step."""
         with self.holding.lock:
             try:
                 settle()
@@ -125,13 +126,13 @@ class Dispatcher:
                     self._start_all_that_may()
                 self.consumer.wake()
 
-    # The connection comes and goes
+    # Called by the consumer
 
     def connected(self) -> None:
-        """Consume when it is known what was deleted."""
+        """Do nothing: the topics are consumed once the log of deletes is read."""
 
     def _may_have_changed(self) -> None:
-        """The log of deletes was read to its end, or cut off; or a topic was paused or resumed."""
+        """Handle a change: the log of deletes was read or cut off, or a topic paused or resumed."""
         if self._follower.failure is not None:
             self.fail(self._follower.failure)
         for topic in self._topics:
@@ -143,14 +144,17 @@ class Dispatcher:
             self._dispatch()
 
     def _pause(self, topic: "_Topic") -> None:
-        """Take no more of a topic, and give back what waits of it."""
+        """Stop consuming a topic, and return its prefetched jobs."""
         topic.subscription.end()
         with self.holding.lock:
             for lease in self._waiting.take_of(topic.name):
                 self.holding.hand_back(lease)
 
     def disconnected(self, _error: ConnectionFailed, lost: Sequence[Lease]) -> None:
-        """What waits is not ours any more. What runs goes on: its job may come back to it."""
+        """Forget the prefetched jobs.
+
+        Running handlers continue, because their jobs may be redelivered here.
+        """
         with self.holding.lock:
             for topic in self._topics:
                 topic.subscription.connection_lost()
@@ -158,7 +162,7 @@ class Dispatcher:
             self.watch_lost(lost)
 
     def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
-        """A queue was deleted, or the broker's patience with an unacked job has ended."""
+        """Handle a closed channel: its queue was deleted, or a job was unacked for too long."""
         with self.holding.lock:
             for topic in self._topics:
                 if topic.subscription.channel_lost(number, error):
@@ -166,7 +170,7 @@ class Dispatcher:
             self.watch_lost(lost)
 
     def closed(self) -> None:
-        """Nothing more will come."""
+        """End; without a preceding stop this is a failure."""
         if not self._stopping and self.failure is None:
             self.failure = WorkerFailed("the worker's I/O thread has ended: see its traceback")
         self._stopping = True
@@ -174,20 +178,20 @@ class Dispatcher:
         self.is_idle.set()
 
     def topic_interrupted(self, topic: str, lost: Sequence[Lease]) -> None:
-        """The queue of a topic is gone, and is made again."""
+        """Handle the deletion of a topic's queue, which is declared again."""
         with self.holding.lock:
             self._waiting.forget(topic)
             self.watch_lost(lost)
 
     def fail(self, error: Exception) -> None:
-        """Give up."""
+        """Give up because of an error."""
         self.failure = error
         self._done()
 
-    # Taking in
+    # Receiving
 
     def delivered(self, handler: Handler, delivery: Delivery) -> None:
-        """Take a job in, unless it is known here already."""
+        """Prefetch a job, unless its attempt is already running or finished here."""
         ttr_ms = DEFAULT_TTR_MS if handler.ttr_ms is None else handler.ttr_ms
         lease = self.consumer.read_job(delivery, handler.topic, ttr_ms)
         if lease is None or (delivery.redelivered and self._is_known(lease)):
@@ -202,7 +206,7 @@ class Dispatcher:
             self._take_no_more()
 
     def _is_known(self, lease: Lease) -> bool:
-        """Whether this very attempt runs here, or was finished here: then it need not run again."""
+        """Whether this very attempt is running or was finished here, and so need not run again."""
         with self.holding.lock:
             if self.holding.is_finished(lease.identity):
                 self.holding.ack(lease)
@@ -214,7 +218,7 @@ class Dispatcher:
             return True
 
     def read(self) -> None:
-        """Hand out what has come in, into the slots that have become free."""
+        """Hand out prefetched jobs to the slots that have become free."""
         self.heard()
         with self.holding.lock:
             self._drain()
@@ -228,7 +232,7 @@ class Dispatcher:
             run = self._ended.popleft()
             lease = run.lease
             if lease.is_timed_out and not run.abandoned:
-                continue  # it was cut off this moment: `expired` is about to see to it
+                continue  # its TTR has just expired, and `expired` is about to handle it
             self._ended_at = now
             self._running.pop(lease, None)
             if run.touch_timer is not None:
@@ -239,7 +243,7 @@ class Dispatcher:
                 self._turns.ended(lease.job.topic, now)
         self._look_whether_done()
 
-    # Handing out
+    # Starting
 
     def _dispatch(self) -> None:
         self._start_all_that_may()
@@ -268,12 +272,12 @@ class Dispatcher:
                 self._start(lease)
 
     def _may_start(self, lease: Lease, now: float) -> bool:
-        """Whether a job is to be handed out: not one that was deleted meanwhile."""
+        """Return whether a job may start; drop it if it was deleted in the meantime."""
         verdict = self._follower.verdict(lease)
         if verdict is Verdict.DEAD:
             self.holding.drop(lease)
             _log_dropped(lease)
-        elif verdict is not Verdict.LIVES:  # until the follower tells that something has changed
+        elif verdict is not Verdict.LIVES:  # wait for `_may_have_changed`
             self._waiting.put_back(lease, now)
             self._is_held_up = True
         return verdict is Verdict.LIVES
@@ -313,12 +317,12 @@ class Dispatcher:
     def _touch(self, run: Run) -> None:
         if self._running.get(run.lease) is not run:
             return
-        with suppress(LeaseLost):  # it may come back, and is touched then
+        with suppress(LeaseLost):  # the job may be redelivered, and is touched then
             self.holding.touch(run.lease)
         self._touch_later(run)
 
     def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
-        """Their handlers are too late: count on them no more."""
+        """Abandon handlers that exceeded their job's TTR and free their slots."""
         with self.holding.lock:
             late = [(self._running.get(lease), lease, fate) for lease, fate in expired]
             for run, _, _ in late:
@@ -331,7 +335,7 @@ class Dispatcher:
                 _log_timeout(lease, fate)
 
     def watch_lost(self, leases: Sequence[Lease]) -> None:
-        """See that a handler whose job was lost gives up its slot at the ttr all the same."""
+        """Make sure that a handler whose job was lost frees its slot at the end of the TTR."""
         for lease in leases:
             run = self._running.get(lease)
             if run is not None and not run.is_watched and not run.handler.auto_touch:
@@ -347,21 +351,21 @@ class Dispatcher:
         with self.holding.lock:
             if self._running.get(run.lease) is not run or run.lease.ended_by is not Event.LOSE:
                 return
-            if run.lease.deadline > time.monotonic():  # it was touched meanwhile
+            if run.lease.deadline > time.monotonic():  # touched in the meantime
                 self._watch(run)
                 return
             self._let_go(run)
             self._dispatch()
             self._look_whether_done()
         logger.warning(
-            "%s: not done within its ttr of %g s, after it was lost with its connection",
+            "%s: timed out after %g s (its connection was lost before)",
             title(run.lease),
             run.lease.ttr_seconds,
             extra=log_fields(run.lease, "timed out"),
         )
 
     def _let_go(self, run: Run) -> None:
-        """Count on a handler no more that is too late."""
+        """Abandon a handler that exceeded its job's TTR."""
         lease = run.lease
         del self._running[lease]
         if self._by_identity.get(lease.identity) is run:
@@ -370,7 +374,7 @@ class Dispatcher:
         self._turns.ended(lease.job.topic, time.monotonic())
         self._executor.let_go(run)
 
-    # Ending
+    # Stopping
 
     def _stop(self) -> None:
         self._stopping = True
@@ -381,7 +385,7 @@ class Dispatcher:
             self._look_whether_done()
 
     def _done(self) -> None:
-        """Tell who waits for the end."""
+        """Notify the worker's thread, which waits for the end."""
         self.is_done = True
         self._told.ring()
 
@@ -398,22 +402,22 @@ class Dispatcher:
         elif self._jobs_left == 0:
             self._done()
 
-    # Until there is nothing left
+    # Running until the queues are empty
 
     def heard(self) -> None:
-        """Something has happened."""
+        """Note an event, so that the queues are not checked for a moment."""
         if self._emptiness is not None:
             self._emptiness.heard()
 
     def _subscriptions(self) -> list[Subscription]:
-        """Those of topics that are not paused: what is paused counts as empty."""
+        """Return the subscriptions of topics that are not paused; paused ones count as empty."""
         is_paused = self._follower.is_paused
         return [topic.subscription for topic in self._topics if not is_paused(topic.name)]
 
     def _empty(self) -> None:
         for topic in self._topics:
             if self._follower.is_paused(topic.name):
-                logger.warning("topic %s is paused: what is in it was not run", topic.name)
+                logger.warning("topic %s: paused, its jobs were not run", topic.name)
         self._done()
 
     def _is_busy(self) -> bool:
@@ -423,7 +427,7 @@ class Dispatcher:
 
 
 class _Topic:
-    """One of a worker's topics, and its subscription."""
+    """One topic of a worker, and its subscription."""
 
     def __init__(self, dispatcher: Dispatcher, handler: Handler, prefetch: int) -> None:
         self.name = handler.topic
@@ -438,34 +442,35 @@ class _Topic:
         self.subscription = Subscription(consumer, queue, parts, prefetch, self)
 
     def delivered(self, delivery: Delivery) -> None:
-        """A job has come."""
+        """Prefetch a job."""
         self._dispatcher.delivered(self._handler, delivery)
 
     def consuming(self) -> None:
-        """The broker sends from now on."""
+        """Note the start of the consumer."""
         self._dispatcher.heard()
 
     def interrupted(self, lost: Sequence[Lease]) -> None:
-        """Its queue is gone, and is made again."""
+        """Handle the deletion of the queue, which is declared again."""
         self._dispatcher.topic_interrupted(self.name, lost)
 
     def failed(self, error: Exception) -> None:
-        """It never worked: a mistake that somebody must mend."""
+        """Fail the worker, because the topic never worked: the cause has to be fixed."""
         self._dispatcher.fail(error)
 
 
 def _log_dropped(lease: Lease) -> None:
-    logger.info("%s: deleted, not handed out", title(lease), extra=log_fields(lease, "deleted"))
+    logger.info("%s: deleted (not handed out)", title(lease), extra=log_fields(lease, "deleted"))
 
 
 def _log_timeout(lease: Lease, fate: Fate) -> None:
-    text = f"{title(lease)}: not done within its ttr of {lease.ttr_seconds:g} s"
+    job, timed_out = title(lease), f"timed out after {lease.ttr_seconds:g} s"
     if isinstance(fate, Dropped):
-        logger.info("%s: %s", text, fate.reason, extra=log_fields(lease, "deleted"))
+        fields = log_fields(lease, "deleted")
+        logger.info("%s: %s, not retried (%s)", job, timed_out, fate.reason, extra=fields)
     elif isinstance(fate, GiveUp):
         fields = log_fields(lease, "buried") | {"reason": fate.reason, "error_type": "Timeout"}
-        logger.error("%s: buried: %s", text, fate.reason, extra=fields)
+        logger.error("%s: %s, buried (%s)", job, timed_out, fate.reason, extra=fields)
     else:
         fields = log_fields(lease, "timed out") | {"retry_in_ms": fate.delay_ms}
         seconds = fate.delay_ms / 1000
-        logger.warning("%s: given back, and tried again in %g s", text, seconds, extra=fields)
+        logger.warning("%s: %s, retry in %g s", job, timed_out, seconds, extra=fields)

@@ -1,4 +1,4 @@
-"""Emptiness: whether there is nothing left to do, for a worker that runs until then."""
+"""Detect that all queues are empty, for a worker that runs until then."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,11 +7,11 @@ from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import Subscription
 
 QUIET_SECONDS = 0.2
-"""For how long nothing must come before the queues are asked whether they are empty."""
+"""Time without an event before the queues are checked."""
 
 
 class Emptiness:
-    """Looks, when nothing has happened for a moment; everything on the wire's thread."""
+    """Checks the queues when nothing has happened for a moment; on the transport's thread."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Emptiness:
         self._is_listening = False
 
     def heard(self) -> None:
-        """Something has happened."""
+        """Note an event, which postpones the check."""
         self._heard_at = time.monotonic()
         self._listen()
 
@@ -42,10 +42,10 @@ class Emptiness:
         if time.monotonic() - self._heard_at < QUIET_SECONDS * 0.9:
             self._listen()
         elif not self._is_busy() and all(one.is_open for one in self._subscriptions()):
-            self._ask(list(self._subscriptions()))  # else it is heard when that has ended
+            self._ask(list(self._subscriptions()))  # otherwise the end of a job is an event
 
     def _ask(self, rest: list[Subscription]) -> None:
-        """Ask one queue after the other; whatever comes meanwhile begins it anew."""
+        """Count one queue after the other; an event in between starts the check again."""
         if self._is_busy():
             return
         if not rest:

@@ -1,4 +1,4 @@
-"""Waiting: the jobs that a worker holds and has not begun, and the suspects among them."""
+"""The jobs that a worker has prefetched and not started, and the suspects among them."""
 
 import random
 from collections import deque
@@ -9,14 +9,17 @@ from rabbitdelay.core.work.scheduler import is_suspect
 
 
 class Waiting:
-    """Jobs that have come in. A topic is `in` it when a job of it waits that is no suspect."""
+    """Prefetched jobs.
+
+    A topic is `in` the collection if a job of it waits that is not a suspect.
+    """
 
     def __init__(self, topics: Iterable[str]) -> None:
         self._by_topic: dict[str, deque[Lease]] = {topic: deque() for topic in topics}
         self._suspects: list[Lease] = []
         self._count = 0
         self.suspects_since: float | None = None
-        """Since when the suspects wait that are at hand; None when there are none."""
+        """Monotonic time since which suspects wait; None if there are none."""
 
     def __len__(self) -> int:
         return self._count
@@ -25,7 +28,7 @@ class Waiting:
         return isinstance(topic, str) and bool(self._by_topic[topic])
 
     def add(self, lease: Lease, now: float) -> None:
-        """Take a job in."""
+        """Add a job."""
         self._count += 1
         if is_suspect(lease.redeliveries):
             self._suspects.append(lease)
@@ -34,18 +37,18 @@ class Waiting:
             self._by_topic[lease.job.topic].append(lease)
 
     def put_back(self, lease: Lease, now: float) -> None:
-        """Take a job in again that could not be handed out: it is the next of its topic."""
+        """Add a job that could not be handed out, as the next of its topic."""
         self.add(lease, now)
         if not is_suspect(lease.redeliveries):
             self._by_topic[lease.job.topic].rotate(1)
 
     def take(self, topic: str) -> Lease:
-        """Take the next job of a topic out."""
+        """Remove and return the next job of a topic."""
         self._count -= 1
         return self._by_topic[topic].popleft()
 
     def take_suspect(self, now: float) -> Lease:
-        """Take a suspect out, by lot."""
+        """Remove and return a suspect, chosen at random."""
         self._count -= 1
         place = random.randrange(len(self._suspects))  # noqa: S311 - a draw
         lease = self._suspects.pop(place)
@@ -53,18 +56,18 @@ class Waiting:
         return lease
 
     def take_of(self, topic: str) -> list[Lease]:
-        """Take out everything of a topic."""
+        """Remove and return all jobs of a topic."""
         found = [*self._by_topic[topic]]
         found += [lease for lease in self._suspects if lease.job.topic == topic]
         self.forget(topic)
         return found
 
     def take_all(self) -> list[Lease]:
-        """Take everything out."""
+        """Remove and return all jobs."""
         return [lease for topic in self._by_topic for lease in self.take_of(topic)]
 
     def forget(self, topic: str) -> None:
-        """The jobs of a topic are somebody else's by now."""
+        """Remove the jobs of a topic, which the broker has requeued."""
         self._by_topic[topic].clear()
         self._suspects = [lease for lease in self._suspects if lease.job.topic != topic]
         if not self._suspects:

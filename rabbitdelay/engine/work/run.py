@@ -1,4 +1,4 @@
-"""A run: one handler at work on one job."""
+"""A run: one handler running one job, and the interface of the executors that run handlers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from rabbitdelay.engine.flow import Flow
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A handler at work on a job."""
+    """One handler running one job."""
 
     lease: Lease
     handler: Handler
     worker: object = None
-    """The thread or the task that it runs on."""
+    """The thread or task that it runs on."""
     abandoned: bool = False
-    """Whether its job was taken away: its slot is free, and it is not counted on."""
+    """Whether its job was taken from it; its slot is free."""
     touch_timer: object = None
     is_through: bool = False
-    """Whether its handler has returned; under the holding's lock."""
+    """Whether its handler has returned; guarded by the settlement lock."""
     is_watched: bool = False
-    """Whether it is looked at when its job, which was lost, has reached its deadline."""
+    """Whether a timer is set for the end of the TTR of its job, which was lost."""
 
     @property
     def may_go_on(self) -> bool:
@@ -33,38 +33,38 @@ class Run:
 
 
 class End(Protocol):
-    """Tells that the handler of a run is through; `settle` settles its job in the same moment."""
+    """Ends a run whose handler has returned; `settle` settles its job in the same step."""
 
     def __call__(self, run: Run, settle: Callable[[], None] = ...) -> None:
-        """From any thread."""
+        """End a run. Thread-safe."""
 
 
 class Executor(Protocol):
-    """Who runs handlers: threads, or tasks on an event loop. From any thread."""
+    """Runs handlers, as threads, processes or tasks of an event loop. Thread-safe."""
 
     @property
     def lost(self) -> int:
-        """How many handlers are still at work on a job that was taken from them."""
+        """Number of handlers that are still running after their job was taken from them."""
 
     def start(self, run: Run, end: End) -> None:
-        """Run the handler of a job that was handed out."""
+        """Run the handler of a job."""
 
     def let_go(self, run: Run) -> None:
-        """Its job was taken away at its ttr: count on it no more, and tell the hooks."""
+        """Abandon a run whose job has reached the end of its TTR, and call the hooks."""
 
     @property
     def has_backlog(self) -> bool:
-        """Whether something waits: then it is to be nudged in a moment."""
+        """Whether a job waits for a thread; `nudge` has to be called in a moment."""
 
     def nudge(self) -> None:
-        """What waits has waited for a moment."""
+        """Start a thread for jobs that have waited for a moment."""
 
     def close(self) -> Flow[None]:
-        """Let go of everything."""
+        """Release all resources."""
 
 
 def log_fields(lease: Lease, event: str) -> dict[str, object]:
-    """What every log line about a job carries besides its text, for programs."""
+    """Return the structured fields of every log line about a job."""
     job = lease.job
     return {
         "event": event,
@@ -76,5 +76,5 @@ def log_fields(lease: Lease, event: str) -> dict[str, object]:
 
 
 def title(lease: Lease) -> str:
-    """What every log line about a job begins with, for people."""
+    """Return the subject of every log line about a job."""
     return f"job {lease.job.id} ({lease.job.topic}), attempt {lease.job.attempt}"

@@ -1,4 +1,4 @@
-"""Running: one handler on one job, and what becomes of the job; a flow, for threads and tasks."""
+"""Run one handler on one job and settle the job by its result; a flow, for threads and tasks."""
 
 import logging
 import time
@@ -36,19 +36,19 @@ from rabbitdelay.errors import (
 logger = logging.getLogger("rabbitdelay.worker")
 
 CallHandler = Callable[[Handler, Any], Any]
-"""Calls a handler's function with a job, here or in another process; or returns a coroutine."""
+"""Calls a handler's function with a job, in this process or another; may return a coroutine."""
 MakeJob = Callable[[Lease, Holding], HeldJob]
-"""Makes the job of a lease, as handlers see it."""
+"""Returns the job of a lease, as handlers receive it."""
 Hook = Callable[..., Any]
 
 RESPONSE_MARGIN_SECONDS = 0.2
-"""What is left of the ttr to settle a job whose response is slow."""
+"""Part of the TTR that is reserved for settling a job whose response is slow."""
 _SETTLED_BY_HANDLER = (Event.FINISH, Event.RELEASE, Event.BURY, Event.DELETE)
 
 
 @dataclass(slots=True)
 class Hooks:
-    """What people put around handlers."""
+    """The functions that a user registered to be called before and after handlers."""
 
     before: list[Hook] = field(default_factory=list)
     after: list[Hook] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Hooks:
 
 
 class Runner:
-    """Runs handlers, and settles their jobs as they return or raise."""
+    """Runs handlers, and settles their jobs when they return or raise."""
 
     def __init__(
         self,
@@ -71,17 +71,17 @@ class Runner:
         self._call = call
 
     def work(self, run: Run, end: End) -> Flow[None]:
-        """Run the handler of a job that was handed out. Nothing that it does ends the thread."""
+        """Run the handler of a job. No error of the handler ends the thread."""
         with self._holding.lock:
-            if run.lease.is_over:  # it waited here for too long, or its connection is lost
+            if run.lease.is_over:  # its TTR has expired here, or its connection was lost
                 end(run)
                 return
         try:
             yield from self._work(run, end)
-        except BaseException:  # an error whose text cannot be had; its ttr gives the job back
-            if not run.lease.is_over:  # else it was cut off, which has been told
+        except BaseException:  # for example an error whose __str__ fails; the TTR will expire
+            if not run.lease.is_over:  # if it is, the end of the TTR was logged
                 fields = log_fields(run.lease, "unknown")
-                logger.exception("%s: its end could not be told", title(run.lease), extra=fields)
+                logger.exception("%s: outcome unknown", title(run.lease), extra=fields)
         finally:
             if not run.is_through:
                 end(run)
@@ -93,7 +93,7 @@ class Runner:
             for hook in self._hooks.before:
                 yield Call(partial(hook, job))
             value = yield Call(partial(self._call, run.handler, job))
-        except BaseException as error:  # noqa: BLE001 - a handler's SystemExit is its failure too
+        except BaseException as error:  # noqa: BLE001 - a handler's SystemExit is a failure too
             yield from self._failed(run, job, error, end)
             return
         if job.reply_to is not None or run.handler.keep_responses:
@@ -103,28 +103,28 @@ class Runner:
                 yield from self._guarded(hook, job, value)
 
     def _finish(self, run: Run, began: float, end: End) -> bool:
-        """Finish a job whose handler has returned; say whether that was done, and done here."""
+        """Finish a job whose handler has returned; return whether this call finished it."""
         lease = run.lease
         if lease.ended_by in _SETTLED_BY_HANDLER:
             return False
         settle = partial(self._holding.finish_returned, lease)
         try:
-            # Hooks are a part of the run: its slot is free when they are through.
+            # Hooks are a part of the run: the slot becomes free when they have returned.
             settle() if self._hooks.after else end(run, settle)
         except LeaseLost as error:
             fields = log_fields(lease, "too late")
-            logger.warning("%s: done, but too late: %s", title(lease), error, extra=fields)
+            logger.warning("%s: finished too late (%s)", title(lease), error, extra=fields)
             return False
         if logger.isEnabledFor(logging.INFO):
             took_ms = round((time.monotonic() - began) * 1000)
             fields = log_fields(lease, "finished") | {"took_ms": took_ms}
-            logger.info("%s: finished in %d ms", title(lease), took_ms, extra=fields)
+            logger.info("%s: finished (%d ms)", title(lease), took_ms, extra=fields)
         return True
 
     def _failed(self, run: Run, job: HeldJob, error: BaseException, end: End) -> Flow[None]:
         lease = run.lease
         if lease.is_timed_out:
-            return  # it was cut off at its ttr, which has been told
+            return  # the end of the TTR was logged
         decision = exceptions.of(error)
         fate = self._plan(lease, decision, error)
         yield from self._tell_failed(lease, job, error, fate)
@@ -134,12 +134,12 @@ class Runner:
             end(run, lambda: self._give_back(run, error, fate, decision.failure))
         except LeaseLost as late:
             fields = log_fields(lease, "too late")
-            logger.warning("%s: failed, and too late: %s", title(lease), late, extra=fields)
+            logger.warning("%s: failed too late (%s)", title(lease), late, extra=fields)
 
     def timed_out(self, run: Run, ttr_seconds: float) -> Flow[None]:
-        """Tell the hooks that a job was taken from its handler."""
+        """Call the hooks for a job that was taken from its handler."""
         job = self._make_job(run.lease, self._holding)
-        error = TimedOut(f"not done within its ttr of {ttr_seconds:g} s")
+        error = TimedOut(f"not settled within its ttr of {ttr_seconds:g} s")
         yield from self._tell_failed(run.lease, job, error, RETURNED)
 
     def _plan(self, lease: Lease, decision: Verdict, error: BaseException) -> Fate:
@@ -151,7 +151,7 @@ class Runner:
     def _tell_failed(
         self, lease: Lease, job: HeldJob, error: BaseException, planned: Fate
     ) -> Flow[None]:
-        """Call the on_error hooks with what becomes of the job."""
+        """Call the on_error hooks with the job's outcome."""
         if not self._hooks.on_error:
             return
         fate = self._holding.fate_of(lease, planned)
@@ -169,7 +169,7 @@ class Runner:
         given_back.add_done_callback(partial(self._log_failed, run, error))
 
     def _respond(self, run: Run, job: HeldJob, value: object) -> Flow[None]:
-        """Publish what the handler returned, for whoever waits for it, before the job is acked."""
+        """Publish the return value as the job's response, before the job is acknowledged."""
         keep = run.handler.keep_responses and value is not None
         lease = run.lease
         if lease.is_timed_out or lease.ended_by in _SETTLED_BY_HANDLER:
@@ -180,35 +180,35 @@ class Runner:
             message = responses.of_value(job, value)
         except InvalidJob as error:
             fields = log_fields(run.lease, "no response")
-            logger.warning("%s: no response: %s", title(run.lease), error, extra=fields)
+            logger.warning("%s: no response (%s)", title(run.lease), error, extra=fields)
             message = responses.of_failure(job, str(error))
         for target in targets:
             try:
-                # It goes on its way also when that takes longer than this job may be held.
+                # If the TTR ends first, the response is still published.
                 published = self._holding.publish(job, message, target)
                 yield Wait(published, max(0.0, job.time_left - RESPONSE_MARGIN_SECONDS))
             except (RabbitDelayError, TimeoutError) as error:
-                why = str(error) or "the broker has not confirmed it yet"
+                why = str(error) or "the broker has not confirmed it in time"
                 fields = log_fields(run.lease, "no response")
-                logger.warning("%s: its response: %s", title(run.lease), why, extra=fields)
+                logger.warning("%s: no response (%s)", title(run.lease), why, extra=fields)
 
     @staticmethod
     def _guarded(hook: Hook, *arguments: object) -> Flow[None]:
         try:
             yield Call(partial(hook, *arguments))
-        except BaseException:  # also a SystemExit: it is a hook of a job, not of the program
-            logger.exception("a hook failed, which changes nothing")
+        except BaseException:  # also SystemExit, because a hook must not end the program
+            logger.exception("hook: failed (its job is not affected)")
 
     @staticmethod
     def _log_failed(run: Run, error: BaseException, done: Future[Fate]) -> None:
-        if done.exception() is not None:  # why nothing could be published is logged by the copies
+        if done.exception() is not None:  # the republisher has logged why
             fields = log_fields(run.lease, "failed") | {"error_type": type(error).__name__}
-            logger.warning("%s: failed: %s", title(run.lease), Failure.of(error), extra=fields)
+            logger.warning("%s: failed (%s)", title(run.lease), Failure.of(error), extra=fields)
             return
         fate = done.result()
         if isinstance(fate, Dropped):
             fields = log_fields(run.lease, "deleted") | {"error_type": type(error).__name__}
-            text = "%s: failed, and is not tried again: %s"
+            text = "%s: failed, not retried (%s)"
             logger.info(text, title(run.lease), fate.reason, extra=fields)
             return
         if _is_requested(error) and isinstance(fate, Again):
@@ -217,28 +217,28 @@ class Runner:
         event = "failed" if isinstance(fate, Again) else "buried"
         fields = log_fields(run.lease, event)
         fields |= {"error": str(error), "error_type": type(error).__name__}
-        # What a handler says on purpose needs no traceback.
+        # An error that is raised on purpose needs no traceback.
         traceback = None if isinstance(error, (HandlerVerdict, NotAJob)) else error
         if isinstance(fate, Again):
             fields["retry_in_ms"] = fate.delay_ms
-            text = f"{title(run.lease)}: failed, and is tried again in {fate.delay_ms / 1000:g} s"
-            logger.warning("%s: %s", text, Failure.of(error), exc_info=traceback, extra=fields)
+            text = f"{title(run.lease)}: failed, retry in {fate.delay_ms / 1000:g} s"
+            logger.warning("%s (%s)", text, Failure.of(error), exc_info=traceback, extra=fields)
         else:
             fields["reason"] = fate.reason
-            text = f"{title(run.lease)}: buried: {fate.reason}"
+            text = f"{title(run.lease)}: buried ({fate.reason}"
             why = "" if isinstance(error, (Bury, NotAJob)) else f": {Failure.of(error)}"
-            logger.error("%s%s", text, why, exc_info=traceback, extra=fields)
+            logger.error("%s%s)", text, why, exc_info=traceback, extra=fields)
 
 
 def _is_requested(error: BaseException) -> bool:
-    """Whether a handler asked for the retry on purpose."""
+    """Whether a handler requested the retry on purpose."""
     return isinstance(error, Retry) and not isinstance(error, ActionFailed)
 
 
 def _log_requested(lease: Lease, error: BaseException, fate: Again) -> None:
-    """Log a retry that the handler asked for: not a failure, but its ordinary course."""
+    """Log a retry that the handler requested, which is not a failure."""
     fields = log_fields(lease, "retry requested")
     fields |= {"reason": str(error), "retry_in_ms": fate.delay_ms}
-    why = f": {error}" if str(error) else ""
+    why = f" ({error})" if str(error) else ""
     text = f"{title(lease)}: retry requested, in {fate.delay_ms / 1000:g} s{why}"
     logger.info("%s", text, extra=fields)

@@ -1,4 +1,4 @@
-"""Signals: which of SIGTERM and SIGINT a worker takes for itself while it runs."""
+"""Choose which of SIGTERM and SIGINT a worker handles while it runs."""
 
 import signal
 import threading
@@ -12,13 +12,13 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 def to_handle(handle_signals: bool | None) -> tuple[signal.Signals, ...]:  # noqa: FBT001 - run's own
     """Return the signals that a worker handles.
 
-    None is: on the main thread, those for which the program has not installed a handler. Only the
-    main thread can install one.
+    If `handle_signals` is None: on the main thread, those for which the program has not installed a
+    handler. Only the main thread can install one.
     """
     on_main_thread = threading.current_thread() is threading.main_thread()
     if handle_signals and not on_main_thread:
         raise InvalidConfiguration(
-            "handle_signals=True needs the main thread: leave it out, and call stop() instead"
+            "handle_signals=True requires the main thread: omit it, and call stop() instead"
         )
     if handle_signals is False or not on_main_thread:
         return ()
@@ -33,6 +33,6 @@ def _has_default_handler(number: signal.Signals) -> bool:
 
 
 def _is_of_asyncio_runner(handler: object) -> bool:
-    """Whether `asyncio.run` has installed it for SIGINT, which it does by itself."""
+    """Whether `asyncio.run` installed the handler, which it does for SIGINT on its own."""
     function = getattr(handler, "func", None) if isinstance(handler, partial) else None
     return getattr(function, "__qualname__", None) == "Runner._on_sigint"

@@ -1,4 +1,4 @@
-"""Tracebacks: where a handler's error was raised, as text that is kept with a buried job."""
+"""Format the traceback of a handler's error, which is stored with a buried job."""
 
 import traceback
 from pathlib import Path
@@ -11,9 +11,9 @@ _OUR_CODE = str(Path(__file__).parents[2])
 
 
 def traceback_of(error: BaseException) -> str | None:
-    """Return where an error was raised, without our own frames before the handler's.
+    """Return the traceback of an error, without rabbitdelay's frames above the handler's.
 
-    A verdict such as Retry is raised on purpose, so it has none.
+    A verdict such as Retry is raised on purpose and has none.
     """
     if isinstance(error, HandlerVerdict):
         return None
@@ -21,12 +21,12 @@ def traceback_of(error: BaseException) -> str | None:
     try:
         lines = traceback.format_exception(type(error), error, shown)
         return bounded_traceback("".join(lines))
-    except Exception:  # noqa: BLE001 - an error's own __str__ may fail in any way
+    except Exception:  # noqa: BLE001 - the error's own __str__ may raise anything
         return None
 
 
 def _from_foreign_code(entry: TracebackType | None) -> TracebackType | None:
-    """Skip our own frames at the beginning; keep all when there are no others."""
+    """Skip rabbitdelay's frames at the beginning; keep all frames if there are no others."""
     first = entry
     while entry is not None and entry.tb_frame.f_code.co_filename.startswith(_OUR_CODE):
         entry = entry.tb_next
