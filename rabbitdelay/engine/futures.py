@@ -31,7 +31,7 @@ class _Gate(RLock):  # type: ignore[misc] # final in typeshed, but not in CPytho
 
     def notify_all(self) -> None:
         """Wake every waiter; the future has its result."""
-        with suppress(IndexError):  # raised when none is left; a waiter may give up meanwhile
+        with suppress(IndexError):  # raised when none is left; a waiter may give up first
             while True:
                 self.waiters.popleft().release()
 

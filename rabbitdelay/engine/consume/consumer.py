@@ -224,7 +224,7 @@ class Consumer:
             ready(None)
             return
 
-        def made(result: bool | Exception) -> None:  # noqa: FBT001 - what the conversation returned
+        def made(result: bool | Exception) -> None:  # noqa: FBT001 - the conversation's result
             if not isinstance(result, Exception):
                 self._routes.learn(wanted, unsettled=result, now=time.monotonic())
                 self._rescue_jobs_for(wanted)

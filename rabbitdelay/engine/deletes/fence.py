@@ -90,10 +90,10 @@ class Fences:
         self._nonce = self._awaited_since = None
         self._stop_looking()
 
-    # What becomes of a fence
+    # Results
 
     def _appended(self, nonce: str, done: Future[None]) -> None:
-        """Note that a fence was written, or was not; on the publisher's thread."""
+        """Handle the confirm or the error of a fence; called on the publisher's thread."""
         error = done.exception()
         if isinstance(error, Exception):
             self._consumer.call(partial(self._failed, nonce, error))

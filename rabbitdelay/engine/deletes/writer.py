@@ -131,7 +131,7 @@ class Deleter:
         if publisher.may_wait:
             yield Wait(written)
 
-    # Pieces
+    # Helpers
 
     def _record(self, targets: tuple[str | Exact, ...]) -> Delete:
         now_ms = self._now_ms()

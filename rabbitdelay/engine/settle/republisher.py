@@ -121,7 +121,7 @@ class Copies:
         self._timer = timer
         self._timeout = timeout
         self._clock = clock
-        # Under the owner's lock:
+        # Guarded by the owner's lock:
         self._held: set[_Copy] = set()
         self._is_stopped = False
 

@@ -372,7 +372,7 @@ class Holding:
         with self.lock:
             self._settler.settle(lease, self.leases.not_copied(lease, do))
 
-    # Pieces
+    # Helpers
 
     def _refuse_reply(self, job: Job, queue: str) -> None:
         with self.lock:
