@@ -1,1 +1,1 @@
-"""Leases: which consumer holds which job, and until when."""
+"""Leases: which jobs this process has reserved, and until when."""

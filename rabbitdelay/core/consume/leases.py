@@ -1,12 +1,12 @@
-"""Leases: who holds which job until when, and what is to be done with its message.
+"""Leases: which jobs are reserved, until when, and how each one's message is settled.
 
-Three rules this file owns:
+This file owns three rules:
 
-1. A lease ends once: the job is finished, or given back (released, buried, timed out), or lost
-   with its connection. Never two of them, never none.
-2. What is given back is acked only after the broker has confirmed its copy. Until then the lease
-   is *leaving*: nobody can finish it any more, and it is not gone.
-3. From the deadline on a finish is refused, whether or not anybody has called `expire` meanwhile.
+1. A lease ends exactly once: the job is finished, given up (released, buried, timed out), or lost
+   with its connection.
+2. The message of a job that is given up is acknowledged only after the broker has confirmed its
+   copy. Until then the lease is *leaving*: it can no longer be finished, but still exists.
+3. A finish after the deadline is refused, even if `expire` has not been called in the meantime.
 
 Times are seconds on a monotonic clock.
 """
@@ -23,52 +23,53 @@ from rabbitdelay.errors import LeaseLost
 from rabbitdelay.models import DEFAULT_TTR_MS, Job
 
 _SPARE_DEADLINES = 1_000
-"""So many deadlines of jobs that are settled may be kept: less work than to find them each time."""
+"""Number of stale deadlines that may be kept, which is cheaper than removing each one at once."""
 
 Identity = tuple[str, str, str, int]
 Key = tuple[int, int]
-"""The channel and the tag of a message that is held."""
+"""The channel and the delivery tag of a message."""
 
 
 class Do(Enum):
-    """What is to be done with the message of a lease."""
+    """How a lease's message is to be settled."""
 
     NOTHING = "nothing"
-    """Its connection is gone, and the broker has given it to somebody else."""
+    """Its connection is lost, and the broker has requeued it."""
     ACK = "ack"
     NACK = "nack"
-    """Give it back as it is: its copy could not be published."""
+    """Requeue it, because its copy could not be published."""
     DEAD_LETTER = "dead-letter"
-    """Let the broker bury it, as it is: its copy could not be published."""
+    """Let the broker bury it, because its copy could not be published."""
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A job that this process holds, unacked."""
+    """A job whose message this process has received and not settled."""
 
     job: Job
     message: Message
-    """As it came: what is given back is a copy of it."""
+    """The message as received, from which copies are made."""
     channel: int
     tag: int
     received_ms: int = 0
-    """When its message came, in milliseconds since 1970, by this machine's clock: for display."""
+    """Time of the delivery, in milliseconds since 1970, by this machine's clock; for display."""
     redeliveries: int = 0
-    """How often the broker has handed it out before, by its own count."""
+    """Number of earlier deliveries, as counted by the broker."""
     state: State = State.READY
-    """READY while it is only prefetched: nobody works on it, and its ttr has not begun."""
+    """READY while the job is only prefetched: it is not being processed, and its ttr has not
+    started."""
     deadline: float = math.inf
     leaving: Event | None = None
-    """How it is being given back, while its copy is not confirmed."""
+    """How the job is being given up, until its copy is confirmed."""
     ended_by: Event | None = None
     default_max_attempts: int | None = None
-    """The topic's attempts, for a job that does not set its own."""
+    """Maximum attempts set by the topic, for a job that does not set its own."""
     received_at: float | None = None
-    """When its message came, on the monotonic clock."""
+    """Time of the delivery on the monotonic clock."""
     fate: Fate | None = None
-    """What follows the attempt, once it has been given back."""
+    """What follows the attempt; set once the job has been given up."""
     identity: Identity = field(init=False)
-    """What tells this attempt from every other, in any process."""
+    """Identifies this attempt in any process."""
 
     def __post_init__(self) -> None:
         job = self.job
@@ -76,81 +77,84 @@ class Lease:
 
     @property
     def ttr_seconds(self) -> float:
-        """How long it may be held."""
+        """Time to run, in seconds."""
         ttr_ms = self.job.ttr_ms
         return (DEFAULT_TTR_MS if ttr_ms is None else ttr_ms) / 1000
 
     @property
     def lateness_ms(self) -> int:
-        """How long after its time it came; never negative, whatever the clocks say."""
+        """Time from due to delivery in milliseconds, never negative, whatever the clocks say."""
         return max(0, self.received_ms - self.job.due_ms)
 
     def held_ms(self, now: float) -> int:
-        """How long this process has had its message."""
+        """Return how long this process has had the message, in milliseconds."""
         return 0 if self.received_at is None else max(0, int((now - self.received_at) * 1000))
 
     @property
     def is_timed_out(self) -> bool:
-        """Whether it was taken from its holder at its deadline."""
+        """Whether the job was taken from its handler at the deadline."""
         return Event.TIMEOUT in (self.leaving, self.ended_by)
 
     @property
     def was_reserved(self) -> bool:
-        """Whether it was ever handed out."""
+        """Whether the job was ever reserved rather than only prefetched."""
         return self.deadline != math.inf
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody here can settle it any more."""
+        """Whether this process can no longer settle the job."""
         return self.state is not State.RESERVED or self.leaving is not None
 
 
 class Leases:
-    """The leases of one connection after another."""
+    """The leases of a consumer, over one connection after another."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[int, int], Lease] = {}
-        # By channel and tag: a job that was settled is not kept here until its deadline.
+        # Keys rather than leases, so that a settled job is not kept until its deadline.
         self._deadlines: list[tuple[float, Key]] = []
 
     def __len__(self) -> int:
         return len(self._held)
 
     def held(self) -> list[Lease]:
-        """Everything that is held, handed out or not."""
+        """Return all leases, including jobs that are only prefetched."""
         return list(self._held.values())
 
     def take(self, lease: Lease) -> None:
-        """Note a message that has come in; nobody works on it yet."""
+        """Add a job that was delivered and is not being processed yet."""
         self._held[lease.channel, lease.tag] = lease
 
     def reserve(self, lease: Lease, now: float) -> None:
-        """Hand it out: its ttr begins."""
+        """Reserve a job: its ttr starts."""
         lease.state = self._after(lease, Event.POP)
         self._set_deadline(lease, now + lease.ttr_seconds)
 
     def touch(self, lease: Lease, now: float) -> float:
-        """Let its ttr begin again; return the new deadline."""
+        """Restart the ttr; return the new deadline."""
         self._after(lease, Event.TOUCH, now)
         self._set_deadline(lease, now + lease.ttr_seconds)
         return lease.deadline
 
     def finish(self, lease: Lease, now: float) -> Do:
-        """End it for good."""
+        """End the lease of a job that is done."""
         self._end(lease, self._after(lease, Event.FINISH, now), Event.FINISH)
         return Do.ACK
 
     def leave(self, lease: Lease, event: Event, now: float) -> None:
-        """Begin to give it back by RELEASE or BURY; its copy is to be published."""
+        """Start to give up a job by RELEASE or BURY; its copy is to be published."""
         self._after(lease, event, now)
         lease.leaving = event
 
     def unread(self, lease: Lease) -> None:
-        """Begin to bury what was never handed out: it is no job."""
+        """Start to bury a message that was never reserved, because it is not a valid job."""
         lease.state, lease.leaving = State.RESERVED, Event.BURY
 
     def expire(self, now: float) -> list[Lease]:
-        """Begin to give back what has reached its deadline; a copy of each is to be published."""
+        """Start to give up the jobs whose deadline has passed.
+
+        A copy of each is to be published.
+        """
         expired: list[Lease] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             lease = self._due(heapq.heappop(self._deadlines))
@@ -160,7 +164,7 @@ class Leases:
         return expired
 
     def next_expiry(self) -> float | None:
-        """When to call `expire` next."""
+        """Return the time of the next call of `expire`."""
         while self._deadlines:
             if self._due(self._deadlines[0]) is not None:
                 return self._deadlines[0][0]
@@ -168,47 +172,46 @@ class Leases:
         return None
 
     def copied(self, lease: Lease) -> Do:
-        """The copy of what is leaving was confirmed."""
+        """End a leaving lease whose copy was confirmed."""
         return self._left(lease, Do.ACK)
 
     def not_copied(self, lease: Lease, do: Do = Do.NACK) -> Do:
-        """The copy of what is leaving could not be published, or nobody knows."""
+        """End a leaving lease whose copy was not published, or without a confirm."""
         return self._left(lease, do)
 
     def is_any_leaving(self) -> bool:
-        """Whether the copy of anything is on its way."""
+        """Whether a copy of any job is in flight."""
         return any(lease.leaving is not None for lease in self._held.values())
 
     def hand_back(self, lease: Lease) -> Do:
-        """Give it back as it is, when nobody has worked on it or its worker stops."""
+        """Requeue a job that was never started, or whose worker stops."""
         if (lease.channel, lease.tag) not in self._held or lease.leaving is not None:
             return Do.NOTHING
         self._end(lease, State.READY, Event.LOSE)
         return Do.NACK
 
     def delete(self, lease: Lease) -> Do:
-        """It was deleted by its id: end it for good, handed out or not."""
+        """End the lease of a job that was deleted by its id, reserved or not."""
         if lease.leaving is not None or (lease.channel, lease.tag) not in self._held:
             return Do.NOTHING
         self._end(lease, State.DELETED, Event.DELETE)
         return Do.ACK
 
     def forget(self, lease: Lease) -> None:
-        """Its message is settled by what came before it."""
+        """Remove a lease whose message was settled earlier."""
         self._held.pop((lease.channel, lease.tag), None)
 
     def lose(self, channel: int | None = None) -> list[Lease]:
-        """The connection, or one channel, is gone: the broker gives its jobs to somebody else."""
+        """End the leases of a lost connection or channel, whose jobs the broker requeues."""
         lost = [lease for lease in self._held.values() if channel in (None, lease.channel)]
         for lease in lost:
             self._end(lease, State.READY, Event.LOSE)
         return lost
 
     def adopt(self, lease: Lease, again: Lease, deadline: float | None = None) -> None:
-        """Go on with a lease that was lost, by its message that the broker handed out again.
+        """Continue a lost lease with its message, which the broker has redelivered.
 
-        Its deadline stays, unless it is given another: whoever works on it has not become any
-        faster.
+        The deadline stays unless another one is given, because the handler did not stop.
         """
         lease.channel, lease.tag, lease.redeliveries = again.channel, again.tag, again.redeliveries
         lease.state, lease.ended_by, lease.leaving = State.RESERVED, None, None
@@ -244,22 +247,22 @@ class Leases:
         heapq.heappush(self._deadlines, (deadline, (lease.channel, lease.tag)))
 
     def _forget_old_deadlines(self) -> None:
-        """Let go of the deadlines of jobs that were settled long before them."""
+        """Remove the deadlines of jobs that were settled before them."""
         self._deadlines = [entry for entry in self._deadlines if self._due(entry) is not None]
         heapq.heapify(self._deadlines)
 
     def _due(self, entry: tuple[float, Key]) -> Lease | None:
-        """The lease that a deadline is of, if it is held and has not got another since."""
+        """Return the lease of a deadline, if it still exists and its deadline has not changed."""
         deadline, key = entry
         lease = self._held.get(key)
         return lease if lease and lease.deadline == deadline and not lease.is_over else None
 
 
 _WHY = {
-    Event.FINISH: "was finished before",
-    Event.RELEASE: "was released before",
-    Event.BURY: "was buried before",
-    Event.TIMEOUT: "was given back when its ttr had passed",
+    Event.FINISH: "was already finished",
+    Event.RELEASE: "was already released",
+    Event.BURY: "was already buried",
+    Event.TIMEOUT: "was retried because its ttr had passed",
     Event.DELETE: "was deleted",
     Event.LOSE: "went back to the broker when its connection was lost or closed",
 }

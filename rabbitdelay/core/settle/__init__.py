@@ -1,1 +1,1 @@
-"""Acknowledge a job's message, or republish the job for its next attempt."""
+"""Acknowledging a job's message, or republishing the job for its next attempt."""

@@ -1,11 +1,11 @@
-"""Acks: which finished messages of a channel are acknowledged by which frame.
+"""Which finished messages of a channel are acknowledged, and by which frame.
 
-Rules this file owns:
+This file owns three rules:
 
 1. A message is acknowledged only after it has finished, and exactly once.
-2. Everything up to the oldest unfinished message goes in one frame, with `multiple`.
-3. What finished out of order is held for a moment, because the gap before it usually closes. It is
-   held only while that keeps back a small part of the prefetch, and never for long.
+2. All messages up to the oldest unfinished one are acknowledged by one frame, with `multiple`.
+3. A message that finished out of order waits for a moment, because the gap before it usually
+   closes. It waits only while that holds back a small part of the prefetch, and never for long.
 
 Delivery tags count up from 1 on each channel. Times are seconds on a monotonic clock.
 """
@@ -13,16 +13,16 @@ Delivery tags count up from 1 on each channel. Times are seconds on a monotonic 
 from collections.abc import Iterable, Iterator
 
 HOLD_SECONDS = 0.01
-"""Time for which a message that finished out of order waits for those before it."""
+"""How long a message that finished out of order waits for those before it."""
 HELD_SHARE = 4
-"""At most one in so many of the messages that are not acknowledged is held."""
+"""At most one in this many unacknowledged messages waits."""
 
 Frame = tuple[int, bool]
-"""A delivery tag, and whether it stands for all tags up to it."""
+"""A delivery tag, and whether the frame acknowledges all tags up to it."""
 
 
 class Acks:
-    """The messages of one channel that are not acknowledged yet."""
+    """The unacknowledged messages of one channel."""
 
     def __init__(self) -> None:
         self._unsettled: dict[int, None] = {}  # in the order of their tags
@@ -35,26 +35,29 @@ class Acks:
 
     @property
     def is_holding(self) -> bool:
-        """Whether finished messages wait for those before them."""
+        """Whether finished messages are waiting for those before them."""
         return self._held_until is not None
 
     def delivered(self, tag: int) -> None:
-        """Note a message that has come in. A tag that was skipped counts as unfinished."""
+        """Record a delivery. A skipped tag counts as unfinished."""
         for unsettled in range(self._last_tag + 1, tag + 1):
             self._unsettled[unsettled] = None
         self._last_tag = tag
 
     def finished(self, tag: int) -> None:
-        """Note that a message is to be acknowledged."""
+        """Record that a message is to be acknowledged."""
         if tag in self._unsettled:
             self._finished.add(tag)
 
     def settled(self, tag: int) -> None:
-        """Note that another frame, a nack, settles a message. It must be sent before `take`."""
+        """Record that a nack settles a message.
+
+        The nack must be sent before the frames of `take`.
+        """
         self._unsettled.pop(tag, None)
 
     def take(self, now: float, *, everything: bool = False) -> Iterator[Frame]:
-        """Yield the acks to send now; `everything` holds nothing back."""
+        """Yield the frames to send now; with `everything`, no message waits."""
         prefix = self._take_prefix()
         if prefix is not None:
             yield prefix, True
@@ -65,8 +68,8 @@ class Acks:
     def _take_prefix(self) -> int | None:
         """Remove the finished messages before the oldest unfinished one; return the last of them.
 
-        The broker refuses a tag that it does not know, also with `multiple`: it must be one of
-        those that are acknowledged by this frame.
+        The broker refuses a tag that it does not know, even with `multiple`, so the tag must belong
+        to one of the messages that this frame acknowledges.
         """
         if not self._finished:
             return None
@@ -85,7 +88,7 @@ class Acks:
         return rest
 
     def _may_hold(self, now: float) -> bool:
-        """Whether what is left may wait."""
+        """Whether the remaining finished messages may wait."""
         if not self._finished:
             self._held_until = None
             return True

@@ -1,14 +1,14 @@
-"""Failures: what went wrong with an attempt, as it goes into headers that people read."""
+"""Why an attempt failed, as bounded text for headers that people read."""
 
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
 
 MAX_TEXT = 1_000
-"""How much of an error's text is kept: headers are shown whole in the management UI."""
+"""Maximum characters of an error's text, because the management UI shows headers in full."""
 MAX_KIND = 100
 MAX_TRACEBACK = 8_000
-"""Upper bound of a kept traceback, in characters."""
+"""Maximum characters of a traceback."""
 TIMEOUT = "Timeout"
 
 
@@ -17,19 +17,19 @@ class Failure:
     """Why an attempt failed."""
 
     kind: str
-    """The type of the error; `Timeout` when the ttr passed."""
+    """Name of the error's type; `Timeout` if the ttr passed."""
     text: str
     traceback: str | None = None
-    """Where the error was raised, as Python prints it; kept with a buried job only."""
+    """The traceback as Python prints it; only kept with a buried job."""
 
     @classmethod
     def of(cls, error: BaseException, traceback: str | None = None) -> Self:
-        """What an exception says of itself."""
+        """Return the failure that an exception describes."""
         return cls(bounded(type(error).__name__, MAX_KIND), bounded(_text(error)), traceback)
 
     @property
     def is_timeout(self) -> bool:
-        """Whether the attempt was cut off, and may have had any effect."""
+        """Whether the attempt was cut off, so that its effects are unknown."""
         return self.kind == TIMEOUT
 
     def __str__(self) -> str:
@@ -37,25 +37,25 @@ class Failure:
 
 
 def timeout(ttr: timedelta) -> Failure:
-    """The failure of an attempt that was not settled within its ttr."""
+    """Return the failure of an attempt that exceeded its ttr."""
     return Failure(TIMEOUT, f"not settled within its ttr of {ttr.total_seconds():g} s")
 
 
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as another:  # noqa: BLE001 - a handler's error may be of any make
+    except Exception as another:  # noqa: BLE001 - the handler's own class may raise anything
         return f"(its text cannot be read: {type(another).__name__})"
 
 
 def bounded(text: str, most: int = MAX_TEXT) -> str:
-    """The beginning of a text, as what AMQP and people can take."""
+    """Return the beginning of a text, without characters that AMQP or a terminal cannot take."""
     clean = _clean(text)
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"
 
 
 def bounded_traceback(text: str, most: int = MAX_TRACEBACK) -> str:
-    """Return a traceback of at most so many characters: the end, which names the error, is kept."""
+    """Return the end of a traceback, which names the error."""
     clean = _clean(text).rstrip("\n")
     return clean if len(clean) <= most else f"…{clean[1 - most :]}"
 

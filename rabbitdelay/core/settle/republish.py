@@ -1,12 +1,12 @@
-"""Copies: the messages that a job's message turns into when it is given back, buried or kicked.
+"""The copy of a message with which a job is retried, buried or kicked.
 
-Three rules this file owns:
+This file owns three rules:
 
-1. A copy is a fresh message: nothing that brokers add on the way goes with it, whatever its putter
-   added does. What is not a job is carried along as it is.
-2. Why it failed is in its headers, bounded, where a person sees it in the management UI.
-3. The dates of a copy come from its putter, never from the clock of a consumer: by `rd-due` and
-   `rd-known` a consumer decides whether it still knows every delete of the job.
+1. A copy is a fresh message: it has all headers and properties of the original except those that
+   brokers add in transit. A message that is not a valid job is copied unchanged.
+2. The headers of a copy say why the attempt failed, with bounded length, for the management UI.
+3. The times in a copy come from its putter, never from the clock of a consumer: a consumer uses
+   `rd-due` and `rd-known` to decide whether it still knows every delete of the job.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,32 +27,33 @@ _OF_FAILURES = (ERROR, ERROR_TYPE)
 
 @dataclass(frozen=True, slots=True)
 class Grave:
-    """What the headers of a buried message say."""
+    """Why a message was buried, from its headers."""
 
     reason: str
     buried_ms: int | None = None
-    """When, in milliseconds since 1970."""
+    """Time of the burial, in milliseconds since 1970."""
     error: str | None = None
     error_type: str | None = None
     traceback: str | None = None
-    """Where the last error was raised, as Python prints it."""
+    """Traceback of the last error, as Python prints it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """When a copy is due, and up to when consumers keep every delete of it."""
+    """When a copy is due, and until when consumers keep every delete of it."""
 
     due_ms: int
     known_ms: int
     is_to_be_known: bool = False
-    """Whether a record must let its id be known for longer before the copy is published."""
+    """Whether a record must extend how long its id is known, before the copy is published."""
 
 
 def dates(message: Message, due_ms: int, later_ms: int) -> Dates:
-    """Return the dates of a copy that is due some time after the message was.
+    """Return the times of a copy that is due `later_ms` after the message was.
 
-    A copy that is due long after what is known of its job would make consumers read the whole log
-    of deletes. For such a one, a record lets the id be known for longer.
+    A copy that is due long after the time until which deletes of its job are kept would make
+    consumers read the whole log of deletes. For such a copy, a record extends how long its id is
+    known.
     """
     known = known_ms(message)
     known = due_ms if known is None else known
@@ -62,8 +63,8 @@ def dates(message: Message, due_ms: int, later_ms: int) -> Dates:
 
 
 def again(message: Message, *, attempt: int, dates: Dates, failure: Failure | None) -> Message:
-    """The copy that is tried again."""
-    # Without its grave: a person may have moved it here by hand, in the management UI.
+    """Return the copy for the next attempt."""
+    # A message that was moved here in the management UI still has the headers of its burial.
     headers = _without(fresh_headers(message.headers), (*_OF_GRAVES, KNOWN))
     headers |= {"rd-attempt": attempt, DUE: dates.due_ms} | _failure_headers(failure)
     if dates.known_ms < dates.due_ms:
@@ -72,7 +73,7 @@ def again(message: Message, *, attempt: int, dates: Dates, failure: Failure | No
 
 
 def buried(message: Message, *, reason: str, now_ms: int, failure: Failure | None) -> Message:
-    """The copy that is kept for a person."""
+    """Return the copy for the buried queue."""
     headers = _without(fresh_headers(message.headers), _OF_GRAVES)
     headers |= {REASON: bounded(reason), BURIED: now_ms} | _failure_headers(failure)
     if failure is not None and failure.traceback:
@@ -81,12 +82,12 @@ def buried(message: Message, *, reason: str, now_ms: int, failure: Failure | Non
 
 
 def without_traceback(message: Message) -> Message:
-    """Return a buried copy without its traceback, where there is no room for one."""
+    """Return a buried copy without its traceback, for a message that would be too large."""
     return replace(message, headers=_without(message.headers, (TRACEBACK,)))
 
 
 def kicked(message: Message, *, now_ms: int) -> Message:
-    """The copy of a buried message that is ready again: its id and body, attempt 1."""
+    """Return the copy that makes a buried job ready again, with attempt 1."""
     headers = _without(fresh_headers(message.headers), _OF_GRAVES + _OF_FAILURES)
     known = known_ms(message)
     if known is not None:
@@ -95,7 +96,7 @@ def kicked(message: Message, *, now_ms: int) -> Message:
 
 
 def read_grave(headers: Mapping[str, Any]) -> Grave:
-    """Why a message was buried: as our header says, or as the broker's own record does."""
+    """Return why a message was buried: by our headers, or by the broker's record."""
     reason, buried_ms = headers.get(REASON), headers.get(BURIED)
     error, error_type = headers.get(ERROR), headers.get(ERROR_TYPE)
     traceback = headers.get(TRACEBACK)
@@ -119,7 +120,7 @@ def _failure_headers(failure: Failure | None) -> dict[str, Any]:
 
 
 _BROKERS_REASONS = {
-    "delivery_limit": "its consumers died with it until the broker's delivery limit",
+    "delivery_limit": "its consumers died until the broker's delivery limit was reached",
     "rejected": "a consumer rejected it",
 }
 

@@ -1,14 +1,14 @@
-"""Copy retries: what follows when the copy of a job that is given back cannot be published.
+"""What follows when the copy of a retried job cannot be published.
 
-Three rules this file owns:
+This file owns three rules:
 
-1. The job is not handed out again before its delay has passed: its consumer holds it and tries to
-   publish the copy with what is left of the delay. A copy whose delay has passed needs no hold
+1. The job is not delivered again before its delay has passed. Its consumer keeps it, and tries to
+   publish the copy with the remaining delay. Once the delay has passed, the copy needs no hold
    queue, because it goes straight to the ready queue.
-2. Each failure after the delay has passed counts as an attempt. When the attempts are used up the
-   job is buried, with the reason.
-3. A broker that does not answer or takes nothing is not the job's fault: that counts as no attempt,
-   and the job is returned to the broker in the end.
+2. Each failure after the delay has passed counts as an attempt. After the last attempt the job is
+   buried, with the reason.
+3. If the broker does not answer or blocks publishers, that is not the job's fault: no attempt is
+   counted, and in the end the job is returned to the broker.
 
 Times are seconds on a monotonic clock.
 """
@@ -19,59 +19,59 @@ from dataclasses import dataclass
 from rabbitdelay.errors import ClientClosed, NotAJob, OutcomeUnknown
 
 FIRST_SECONDS = 1.0
-"""Wait after the first failure; it doubles with each."""
+"""Wait after the first failure; it doubles with each further one."""
 MOST_SECONDS = 60.0
 """Upper bound of the wait."""
 HOLD_SECONDS = 600.0
-"""Time for which a job is held at most. RabbitMQ's consumer_timeout is 30 minutes by default."""
+"""How long a consumer keeps the job. RabbitMQ's consumer_timeout is 30 minutes by default."""
 
 
 @dataclass(slots=True)
 class Tries:
-    """The failed tries to publish the copy of one job."""
+    """The failed publishes of one job's copy."""
 
     due_at: float
-    """When the delay of the retry has passed."""
+    """Time at which the delay of the retry has passed."""
     attempts_left: int
-    """How many attempts the job has left, the one that the copy is for included."""
+    """Remaining attempts of the job, including the one that the copy is for."""
     began_at: float
     count: int = 0
-    """How often the copy could not be published."""
+    """Number of failed publishes."""
     counted: int = 0
-    """How many of these failures count as attempts."""
+    """Number of failed publishes that count as attempts."""
 
     def rest_ms(self, now: float) -> int:
-        """What is left of the delay, in milliseconds, rounded up."""
+        """Return the remaining delay, in milliseconds, rounded up."""
         return max(0, math.ceil((self.due_at - now) * 1000))
 
 
 @dataclass(frozen=True, slots=True)
 class TryLater:
-    """The job is held, and its copy is published again after a wait."""
+    """Keep the job, and publish its copy again after a wait."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class BuryNow:
-    """The job is buried: its retry cannot be published."""
+    """Bury the job, because its retry cannot be published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """The job goes back to the broker as it is."""
+    """Return the job to the broker unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """The broker buries the message: no copy of it can ever be published."""
+    """Let the broker bury the message, because no copy of it can ever be published."""
 
 
 Next = TryLater | BuryNow | Return | DeadLetter
 
 
 def after_failure(tries: Tries, error: Exception, now: float) -> Next:
-    """Count a failure to publish the copy of a retry, and return what follows."""
+    """Count a failed publish of the copy, and return what follows."""
     if isinstance(error, NotAJob):
         return DeadLetter()
     if isinstance(error, ClientClosed):
@@ -87,7 +87,7 @@ def after_failure(tries: Tries, error: Exception, now: float) -> Next:
 
 
 def _wait_seconds(tries: Tries, now: float) -> float:
-    """Return the backoff, or the rest of the delay if that is shorter."""
+    """Return the backoff, or the remaining delay if that is shorter."""
     backoff: float = min(MOST_SECONDS, FIRST_SECONDS * 2.0 ** min(tries.count - 1, 30))
     rest = tries.due_at - now
     return min(backoff, rest) if rest > 0 else backoff

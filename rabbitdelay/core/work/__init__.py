@@ -1,1 +1,1 @@
-"""Handlers: what they are called with, which runs next, and what their result means."""
+"""Running jobs: which starts next, what its handler is called with, and what its result means."""

@@ -1,4 +1,4 @@
-"""Policies: the retry policy of a topic, and those of single types of exceptions."""
+"""Retry policies by the type of the exception, on top of the retry policy of a topic."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,12 +19,12 @@ from rabbitdelay.models import Job
 ErrorPolicy = RetryPolicy | Backoff | type[Bury]
 """How a type of exception is handled: a policy, a backoff in the topic's policy, or `Bury`."""
 _MAIN_OF_CHILD = "__mp_main__"
-"""The name that a spawned process gives the module that its parent calls `__main__`."""
+"""Name that a spawned process gives to its parent's `__main__` module."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The retry policy of a topic, with exceptions to it by the type of the error."""
+    """The retry policy of a topic, and those for single types of exceptions."""
 
     default: RetryPolicy
     by_type: Mapping[type[BaseException], RetryPolicy | None] = field(default_factory=dict)
@@ -34,14 +34,16 @@ class Policies:
     def of(
         cls, default: RetryPolicy, given: Mapping[type[BaseException], ErrorPolicy] | None
     ) -> Self:
-        """Return the policies that a handler was given, or say what is wrong with them."""
+        """Check the policies given to a handler; raise InvalidConfiguration if invalid."""
         if not isinstance(given, Mapping | None):
-            raise InvalidConfiguration(f"policies must map exceptions to policies, not {given!r}")
+            raise InvalidConfiguration(
+                f"policies must be a dict of exception types to policies, not {given!r}"
+            )
         checked = {_check_type(kind): _policy(one, default) for kind, one in (given or {}).items()}
         return cls(default, checked)
 
     def max_attempts(self, error: BaseException | None = None) -> int:
-        """Return the attempts of a job that does not set its own, if it fails with this error."""
+        """Return the maximum attempts, after this error, of a job that does not set its own."""
         kind = None if error is None else self._nearest(error)
         policy = None if kind is None else self.by_type[kind]
         return (policy or self.default).max_attempts
@@ -54,12 +56,12 @@ class Policies:
         error: BaseException | None = None,
         delay_ms: int | None = None,
     ) -> Fate:
-        """Return what follows an attempt that failed with this error, TimedOut at its ttr."""
+        """Return what follows an attempt that failed with this error; TimedOut means at its ttr."""
         kind = None if error is None else self._nearest(error)
         policy = self.default if kind is None else self.by_type[kind]
         if policy is None:
             return GiveUp(f"{_shown_type(error)} is not retried")
-        # An entry for TimedOut itself is about timeouts alone, so that its backoff holds.
+        # A policy for TimedOut itself applies to timeouts only, so its backoff is meant for them.
         timed_out = isinstance(error, TimedOut) and not (kind and issubclass(kind, TimedOut))
         return policy.after(job, random=random, timed_out=timed_out, delay_ms=delay_ms)
 
@@ -74,10 +76,10 @@ class Policies:
 
 def _check_type(kind: type[BaseException]) -> type[BaseException]:
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-        raise InvalidConfiguration(f"policies are for types of exceptions, not for {kind!r}")
+        raise InvalidConfiguration(f"a key of policies must be an exception type, not {kind!r}")
     if issubclass(kind, (HandlerVerdict, NotAJob)):
         raise InvalidConfiguration(
-            f"policies cannot name {kind.__name__}: it says itself what becomes of the job"
+            f"policies must not contain {kind.__name__}: it decides itself what becomes of the job"
         )
     return kind
 

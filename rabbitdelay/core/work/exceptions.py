@@ -1,4 +1,4 @@
-"""Verdicts: what an exception that a handler raised makes of its job, in one table."""
+"""What an exception that a handler raised means for its job, in one table."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from rabbitdelay.errors import Bury, InvalidJob, NotAJob, Retry
 
 @dataclass(frozen=True, slots=True)
 class TryAgain:
-    """It is given back, after a delay or its topic's backoff."""
+    """Retry the job, after a delay or its topic's backoff."""
 
     delay_ms: int | None
     failure: Failure
@@ -17,7 +17,7 @@ class TryAgain:
 
 @dataclass(frozen=True, slots=True)
 class GiveUpNow:
-    """It is buried at once."""
+    """Bury the job at once."""
 
     reason: str
     failure: Failure | None
@@ -27,11 +27,11 @@ Verdict = TryAgain | GiveUpNow
 
 
 def of(error: BaseException) -> Verdict:
-    """Return what follows from an exception; whatever is not ours is tried again."""
+    """Return the verdict on an exception; any exception that is not ours is retried."""
     match error:
         case Bury():
             return GiveUpNow(str(error), None)
-        case NotAJob():  # no attempt will make its body any better
+        case NotAJob():  # a retry would not make the body valid
             return GiveUpNow(str(error), None)
         case Retry(delay=delay) if delay is not None:
             return _after(delay, error)

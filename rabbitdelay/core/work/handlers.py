@@ -1,7 +1,7 @@
-"""Handlers: the functions that people write, and what is handed to each of their parameters.
+"""Handlers: user functions, and which argument each of their parameters receives.
 
-A parameter that is annotated with Job, or named `job`, gets the job. The other one, if there is
-one, gets the body: validated when it is annotated, as it is when it is not.
+A parameter that is annotated with Job, or named `job`, receives the job. The other parameter, if
+there is one, receives the body: validated if it is annotated, otherwise as decoded.
 """
 
 import inspect
@@ -24,22 +24,22 @@ _UNCHECKED = (Any, object, inspect.Parameter.empty)
 _HOOK_ARGUMENTS = {
     1: "the job",
     2: "the job and what its handler returned",
-    3: "the job, the exception and, if it likes, the outcome",
+    3: "the job, the exception and, optionally, the outcome",
 }
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What the parameters of a function are handed."""
+    """Which of a function's parameters receive the body and the job."""
 
     body_name: str | None
     body_adapter: TypeAdapter[Any] | None
-    """None when the body is handed over as it is."""
+    """Validates the body; None if the body is passed as decoded."""
     job_name: str | None
 
     def arguments(self, job: Job) -> dict[str, Any]:
-        """Return what to call the function with, or raise NotAJob for a body that is not right."""
+        """Return the arguments to call the function with; raise NotAJob if the body is invalid."""
         arguments: dict[str, Any] = {}
         if self.body_name is not None:
             adapter = self.body_adapter
@@ -52,21 +52,21 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """What a worker does with the jobs of a topic."""
+    """A function that handles the jobs of a topic, with its options."""
 
     topic: str
     function: Function
     binding: Binding
     policies: Policies
     ttr_ms: int | None
-    """For jobs whose putter left it to the topic."""
+    """Time to run, in milliseconds, of jobs that do not set their own."""
     concurrency: int | None
-    """How many of them at once; None is as many as the worker has room for."""
+    """Maximum number of jobs at the same time; None for as many as the worker can run."""
     auto_touch: bool
-    """Whether the ttr is renewed for as long as the function runs."""
+    """Whether the ttr is renewed while the function runs."""
     keep_responses: bool
     is_async: bool
-    """Whether it is a coroutine function."""
+    """Whether the function is a coroutine function."""
 
 
 def make_handler(
@@ -79,7 +79,7 @@ def make_handler(
     auto_touch: bool = False,
     keep_responses: bool = False,
 ) -> Handler:
-    """Return the handler of a topic, or say what is wrong with it."""
+    """Return the handler of a topic; raise InvalidConfiguration if it is invalid."""
     try:
         name = validation.check_topic(topic)
         ttr_ms = None if ttr is None else validation.check_ttr_ms(ttr)
@@ -99,13 +99,13 @@ def make_handler(
 
 
 def is_async(function: Function) -> bool:
-    """Whether it is a coroutine function, or an object that is called as one."""
+    """Whether a function is a coroutine function, or an object whose `__call__` is one."""
     called = getattr(function, "__call__", None)  # noqa: B004 - not whether it can be called
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 def check_hook(hook: HookFunction, count: int) -> HookFunction:
-    """Return a hook that takes so many arguments, or say that it does not."""
+    """Return a hook that takes `count` arguments; raise InvalidConfiguration if it does not."""
     name = getattr(hook, "__qualname__", repr(hook))
     try:
         inspect.signature(hook).bind(*range(count))
@@ -116,15 +116,15 @@ def check_hook(hook: HookFunction, count: int) -> HookFunction:
 
 
 def error_hook(hook: Function) -> Function:
-    """Return an on_error hook as one that takes the job, the error and the outcome.
+    """Return an on_error hook in the form that takes the job, the error and the outcome.
 
     A hook with two parameters is called without the outcome. A third parameter that has a default
-    gets the outcome only when it is named so.
+    receives the outcome only if it is named `outcome`.
     """
     try:
         signature = inspect.signature(hook)
         signature.bind(1, 2)
-    except ValueError:  # a builtin that does not tell
+    except ValueError:  # a builtin without a signature
         return check_hook(hook, 2)
     except TypeError:
         return check_hook(hook, 3)
@@ -134,7 +134,7 @@ def error_hook(hook: Function) -> Function:
 
 
 def bind(function: Function) -> Binding:
-    """Find out which parameter gets what."""
+    """Return the binding of a function's parameters."""
     name = getattr(function, "__qualname__", repr(function))
     parameters = _parameters(function, name)
     hints = _hints(function, name)
@@ -151,7 +151,7 @@ def bind(function: Function) -> Binding:
 
 
 def _parameters(function: Function, name: str) -> list[inspect.Parameter]:
-    """Those that must be given; what has a default of its own keeps it."""
+    """Return the parameters without a default; the others keep their default."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

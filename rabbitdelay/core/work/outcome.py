@@ -1,4 +1,4 @@
-"""Outcomes: what becomes of a job whose attempt failed, as `on_error` hooks are told it."""
+"""Outcomes: what becomes of a job whose attempt failed, as passed to `on_error` hooks."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,7 @@ from rabbitdelay.core.work.retry import Again, Fate, GiveUp
 from rabbitdelay.models import Job
 
 RETURNED = Again(0)
-"""The fate of a job that was lost with its connection: the broker delivers it again at once."""
+"""Fate of a job that was lost with its connection: the broker redelivers it at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,24 +16,24 @@ class Outcome:
     """What becomes of a job whose attempt failed."""
 
     attempt: int
-    """The attempt that failed."""
+    """Number of the failed attempt."""
     max_attempts: int
-    """The attempts that the job has with this error, by itself, its handler or its client."""
+    """Maximum attempts of the job with this error, set by the job, its handler or its client."""
     will_retry: bool
     """Whether another attempt follows."""
     delay: timedelta | None = None
-    """The wait before the next attempt; None when none follows."""
+    """Time until the next attempt; None if there is none."""
     next_due: datetime | None = None
-    """The time of the next attempt, by this machine's clock; None when none follows."""
+    """Time of the next attempt, by this machine's clock; None if there is none."""
     is_buried: bool = False
-    """Whether the job is buried. It is neither retried nor buried when it was deleted or finished
-    in the meantime."""
+    """Whether the job is buried. A job that was deleted or finished in the meantime is neither
+    retried nor buried."""
     reason: str | None = None
-    """The reason why no attempt follows; None when one does."""
+    """Why no attempt follows; None if one does."""
 
     @classmethod
     def of(cls, job: Job, fate: Fate | None, *, max_attempts: int, now_ms: int) -> Self:
-        """Return the outcome that a fate means; None is a job that its handler has finished."""
+        """Return the outcome for a fate; None stands for a job that its handler has finished."""
         if isinstance(fate, Again):
             delay = timedelta(milliseconds=fate.delay_ms)
             next_due = datetime.fromtimestamp(now_ms / 1000, UTC) + delay

@@ -1,11 +1,11 @@
-"""Reply queues: which queues a consumer may write responses to.
+"""Reply queues: the queues to which a consumer may publish responses.
 
-The putter of a job chooses its `reply_to`, but the consumer writes the response, with permissions
-of its own. Without this list a putter could write to any queue of the virtual host through it.
+The putter of a job chooses its `reply_to`, but the consumer publishes the response, with its own
+permissions. Without this check a putter could publish to any queue of the virtual host through it.
 
-1. The reply queues of the namespace's clients and the queues that keep responses are allowed.
-2. Other queues are allowed by name or by a pattern.
-3. The namespace's other queues, such as the log of deletes, are never allowed.
+1. The reply queues of the namespace's clients and its queues of kept responses are allowed. 2.
+Other queues are allowed by name or by pattern. 3. The namespace's other queues, such as the log of
+deletes, are never allowed.
 """
 
 import re
@@ -17,26 +17,26 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import InvalidConfiguration
 
 _NOTHING = "(?!)"
-"""A regular expression that matches no text."""
+"""A regular expression that matches nothing."""
 _EXAMPLE = '["orders.replies", "myapp.*"]'
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyQueues:
-    """The queues of one namespace's responses, and those of other programs that are allowed."""
+    """The allowed reply queues of one namespace."""
 
     namespace: str
     own: tuple[str, ...]
-    """Prefixes of the namespace's queues for responses."""
+    """Prefixes of the namespace's queues of responses."""
     allowed: re.Pattern[str]
-    """Matches the names of other programs' queues."""
+    """Matches the names of the allowed queues of other programs."""
 
     @classmethod
     def of(cls, topology: Topology, patterns: Sequence[str] = ()) -> Self:
         """Read names and patterns of queues, in which `*` stands for any characters.
 
         Raises:
-            InvalidConfiguration: They are not a list of names, or one lies in the namespace.
+            InvalidConfiguration: The value is not a list of names, or a name is in the namespace.
         """
         if isinstance(patterns, str):
             raise InvalidConfiguration(
@@ -48,7 +48,7 @@ class ReplyQueues:
         return cls(topology.namespace, own, re.compile(expression, re.DOTALL))
 
     def allows(self, queue: str) -> bool:
-        """Whether responses may be written to a queue."""
+        """Whether responses may be published to a queue."""
         if not _is_utf8(queue):
             return False
         if queue.startswith(f"{self.namespace}."):
@@ -72,10 +72,13 @@ def _checked(pattern: object, namespace: str) -> str:
 
 
 def _expression(pattern: str) -> str:
-    """Return a regular expression for a pattern, in which only `*` has a meaning."""
+    """Return a regular expression for a pattern in which only `*` is special."""
     return ".*".join(map(re.escape, pattern.split("*")))
 
 
 def _is_utf8(queue: str) -> bool:
-    """Whether a name can be written. aiormq hangs up when the broker returns any other."""
+    """Whether a name can be encoded.
+
+    aiormq closes the connection if the broker returns any other.
+    """
     return not any("\ud800" <= letter <= "\udfff" for letter in queue)

@@ -14,33 +14,33 @@ from rabbitdelay.errors import NoResponse
 from rabbitdelay.models import BYTES, JSON, Job, read_body
 
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
-"""The broker's own limit: the handler has done its job, and a second bound would only lose it."""
+"""The broker's own limit. The handler is done already, so a lower one would only lose responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a handler returned for a job."""
+    """The value that a handler returned for a job."""
 
     id: str
-    """Of the job."""
+    """The job's id."""
     payload: bytes = field(repr=False)
     content_type: str
 
     @property
     def body(self) -> Any:  # noqa: ANN401 - whatever JSON holds
-        """The value as it was returned: parsed JSON, a str, or bytes."""
+        """The return value: parsed JSON, a str, or bytes."""
         return read_body(self.payload, self.content_type)
 
 
 def of_value(job: Job, value: object) -> Message:
-    """The response that carries a return value; InvalidJob when it is not JSON-able."""
+    """Return the response with a return value; raise InvalidJob if it is not JSON-serializable."""
     payload, content_type = encode_body(value, None, MAX_RESPONSE_BYTES)
     headers = {"rd-token": job.token, "rd-attempt": job.attempt}
     return Message(payload, headers, job.id, content_type, correlation_id=job.id)
 
 
 def of_failure(job: Job, reason: str, failure: Failure | None = None) -> Message:
-    """The response that says that there will be none, and why."""
+    """Return the response that says why no return value will come."""
     headers: dict[str, Any] = {
         "rd-token": job.token,
         "rd-attempt": job.attempt,
@@ -52,7 +52,7 @@ def of_failure(job: Job, reason: str, failure: Failure | None = None) -> Message
 
 
 def read(message: Message) -> Response | NoResponse:
-    """Return what came back for a job, or why nothing will."""
+    """Return the response in a message, or the reason why none will come."""
     job_id = message.correlation_id or ""
     reason, error = message.headers.get(REASON), message.headers.get(ERROR)
     if reason is not None:
@@ -61,18 +61,21 @@ def read(message: Message) -> Response | NoResponse:
 
 
 def targets(topology: Topology, allowed: ReplyQueues, job: Job, *, keep: bool) -> list[Target]:
-    """Return where the response to a job goes: its `reply_to`, and the queue that keeps them."""
+    """Return the targets of a job's response: its `reply_to`, and the queue of kept responses."""
     queue = job.reply_to
     may_answer = queue is not None and allowed.allows(queue)
     found = [Target(*_address(topology, queue))] if queue is not None and may_answer else []
     if keep:
         part = topology.responses(job.topic)
-        # It is worth less than the job's ttr, which would pass while a new queue settles.
+        # A response is not worth waiting until a new queue is safe, while the job's ttr passes.
         found.append(Target(topology.responses_exchange, part.queue.name, part, settles=False))
     return found
 
 
 def _address(topology: Topology, queue: str) -> tuple[str, str]:
-    """Our own queues have an exchange of ours; others are reached as AMQP's convention says."""
+    """Return the exchange and routing key of a queue.
+
+    Only ours has an exchange of the namespace.
+    """
     is_ours = queue.startswith(topology.prefix)
     return (topology.responses_exchange if is_ours else "", queue)

@@ -1,4 +1,4 @@
-"""Retries: whether an attempt that failed is followed by another, and when, as a pure function."""
+"""Retries: whether and when another attempt follows a failed one, as a pure function."""
 
 import math
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ _GRAINS_MS = (
     (ladder.DAY_MS, ladder.HOUR_MS),
     (math.inf, ladder.DAY_MS),
 )
-"""Waits below the first are rounded up to the second. So a retry is one hop, and few hold queues
-serve all of them: the first that goes through a new one waits for it to settle."""
+"""Waits below the first value are rounded up to a multiple of the second. So a retry is one hop,
+and all retries share few hold queues, each of which costs time when it is first declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +51,23 @@ class Dropped:
 
 Fate = Again | GiveUp | Dropped
 Backoff = float | timedelta | Sequence[float | timedelta]
-"""The wait before the second attempt, which doubles with each; or the waits one after the other."""
+"""Delay before the second attempt, which doubles with each; or a sequence of delays."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a job is tried, and how long is waited in between.
+    """Maximum attempts, and the delays between them.
 
-    The wait doubles with each attempt up to `backoff_max`; a random part of up to a half is
-    taken off, so that jobs that failed together do not come back in the same instant. What a job
-    says of itself goes before what its topic says.
+    The delay doubles with each attempt up to `backoff_max`. A random part of up to half is
+    subtracted, so that jobs that failed together are not retried at the same instant. Options set
+    by a job take precedence over those of its topic.
 
-    A `backoff` of several waits, such as `[5, 15, 30, 60]`, is a fixed schedule: each is waited as
-    it stands, without a random part and without regard to `backoff_max`. The last one repeats until
+    A `backoff` of several delays, such as `[5, 15, 30, 60]`, is a fixed schedule: each delay is
+    used exactly, without a random part and regardless of `backoff_max`. The last one repeats until
     `max_attempts`.
 
-    A job whose ttr has passed waits `timeout_delay` instead. It has already waited for its ttr, so
-    that is 0 by default: the job is ready again at once.
+    A job whose ttr has passed is retried after `timeout_delay` instead. It has already waited for
+    its ttr, so the default is 0: the job is ready again at once.
     """
 
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
@@ -92,7 +92,10 @@ class RetryPolicy:
     def after(
         self, job: Job, *, random: float, timed_out: bool = False, delay_ms: int | None = None
     ) -> Fate:
-        """Return what follows a failed attempt; `delay_ms` is a wait that was asked for."""
+        """Return what follows a failed attempt.
+
+        `delay_ms` is a delay that the handler asked for.
+        """
         most = self.max_attempts if job.max_attempts is None else job.max_attempts
         if job.attempt >= most:
             return GiveUp(f"attempt {job.attempt} of {most} failed")
@@ -118,16 +121,16 @@ class RetryPolicy:
 
 
 def schedule(backoff: Backoff) -> tuple[float | timedelta, ...] | None:
-    """Return the waits of a fixed schedule; None when the backoff doubles."""
+    """Return the delays of a fixed schedule; None if the backoff doubles."""
     if not isinstance(backoff, Sequence) or isinstance(backoff, (str, bytes)):
         return None
     if not backoff:
-        raise InvalidConfiguration("backoff must have at least one wait, as in [5, 15, 30, 60]")
+        raise InvalidConfiguration("backoff must not be empty: give delays such as [5, 15, 30, 60]")
     return tuple(backoff)
 
 
 def _scheduled_ms(waits: Sequence[float | timedelta], job: Job) -> int:
-    """Return the wait after the job's attempt; a job may bound it with its own backoff_max."""
+    """Return the delay after the job's attempt, limited by a backoff_max that the job sets."""
     wait_ms = _milliseconds(waits[min(job.attempt, len(waits)) - 1], "backoff")
     return wait_ms if job.backoff_max_ms is None else min(wait_ms, job.backoff_max_ms)
 
@@ -138,7 +141,7 @@ def _check_wait(wait: Any, what: str) -> None:  # noqa: ANN401 - checked here
 
 
 def _jittered(wait_ms: int, random: float) -> int:
-    """Take off up to a half, and round to what costs few hops: each is a pass through a queue."""
+    """Subtract up to half, and round to a delay that takes one hop."""
     shorter_ms = int(wait_ms * (1 - random / 2))
     grain_ms = next(grain for below, grain in _GRAINS_MS if shorter_ms < below)
     return -(-shorter_ms // grain_ms) * grain_ms

@@ -1,28 +1,27 @@
-"""Turns: which job of a worker starts next, so that no topic starves another.
+"""The scheduler: which job of a worker starts next, so that no topic starves another.
 
-Three rules this file owns:
+This file owns three rules:
 
-1. A topic may start a job when a slot is free, it runs fewer than its own limit, and it takes no
-   slot that a topic with nothing running would need. So a topic full of slow jobs leaves each
-   other topic a slot to itself. With fewer slots than topics there is none to keep: then they
-   only take turns.
-2. Among those that may, the one goes first that has not started any for the longest.
+1. A topic may start a job if a slot is free, it runs fewer jobs than its own limit, and it takes no
+   slot that a topic with nothing running would need. So a topic full of slow jobs leaves each other
+   topic a slot. With fewer slots than topics there is none to reserve, and topics only take turns.
+2. Among the topics that may start, the one goes first that has not started a job for the longest.
 3. A suspect runs alone.
 
-A suspect is a job that the broker has redelivered twice or more: its consumer's process died with
-it, and it may be what kills it. Each crash adds to the delivery count of every job that the process
-holds, and at the delivery limit the broker buries them all, the innocent too. So suspects start
-only when nothing else runs, in random order: the culprit takes no running job down with it, and on
-average half of the others are done before it is drawn. So each crash leaves half of them, and the
-innocent are done long before the limit.
+A suspect is a job that the broker has redelivered at least twice: its consumers' processes died,
+and the job may be the cause. Each crash adds to the delivery count of every job that the process
+has, and at the delivery limit the broker buries them all, including the innocent ones. So suspects
+start only when nothing else runs, in random order: the culprit takes no running job down with it,
+and on average half of the other suspects are done before it is drawn. Each crash thus halves the
+suspects, and the innocent ones are done long before the limit.
 
-Suspects and others take turns too. A suspect waits for a moment when nothing runs, or for
-SUSPECT_PATIENCE_SECONDS; after that nothing else starts until what runs has ended. Suspects then
-follow one another for as long as that again, and then the others have at least as long. What this
-costs: with a suspect waiting, slots stand empty until the longest job that runs has ended.
+Suspects and other jobs take turns, too. A suspect waits for a moment when nothing runs, but at most
+SUSPECT_PATIENCE_SECONDS; after that nothing else starts until all running jobs have ended. Suspects
+then follow one another for the same time, and then the other jobs have at least as long. The cost:
+while a suspect waits, slots stay empty until the longest running job has ended.
 
-The caller's loop, whenever a job has come or ended (no timer is needed: when choose says None, a
-job that runs has yet to end, or nothing waits)::
+The caller runs this loop whenever a job has arrived or ended. No timer is needed: when `choose`
+returns None, a running job has yet to end, or no job is waiting::
 
     while (choice := turns.choose(waiting, suspects_since, now)) is not None:
         if isinstance(choice, Start):
@@ -30,8 +29,8 @@ job that runs has yet to end, or nothing waits)::
         else:
             turns.alone(topic_of_a_random_suspect, now)
 
-and `turns.ended(topic, now)` for each job that ended, however it did. Times are seconds on a
-monotonic clock.
+It also calls `turns.ended(topic, now)` for each job that ended, in whichever way. Times are seconds
+on a monotonic clock.
 """
 
 import math
@@ -46,14 +45,14 @@ SUSPECT_PATIENCE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A job of this topic starts."""
+    """Start a job of this topic."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class StartSuspect:
-    """One of the suspects starts, chosen at random, and nothing beside it."""
+    """Start one of the suspects, chosen at random, and nothing beside it."""
 
 
 _START_SUSPECT = StartSuspect()
@@ -61,12 +60,12 @@ Choice = Start | StartSuspect | None
 
 
 def is_suspect(redeliveries: int) -> bool:
-    """Whether a job that was redelivered so often may be what kills its consumers."""
+    """Whether a job with this many redeliveries may be what kills its consumers."""
     return redeliveries >= SUSPECT_DELIVERIES
 
 
 class Turns:
-    """The slots of one worker: who runs, and who is next."""
+    """The slots of one worker, and the order in which topics use them."""
 
     def __init__(self, concurrency: int, limits: Mapping[str, int | None]) -> None:
         """Share `concurrency` slots among topics; None is a topic without a limit of its own."""
@@ -81,30 +80,30 @@ class Turns:
         self._idle_topics = len(limits)
         self._keeps_slots = concurrency >= len(limits)
         self._is_alone = False
-        self._suspects_from = -math.inf  # when their turn began: the present one, or the last
-        self._others_from = -math.inf  # when the last turn of the suspects ended
+        self._suspects_from = -math.inf  # start of the suspects' current or last turn
+        self._others_from = -math.inf  # end of the suspects' last turn
 
     @property
     def running(self) -> int:
-        """How many jobs run."""
+        """Number of running jobs."""
         return self._total
 
     @property
     def free(self) -> int:
-        """How many slots are free."""
+        """Number of free slots."""
         return self._concurrency - self._total
 
     def running_of(self, topic: str) -> int:
-        """How many jobs of a topic run."""
+        """Return the number of running jobs of a topic."""
         return self._running[topic]
 
-    # What is next
+    # Choosing
 
     def choose(self, waiting: Container[str], suspects_since: float | None, now: float) -> Choice:
-        """Return what starts now; None is nothing.
+        """Return what to start now; None for nothing.
 
-        `waiting` are the topics that have a job waiting which is no suspect. `suspects_since` is
-        when the suspect came that has waited for the longest; None when there is none.
+        `waiting` are the topics with a waiting job that is not a suspect. `suspects_since` is the
+        arrival time of the suspect that has waited longest; None if there is none.
         """
         if self._is_alone:
             return None
@@ -116,7 +115,7 @@ class Turns:
         return _START_SUSPECT if suspects_since is not None and self.may_run_alone() else None
 
     def next(self, waiting: Container[str]) -> str | None:
-        """Return the topic that may start a job now, of those that have one waiting."""
+        """Return the topic that may start a job now, among those with one waiting."""
         if self._total >= self._concurrency:
             return None
         for topic in self._running:
@@ -129,22 +128,22 @@ class Turns:
         return self._total == 0
 
     def suspects_turn(self, since: float | None, now: float) -> bool:
-        """Whether nothing but suspects may start: one has waited for longer than its patience."""
+        """Whether only suspects may start, because one has waited longer than its patience."""
         if since is None:
             return False
         return now - max(since, self._others_from) > SUSPECT_PATIENCE_SECONDS
 
-    # What has happened
+    # Recording
 
     def started(self, topic: str) -> None:
-        """Note that a job of a topic started: its turn is over, and the others come first."""
+        """Record that a job of a topic started: the topic goes to the end of the order."""
         self._running[topic] = self._running.pop(topic)
         self._take_slot(topic)
 
     def alone(self, topic: str, now: float) -> None:
-        """Note that a suspect of a topic started: nothing else does until it has ended.
+        """Record that a suspect of a topic started: nothing else starts until it has ended.
 
-        Its topic keeps its turn: the jobs that wait behind a suspect are not to blame.
+        The topic keeps its place in the order, because the jobs behind a suspect are not to blame.
         """
         self._take_slot(topic)
         self._is_alone = True
@@ -152,7 +151,7 @@ class Turns:
             self._suspects_from = now
 
     def ended(self, topic: str, now: float) -> None:
-        """Note that a job of a topic ended, a suspect or not, however it did."""
+        """Record that a job of a topic ended, suspect or not, in whichever way."""
         self._running[topic] -= 1
         self._total -= 1
         self._idle_topics += self._running[topic] == 0
@@ -176,5 +175,5 @@ class Turns:
 
 def _checked(count: int, what: str) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InvalidConfiguration(f"{what} must be a whole number from 1, not {count!r}")
+        raise InvalidConfiguration(f"{what} must be an integer of at least 1, not {count!r}")
     return count

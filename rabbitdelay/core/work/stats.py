@@ -1,7 +1,7 @@
-"""The tally: what a worker has done, counted, and how late its jobs were.
+"""Worker statistics: counts of jobs by outcome, their rate and their lateness.
 
-It is added to for each job: adding does not sort, search or grow. Looking is
-dear, and may be done from any thread: it reads, and may miss what is added in that instant.
+Counting happens for each job, and neither sorts, searches nor grows. Reading is slower, and may be
+done from any thread; it may miss what is counted at the same instant.
 
 Times are seconds on a monotonic clock.
 """
@@ -11,38 +11,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 KEPT_LATENESSES = 2_000
-"""Percentiles are of the last so many jobs that were finished."""
+"""Number of most recently finished jobs over which percentiles are computed."""
 RATE_SECONDS = 10
-"""The rate is of the last so many seconds, and of the one that has begun."""
+"""Number of full seconds, besides the current one, over which the rate is computed."""
 _BUCKETS = RATE_SECONDS + 1
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCounts:
-    """A tally as it was at one moment."""
+    """The statistics at one moment."""
 
     finished: int
     released: int
-    """Given back to be tried again, timeouts included."""
+    """Jobs that are retried, including after timeouts."""
     buried: int
-    """Given up on, timeouts included."""
+    """Jobs that were buried, including after timeouts."""
     deleted: int
-    """Dropped, because they were deleted, replaced or purged."""
+    """Jobs that were dropped because they were deleted, replaced or purged."""
     timed_out: int
-    """Cut off at their ttr. Each of them is counted as released or buried as well."""
+    """Jobs that were cut off at their ttr. Each is also counted as released or buried."""
     lost: int
-    """Leases that were lost with their connection: the broker has given those jobs back."""
+    """Leases that were lost with their connection, whose jobs the broker has requeued."""
     refused_late: int
-    """Finishes that came after their lease had ended, and were refused."""
+    """Finishes that were refused because their lease had ended."""
     refused_replies: int
-    """Responses that were not sent, because the job's `reply_to` is not an allowed queue."""
+    """Responses that were not sent because the job's `reply_to` is not an allowed queue."""
     finished_per_second: float
     lateness_p50_ms: float
     lateness_p99_ms: float
 
 
 class Tally:
-    """Counts what one worker does."""
+    """Counter of one worker's jobs."""
 
     __slots__ = (
         *("_began", "_second", "_per_second", "_latenesses_ms"),
@@ -58,10 +58,10 @@ class Tally:
         self._finished = self._released = self._buried = self._deleted = 0
         self._timed_out = self._lost = self._refused_late = self._refused_replies = 0
 
-    # Adding
+    # Counting
 
     def finished(self, lateness_ms: float, now: float) -> None:
-        """Count a job that was finished, and how long after its time it had been received."""
+        """Count a finished job, with the time from its due time to its delivery."""
         second = int(now)
         if second > self._second:
             self._begin_second(second)
@@ -70,11 +70,11 @@ class Tally:
         self._finished += 1
 
     def released(self) -> None:
-        """Count a job that was given back to be tried again."""
+        """Count a job that is retried."""
         self._released += 1
 
     def buried(self) -> None:
-        """Count a job that was given up on."""
+        """Count a buried job."""
         self._buried += 1
 
     def deleted(self) -> None:
@@ -82,7 +82,7 @@ class Tally:
         self._deleted += 1
 
     def timed_out(self) -> None:
-        """Count a job whose ttr has passed; what became of it is counted besides."""
+        """Count a job whose ttr has passed, in addition to its outcome."""
         self._timed_out += 1
 
     def lost(self, leases: int = 1) -> None:
@@ -94,24 +94,24 @@ class Tally:
         self._refused_late += 1
 
     def refused_reply(self) -> None:
-        """Count a response that was not sent, because its queue is not allowed."""
+        """Count a response that was not sent because its queue is not allowed."""
         self._refused_replies += 1
 
-    # Looking
+    # Reading
 
     def percentile_ms(self, percent: float) -> float:
-        """The lateness that so many percent of the last jobs did not exceed."""
+        """Return a percentile of the recent latenesses, in milliseconds."""
         return percentile(self._ordered_ms(), percent)
 
     def rate(self, now: float) -> float:
-        """How many jobs were finished per second lately."""
+        """Return the recent number of finished jobs per second."""
         latest = max(int(now), self._second)
         seconds = range(latest - RATE_SECONDS, self._second + 1)
         count = sum(self._per_second[second % _BUCKETS] for second in seconds)
         return count / max(1.0, now - max(self._began, seconds.start))
 
     def snapshot(self, now: float) -> WorkerCounts:
-        """Everything, as it is now."""
+        """Return the statistics at this moment."""
         ordered_ms = self._ordered_ms()
         return WorkerCounts(
             self._finished,
@@ -131,14 +131,14 @@ class Tally:
         return sorted(self._latenesses_ms[: self._finished])
 
     def _begin_second(self, second: int) -> None:
-        """Empty the buckets of the seconds that have begun since the last one was."""
+        """Clear the buckets of the seconds that have begun since the last job."""
         for skipped in range(max(self._second, second - _BUCKETS) + 1, second + 1):
             self._per_second[skipped % _BUCKETS] = 0
         self._second = second
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The nearest rank; 0 of nothing."""
+    """Return the nearest-rank percentile; 0 for an empty sequence."""
     if not ordered:
         return 0.0
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]

@@ -1,4 +1,4 @@
-"""Leases: whatever the order of events, a job is finished once or given back."""
+"""Leases: in any order of events, a job is finished once or given up once."""
 
 import gc
 
@@ -36,10 +36,10 @@ def reserved(leases: Leases, number: int = 1, now: float = 0.0) -> Lease:
 
 
 class Consumer(RuleBasedStateMachine):
-    """A consumer whose handlers, timers, publishes and connection go on in any order.
+    """A consumer with handlers, timers, publishes and a connection, in any order of events.
 
-    The model is what the broker sees: each message is unacked until it is acked, nacked or its
-    connection is lost; and how many confirmed copies of it there are.
+    The model is the broker's view: each message is unacknowledged until it is acked, nacked or its
+    connection is lost; and the number of confirmed copies of it.
     """
 
     unread = Bundle("unread")
@@ -122,7 +122,7 @@ class Consumer(RuleBasedStateMachine):
 
     @rule(lease=leaving)
     def confirm(self, lease: Lease) -> None:
-        """The broker has the copy, whatever became of the connection meanwhile."""
+        """Confirm the copy, whatever happened to the connection in the meantime."""
         if lease.leaving is not None:
             self.copies[lease] = self.copies.get(lease, 0) + 1
         self.do(lease, self.leases.copied(lease))
@@ -144,7 +144,7 @@ class Consumer(RuleBasedStateMachine):
 
     @rule(lease=working)
     def adopt(self, lease: Lease) -> None:
-        """Its message comes again while its handler still runs."""
+        """Redeliver the message while its handler is still running."""
         if lease.ended_by is Event.LOSE and lease in self.given_back:
             self.number += 1
             again = make_lease(self.number)
@@ -166,7 +166,7 @@ TestConsumer = Consumer.TestCase
 TestConsumer.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
-def test_a_finish_at_the_deadline_is_refused_before_anybody_called_expire() -> None:
+def test_a_finish_at_the_deadline_is_refused_without_expire() -> None:
     leases = Leases()
     lease = reserved(leases)
     with pytest.raises(LeaseLost, match="ttr had passed"):
@@ -184,7 +184,7 @@ def test_touch_restarts_the_ttr() -> None:
     assert leases.expire(19.0) == [lease]
 
 
-def test_what_waits_to_be_handed_out_has_no_deadline() -> None:
+def test_a_prefetched_job_has_no_deadline() -> None:
     leases = Leases()
     lease = make_lease()
     leases.take(lease)
@@ -193,7 +193,7 @@ def test_what_waits_to_be_handed_out_has_no_deadline() -> None:
     assert leases.hand_back(lease) is Do.NACK
 
 
-def test_a_copy_that_could_not_be_published_gives_the_message_itself_back() -> None:
+def test_a_message_is_requeued_when_its_copy_is_not_published() -> None:
     leases = Leases()
     lease = reserved(leases)
     leases.leave(lease, Event.RELEASE, 1.0)
@@ -203,14 +203,14 @@ def test_a_copy_that_could_not_be_published_gives_the_message_itself_back() -> N
 @pytest.mark.parametrize(
     ("end", "why"),
     [
-        (lambda leases, lease: leases.finish(lease, 1.0), "finished before"),
-        (lambda leases, lease: leases.leave(lease, Event.RELEASE, 1.0), "released before"),
-        (lambda leases, lease: leases.leave(lease, Event.BURY, 1.0), "buried before"),
+        (lambda leases, lease: leases.finish(lease, 1.0), "already finished"),
+        (lambda leases, lease: leases.leave(lease, Event.RELEASE, 1.0), "already released"),
+        (lambda leases, lease: leases.leave(lease, Event.BURY, 1.0), "already buried"),
         (lambda leases, _: leases.lose(), "connection was lost"),
         (lambda leases, _: leases.expire(99.0), "ttr had passed"),
     ],
 )
-def test_whoever_comes_late_is_told_why(end: object, why: str) -> None:
+def test_lease_lost_says_how_the_lease_ended(end: object, why: str) -> None:
     leases = Leases()
     lease = reserved(leases)
     assert callable(end)
@@ -229,7 +229,7 @@ def test_a_settled_job_is_not_kept_until_its_deadline() -> None:
     assert not [one for one in kept if id(one) not in before]
 
 
-def test_deadlines_of_settled_jobs_do_not_pile_up() -> None:
+def test_deadlines_of_settled_jobs_are_removed() -> None:
     leases = Leases()
     for number in range(10_000):
         leases.finish(reserved(leases, number), 1.0)

@@ -1,4 +1,4 @@
-"""Acks: never before a message has finished, always in the end, and many in one frame."""
+"""Acknowledgements: never before a message has finished, always eventually, many per frame."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +8,7 @@ from rabbitdelay.core.settle.acknowledgements import HELD_SHARE, HOLD_SECONDS, A
 
 
 class Broker:
-    """Knows what it has delivered, and takes acks as RabbitMQ does."""
+    """Records its deliveries, and handles acknowledgements as RabbitMQ does."""
 
     def __init__(self) -> None:
         self.unsettled: list[int] = []
@@ -32,7 +32,7 @@ class Broker:
 
 
 class Channel(RuleBasedStateMachine):
-    """A channel on which messages come, finish or go back in any order."""
+    """A channel on which messages are delivered, finish or are returned in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ test_what_is_acked_has_finished = Channel.TestCase
 
 
 @given(st.permutations(range(1, 101)))
-def test_what_finishes_in_any_order_between_two_flushes_is_one_frame(order: list[int]) -> None:
+def test_messages_finished_between_two_flushes_share_one_frame(order: list[int]) -> None:
     acks = Acks()
     for tag in range(1, 101):
         acks.delivered(tag)
@@ -110,7 +110,7 @@ def test_what_finishes_in_any_order_between_two_flushes_is_one_frame(order: list
     assert list(acks.take(1.0)) == []
 
 
-def test_the_tag_of_a_frame_is_one_that_the_broker_still_knows() -> None:
+def test_a_frame_s_tag_is_still_known_to_the_broker() -> None:
     acks = Acks()
     for tag in (1, 2, 3):
         acks.delivered(tag)
@@ -119,7 +119,7 @@ def test_the_tag_of_a_frame_is_one_that_the_broker_still_knows() -> None:
     assert list(acks.take(0.0)) == [(1, True)]
 
 
-def test_an_old_job_holds_back_the_others_for_a_moment_only() -> None:
+def test_an_old_job_delays_other_acks_only_briefly() -> None:
     acks = Acks()
     for tag in range(1, 101):
         acks.delivered(tag)
@@ -128,7 +128,7 @@ def test_an_old_job_holds_back_the_others_for_a_moment_only() -> None:
     assert list(acks.take(HOLD_SECONDS)) == [(2, False)]
 
 
-def test_a_small_prefetch_is_never_held_back() -> None:
+def test_a_small_prefetch_is_never_delayed() -> None:
     acks = Acks()
     for tag in (1, 2, 3):
         acks.delivered(tag)
@@ -136,7 +136,7 @@ def test_a_small_prefetch_is_never_held_back() -> None:
     assert list(acks.take(0.0)) == [(2, False)]
 
 
-def test_a_message_that_was_never_seen_is_never_acked() -> None:
+def test_a_skipped_tag_is_never_acknowledged() -> None:
     acks = Acks()
     acks.delivered(1)
     acks.delivered(3)

@@ -1,4 +1,4 @@
-"""Copies: what a job's message turns into is fresh, is the same job, and says why it failed."""
+"""Copies: fresh messages of the same job, which say why the attempt failed."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -53,7 +53,7 @@ def death(queue: str, reason: str, exchange: str, key: str) -> dict[str, Any]:
 
 
 def buried_by_broker(reason: str) -> dict[str, dict[str, Any]]:
-    """What RabbitMQ 3.10.8 and 4.3.6 add to a job that they bury: recorded from their messages."""
+    """Return headers that RabbitMQ 3.10.8 and 4.3.6 add to a job that they bury, as recorded."""
     key = "0.0.0.0.0.0.1.0.mail"
     deaths = [
         death("ready.mail", reason, "level.cs", key),
@@ -80,7 +80,7 @@ BROKER_HEADERS = buried_by_broker("delivery_limit")["4.3"]
 
 
 def travelled(job: Job) -> Message:
-    """A job's message as a consumer gets it: with a putter's own headers and the broker's."""
+    """Return a job's message as a consumer gets it, with headers of its putter and the broker."""
     sent = envelope.encode(job)
     headers = {**sent.headers, **OF_THE_PUTTER, **BROKER_HEADERS}
     return Message(sent.body, headers, sent.message_id, sent.content_type, reply_to=sent.reply_to)
@@ -100,7 +100,7 @@ def at(due_ms: int) -> Dates:
 
 
 @given(JOBS, ATTEMPTS, TIME_MS, FAILURES)
-def test_what_is_tried_again_is_the_same_job_with_another_attempt(
+def test_a_retry_is_the_same_job_with_another_attempt(
     job: Job, attempt: int, due_ms: int, why: Failure | None
 ) -> None:
     copy = republish.again(travelled(job), attempt=attempt, dates=at(due_ms), failure=why)
@@ -111,7 +111,7 @@ def test_what_is_tried_again_is_the_same_job_with_another_attempt(
 
 
 @given(JOBS, ANY_TEXT, FAILURES)
-def test_what_is_buried_is_the_same_job_with_its_reason(
+def test_a_buried_copy_is_the_same_job_with_a_reason(
     job: Job, reason: str, why: Failure | None
 ) -> None:
     copy = republish.buried(travelled(job), reason=reason, now_ms=NOW_MS, failure=why)
@@ -123,7 +123,7 @@ def test_what_is_buried_is_the_same_job_with_its_reason(
 
 
 @given(JOBS, ANY_TEXT, FAILURES)
-def test_what_is_kicked_is_the_same_job_with_all_its_attempts(
+def test_a_kicked_copy_is_the_same_job_at_attempt_1(
     job: Job, reason: str, why: Failure | None
 ) -> None:
     grave = republish.buried(travelled(job), reason=reason, now_ms=1, failure=why)
@@ -137,7 +137,7 @@ def test_what_is_kicked_is_the_same_job_with_all_its_attempts(
 
 
 @given(JOBS)
-def test_a_copy_leaves_the_message_that_is_held_as_it_is(job: Job) -> None:
+def test_copying_does_not_change_the_original(job: Job) -> None:
     held = travelled(job)
     before = dict(held.headers)
     republish.again(held, attempt=2, dates=at(0), failure=Failure("E", "text"))
@@ -146,12 +146,12 @@ def test_a_copy_leaves_the_message_that_is_held_as_it_is(job: Job) -> None:
     assert held.headers == before
 
 
-# Its dates
+# Times
 
 
 @given(JOBS, st.lists(st.integers(0, 2 * LONG_MS), min_size=1, max_size=10))
-def test_a_retry_is_dated_by_its_putter(job: Job, delays: list[int]) -> None:
-    """What is known of it is never later than its due time, nor much earlier; no clock is asked."""
+def test_the_times_of_a_retry_come_from_its_putter(job: Job, delays: list[int]) -> None:
+    """The time until which it is known is at most its due time, and no clock is used."""
     message, due_ms, known_ms = travelled(job), job.due_ms, job.due_ms
     for attempt, delay_ms in enumerate(delays, 2):
         dates = republish.dates(message, due_ms, delay_ms)
@@ -165,7 +165,7 @@ def test_a_retry_is_dated_by_its_putter(job: Job, delays: list[int]) -> None:
 
 
 @given(JOBS, st.integers(0, LONG_MS), TIME_MS)
-def test_what_is_kicked_is_no_better_known_than_before(
+def test_a_kick_does_not_extend_how_long_a_job_is_known(
     job: Job, delay_ms: int, now_ms: int
 ) -> None:
     """Whatever the clock of the machine that kicks it says."""
@@ -187,16 +187,16 @@ def test_what_is_kicked_is_no_better_known_than_before(
         (Message(b"", {"rd-due": 9, "rd-known": "soon"}), 9),
     ],
 )
-def test_how_long_deletes_of_a_message_are_known(message: Message, known_ms: int | None) -> None:
+def test_known_ms_is_the_earliest_of_the_times(message: Message, known_ms: int | None) -> None:
     assert envelope.known_ms(message) == known_ms
 
 
-def test_what_the_putter_left_to_the_topic_is_still_left_to_it() -> None:
+def test_options_left_to_the_topic_stay_absent() -> None:
     copy = republish.again(Message(b"", {}), attempt=2, dates=at(5), failure=None)
     assert copy.headers == {"rd-attempt": 2, "rd-due": 5}
 
 
-def test_every_property_goes_along() -> None:
+def test_every_property_is_copied() -> None:
     message = Message(
         b"body", {}, "id", "text/plain", 5, "replies", "c-1", "gzip", 3, "kind", "app"
     )
@@ -209,16 +209,16 @@ def test_every_property_goes_along() -> None:
             assert getattr(copy, name) == getattr(message, name), name
 
 
-def test_what_is_not_a_job_is_buried_as_it_is() -> None:
-    """It cannot be read, and is kept whole for a person: only the reason is added."""
+def test_an_invalid_message_is_buried_unchanged() -> None:
+    """An unreadable message is kept whole for a person; only the reason is added."""
     strange = Message(b"\xff", {"rd-ttr": "soon", "rd-version": 99}, "x" * 300)
     copy = republish.buried(strange, reason="header rd-ttr", now_ms=NOW_MS, failure=None)
     added = {republish.REASON: "header rd-ttr", republish.BURIED: NOW_MS}
     assert copy == Message(b"\xff", {"rd-ttr": "soon", "rd-version": 99} | added, "x" * 300)
 
 
-def test_what_is_tried_again_after_a_person_moved_it_has_no_grave() -> None:
-    """Moved by hand in the management UI, and not kicked: its old reason is not the next one."""
+def test_a_retry_removes_the_headers_of_a_burial() -> None:
+    """After a move in the management UI instead of a kick, the old reason does not stay."""
     moved = republish.buried(Message(b"", {}, "id"), reason="old", now_ms=1, failure=None)
     copy = republish.again(moved, attempt=2, dates=at(0), failure=None)
     by_broker = {**copy.headers, **BROKER_HEADERS}
@@ -226,11 +226,11 @@ def test_what_is_tried_again_after_a_person_moved_it_has_no_grave() -> None:
     assert read_grave(by_broker).buried_ms != 1
 
 
-# Why it failed
+# Failures
 
 
 @given(FAILURES.filter(bool), ANY_TEXT)
-def test_whatever_is_written_is_bounded_and_can_be_sent(why: Failure, reason: str) -> None:
+def test_texts_in_headers_are_bounded_and_encodable(why: Failure, reason: str) -> None:
     copy = republish.buried(Message(b"", {}), reason=reason, now_ms=0, failure=why)
     texts = [
         copy.headers[name] for name in (republish.REASON, republish.ERROR, republish.ERROR_TYPE)
@@ -242,7 +242,7 @@ def test_whatever_is_written_is_bounded_and_can_be_sent(why: Failure, reason: st
 
 
 @given(st.text(st.characters(), max_size=40), st.integers(2, 20))
-def test_a_traceback_that_does_not_fit_keeps_its_end(text: str, most: int) -> None:
+def test_a_long_traceback_keeps_its_end(text: str, most: int) -> None:
     kept = failure.bounded_traceback(text, most)
     whole = failure.bounded_traceback(text)
     assert len(kept) <= most
@@ -251,15 +251,15 @@ def test_a_traceback_that_does_not_fit_keeps_its_end(text: str, most: int) -> No
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=MAX_TEXT))
-def test_what_fits_is_kept_as_it_is(text: str) -> None:
+def test_a_short_text_is_kept_unchanged(text: str) -> None:
     assert failure.bounded(text) == text
 
 
-def test_what_does_not_fit_shows_that_it_was_cut() -> None:
+def test_a_truncated_text_ends_with_an_ellipsis() -> None:
     assert failure.bounded("x" * (MAX_TEXT + 1)) == "x" * (MAX_TEXT - 1) + "…"
 
 
-def test_a_failure_is_what_the_exception_says_of_itself() -> None:
+def test_a_failure_has_the_type_and_text_of_the_exception() -> None:
     why = Failure.of(ZeroDivisionError("division by zero"))
     assert (why.kind, why.text) == ("ZeroDivisionError", "division by zero")
     assert str(why) == "ZeroDivisionError: division by zero"
@@ -267,7 +267,7 @@ def test_a_failure_is_what_the_exception_says_of_itself() -> None:
     assert not why.is_timeout
 
 
-def test_an_exception_that_cannot_say_anything_is_a_failure_too() -> None:
+def test_an_exception_whose_str_raises_is_a_failure() -> None:
     class Broken(Exception):
         def __str__(self) -> str:
             raise RuntimeError
@@ -275,7 +275,7 @@ def test_an_exception_that_cannot_say_anything_is_a_failure_too() -> None:
     assert Failure.of(Broken()).kind == "Broken"
 
 
-def test_a_timeout_says_how_long_the_ttr_was() -> None:
+def test_a_timeout_contains_the_ttr() -> None:
     why = failure.timeout(timedelta(seconds=1.5))
     assert why.is_timeout
     assert str(why) == "Timeout: not settled within its ttr of 1.5 s"
@@ -289,14 +289,14 @@ def test_a_timeout_says_how_long_the_ttr_was() -> None:
     ("reason", "text"),
     [("delivery_limit", "delivery limit"), ("rejected", "a consumer rejected it")],
 )
-def test_the_brokers_own_burial_is_read(version: str, reason: str, text: str) -> None:
+def test_the_broker_s_reason_is_read(version: str, reason: str, text: str) -> None:
     grave = read_grave(buried_by_broker(reason)[version])
     assert text in grave.reason
     assert (grave.error, grave.error_type) == (None, None)
 
 
-def test_the_last_error_is_read_beside_the_brokers_reason() -> None:
-    """It failed with an error, was tried again, and then its consumers died with it."""
+def test_the_last_error_is_read_beside_the_broker_s_reason() -> None:
+    """The job failed with an error, was retried, and then its consumers died."""
     copy = republish.again(Message(b"", {}), attempt=2, dates=at(0), failure=Failure("E", "text"))
     grave = read_grave({**copy.headers, **BROKER_HEADERS})
     assert "delivery limit" in grave.reason
@@ -315,7 +315,7 @@ def test_the_last_error_is_read_beside_the_brokers_reason() -> None:
         ({"rd-reason": 7, "rd-buried": "x", "rd-error": 7, "rd-error-type": None}, "unknown"),
     ],
 )
-def test_any_headers_can_be_read(headers: dict[str, Any], reason: str) -> None:
+def test_reading_arbitrary_headers_never_fails(headers: dict[str, Any], reason: str) -> None:
     assert read_grave(headers) == Grave(reason)
 
 

@@ -19,7 +19,7 @@ MISSING = TopologyMissing("no hold queue")
 
 
 def _waits(tries: Tries, error: Exception, now: float) -> list[float]:
-    """Fail at each wait's end until something other than a wait follows."""
+    """Fail at the end of each wait until something other than a wait follows."""
     waits = []
     while isinstance(step := republish_retries.after_failure(tries, error, now), TryLater):
         waits.append(step.seconds)
@@ -28,7 +28,7 @@ def _waits(tries: Tries, error: Exception, now: float) -> list[float]:
     return waits
 
 
-def test_waits_double_and_end_exactly_when_the_delay_has_passed() -> None:
+def test_waits_double_and_end_with_the_delay() -> None:
     tries = Tries(due_at=130.0, attempts_left=1, began_at=100.0)
     assert _waits(tries, MISSING, 100.0) == [1.0, 2.0, 4.0, 8.0, 15.0]
 
@@ -42,7 +42,7 @@ def test_failures_before_the_delay_has_passed_are_not_attempts() -> None:
 
 
 @given(st.floats(0, 10_000), st.integers(-5, 50), st.floats(0, 0.5))
-def test_a_retry_is_never_published_before_its_delay_has_passed_without_it(
+def test_a_retry_is_published_with_the_remaining_delay(
     delay: float, attempts_left: int, answer: float
 ) -> None:
     tries, now = Tries(100 + delay, attempts_left, 100.0), 100.0
@@ -57,13 +57,13 @@ def test_a_retry_is_never_published_before_its_delay_has_passed_without_it(
     assert held <= republish_retries.HOLD_SECONDS + republish_retries.MOST_SECONDS + 1
 
 
-def test_a_delay_that_is_too_long_to_be_waited_for_here_ends_in_a_burial() -> None:
+def test_a_delay_too_long_to_wait_for_ends_in_a_burial() -> None:
     tries = Tries(due_at=7_200.0, attempts_left=9, began_at=0.0)
     assert republish_retries.HOLD_SECONDS <= sum(_waits(tries, PermissionRefused("no"), 0.0)) < 700
 
 
 @pytest.mark.parametrize("kind", [OutcomeUnknown, BrokerBlocked])
-def test_a_broker_that_does_not_answer_costs_no_attempt(kind: type[OutcomeUnknown]) -> None:
+def test_an_unanswered_publish_does_not_count_as_an_attempt(kind: type[OutcomeUnknown]) -> None:
     tries, now = Tries(due_at=0.0, attempts_left=1, began_at=0.0), 0.0
     error = kind("no answer", sent=True)
     while isinstance(step := republish_retries.after_failure(tries, error, now), TryLater):
@@ -73,7 +73,7 @@ def test_a_broker_that_does_not_answer_costs_no_attempt(kind: type[OutcomeUnknow
     assert now >= republish_retries.HOLD_SECONDS
 
 
-def test_some_errors_end_it_at_once() -> None:
+def test_some_errors_are_not_retried() -> None:
     tries = Tries(due_at=30.0, attempts_left=9, began_at=0.0)
     assert isinstance(republish_retries.after_failure(tries, ClientClosed("closed"), 0.0), Return)
     assert isinstance(republish_retries.after_failure(tries, NotAJob("too long"), 0.0), DeadLetter)

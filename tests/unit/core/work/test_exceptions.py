@@ -1,4 +1,4 @@
-"""Verdicts: what each exception makes of a job."""
+"""What each exception means for its job."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from rabbitdelay.errors import Bury, LeaseLost, NotAJob, Retry
 
 
 class OurBury(Bury):
-    """Somebody's own kind."""
+    """A user's subclass of Bury."""
 
 
 @pytest.mark.parametrize(
@@ -36,15 +36,15 @@ def test_every_exception_has_a_verdict(error: BaseException, expected: Verdict) 
 
 
 @pytest.mark.parametrize("delay", ["5m", True, float("nan"), float("inf"), 1e308, object()])
-def test_a_delay_that_is_none_is_a_failure_that_says_so(delay: object) -> None:
-    """The thread of the handler must go on."""
+def test_an_invalid_delay_is_a_failure_that_says_so(delay: object) -> None:
+    """The handler's thread must survive it."""
     found = exceptions.of(Retry("later", delay=delay))  # type: ignore[arg-type]  # on purpose
     assert isinstance(found, TryAgain)
     assert found.delay_ms is None
     assert found.failure.text != "later"
 
 
-def test_a_text_that_cannot_be_read_is_no_obstacle() -> None:
+def test_an_exception_whose_str_raises_is_retried() -> None:
     class MuteError(Exception):
         def __str__(self) -> str:
             raise RuntimeError

@@ -1,4 +1,4 @@
-"""Handlers: what each parameter of a function is handed, and which functions cannot be one."""
+"""Handlers: which argument each parameter receives, and which functions are refused."""
 
 import inspect
 from collections.abc import Callable
@@ -161,7 +161,7 @@ ORDER = Order(order=42)
         (lambda order: order, {"order": {"order": 42}}),
     ],
 )
-def test_each_parameter_gets_what_it_asks_for(
+def test_each_parameter_receives_its_argument(
     function: Callable[..., object], arguments: dict[str, Any]
 ) -> None:
     found = bind(function).arguments(JOB)
@@ -173,11 +173,11 @@ def test_each_parameter_gets_what_it_asks_for(
 
 
 @pytest.mark.parametrize("function", [any_body, anything, an_object])
-def test_a_body_that_may_be_anything_is_not_validated(function: Callable[..., object]) -> None:
+def test_an_unannotated_body_is_not_validated(function: Callable[..., object]) -> None:
     assert bind(function).body_adapter is None
 
 
-def test_a_function_in_a_module_of_text_annotations() -> None:
+def test_string_annotations_are_resolved() -> None:
     """As `from __future__ import annotations` makes them."""
     source = (
         "from __future__ import annotations\n"
@@ -234,14 +234,12 @@ def unvalidated(order: Opaque) -> None: ...
         (dict.get, "positional-only"),
     ],
 )
-def test_a_function_that_cannot_be_a_handler_says_why(
-    function: Callable[..., object], says: str
-) -> None:
+def test_an_invalid_handler_is_explained(function: Callable[..., object], says: str) -> None:
     with pytest.raises(InvalidConfiguration, match=says):
         bind(function)
 
 
-def test_constraints_in_an_annotation_hold() -> None:
+def test_constraints_in_an_annotation_are_checked() -> None:
     def handle(amount: Annotated[int, Field(gt=0)]) -> None: ...
 
     assert bind(handle).arguments(job(b"1")) == {"amount": 1}
@@ -260,7 +258,7 @@ def test_constraints_in_an_annotation_hold() -> None:
         (b"null", JSON, Order | None, None),
     ],
 )
-def test_a_body_is_validated_as_its_content_type_says(
+def test_a_body_is_validated_by_its_content_type(
     payload: bytes, content_type: str, kind: object, value: object
 ) -> None:
     def handle(body): ...  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - added below
@@ -269,12 +267,12 @@ def test_a_body_is_validated_as_its_content_type_says(
     assert bind(handle).arguments(job(payload, content_type)) == {"body": value}
 
 
-def test_a_wrong_body_is_not_a_job() -> None:
+def test_an_invalid_body_raises_not_a_job() -> None:
     with pytest.raises(NotAJob, match="body: order: Input should be a valid integer"):
         bind(body_and_job).arguments(job(b'{"order": "forty-two"}'))
 
 
-def test_a_handler_that_does_not_look_at_the_body_gets_any() -> None:
+def test_a_handler_without_a_body_accepts_any_body() -> None:
     bad = job(b"{", JSON)
     assert bind(only_job).arguments(bad) == {"job": bad}
 
@@ -304,7 +302,7 @@ def test_a_handler_has_its_options() -> None:
         (Shop().close, False),
     ],
 )
-def test_coroutine_functions_are_told_apart(
+def test_coroutine_functions_are_recognised(
     function: Callable[..., object],
     is_async: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
@@ -320,7 +318,7 @@ def test_coroutine_functions_are_told_apart(
         ("t", {"ttr": "5m"}, "ttr must be a number"),
     ],
 )
-def test_a_bad_option_is_a_matter_of_configuration(
+def test_an_invalid_option_raises_invalid_configuration(
     topic: str, options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(InvalidConfiguration, match=says):

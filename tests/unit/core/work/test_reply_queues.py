@@ -1,4 +1,4 @@
-"""The queues that responses may be written to."""
+"""The queues to which responses may be published."""
 
 import pytest
 from hypothesis import given
@@ -62,7 +62,7 @@ def test_a_pattern_allows_what_it_matches_as_a_whole(
 
 
 @given(NAMES.filter(lambda name: not name.startswith("ns.") and "*" not in name), NAMES)
-def test_a_name_allows_itself_alone(name: str, other: str) -> None:
+def test_a_name_allows_only_itself(name: str, other: str) -> None:
     queues = ReplyQueues.of(TOPOLOGY, [name])
     assert queues.allows(name)
     assert queues.allows(other) == (other == name or other.startswith(queues.own))
@@ -83,6 +83,6 @@ def test_a_name_that_is_not_utf_8_is_refused() -> None:
         (["ns.*"], "always allowed"),
     ],
 )
-def test_a_list_that_cannot_be_meant_is_an_error(patterns: list[str], says: str) -> None:
+def test_an_invalid_list_is_refused(patterns: list[str], says: str) -> None:
     with pytest.raises(InvalidConfiguration, match=says):
         ReplyQueues.of(TOPOLOGY, patterns)

@@ -1,4 +1,4 @@
-"""Responses: a return value as a message, and back; and where it goes."""
+"""Responses: a return value as a message, and back, and its targets."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def job(reply_to: str | None = None) -> Job:
         (b"\xff", b"\xff", "application/octet-stream"),
     ],
 )
-def test_a_return_value_comes_back(value: object, body: object, content_type: str) -> None:
+def test_a_return_value_round_trips(value: object, body: object, content_type: str) -> None:
     message = responses.of_value(job(), value)
     assert message.headers == {"rd-token": "token", "rd-attempt": 3}
     assert (message.message_id, message.correlation_id) == ("job-1", "job-1")
@@ -53,7 +53,7 @@ def test_a_return_value_that_is_not_json_is_refused() -> None:
 
 
 def test_a_return_value_may_be_larger_than_a_job() -> None:
-    """The broker's limit holds, not that of put."""
+    """The broker's limit applies, not that of put."""
     assert len(responses.of_value(job(), b"x" * (2 << 20)).body) == 2 << 20
     with pytest.raises(InvalidJob, match="at most 16,777,216 bytes"):
         responses.of_value(job(), b"x" * ((16 << 20) + 1))
@@ -70,9 +70,7 @@ def test_a_return_value_may_be_larger_than_a_job() -> None:
         ),
     ],
 )
-def test_a_failure_comes_back_as_one(
-    failure: Failure | None, says: str, headers: dict[str, Any]
-) -> None:
+def test_a_failure_round_trips(failure: Failure | None, says: str, headers: dict[str, Any]) -> None:
     message = responses.of_failure(job(), "paid", failure)
     common = {"rd-token": "token", "rd-attempt": 3, "rd-reason": "paid"}
     assert message.headers == common | headers
@@ -83,12 +81,12 @@ def test_a_failure_comes_back_as_one(
     assert str(read) == says
 
 
-def test_a_long_reason_is_cut() -> None:
+def test_a_long_reason_is_truncated() -> None:
     assert len(responses.of_failure(job(), "x" * 5_000).headers["rd-reason"]) == 1_000
 
 
-def test_a_response_of_somebody_else_is_read() -> None:
-    """A consumer in another language may answer with the body and the correlation id alone."""
+def test_a_foreign_response_is_read() -> None:
+    """A consumer in another language may respond with only a body and a correlation id."""
     read = responses.read(Message(b"ok", {}, correlation_id="job-1"))
     assert read == Response("job-1", b"ok", "application/octet-stream")
     assert responses.read(Message(b"ok", {})) == Response("", b"ok", "application/octet-stream")
@@ -102,7 +100,7 @@ def test_a_job_without_reply_to_has_no_target() -> None:
     assert responses.targets(TOPOLOGY, NONE_ELSE, job(), keep=False) == []
 
 
-def test_our_own_queue_is_reached_through_our_exchange() -> None:
+def test_a_queue_of_the_namespace_is_reached_through_its_exchange() -> None:
     queue = TOPOLOGY.reply_queue("client-1")
     assert responses.targets(TOPOLOGY, NONE_ELSE, job(queue), keep=False) == [
         Target("ns.v1.responses", "ns.v1.replies.client-1")
@@ -110,13 +108,13 @@ def test_our_own_queue_is_reached_through_our_exchange() -> None:
 
 
 @pytest.mark.parametrize("queue", ["answers", "amq.rabbitmq.reply-to.abc", "ns2.v1.replies.x"])
-def test_another_queue_is_reached_by_its_name_when_it_is_allowed(queue: str) -> None:
+def test_another_queue_is_reached_by_name_if_allowed(queue: str) -> None:
     assert responses.targets(TOPOLOGY, NONE_ELSE, job(queue), keep=False) == []
     allowed = ReplyQueues.of(TOPOLOGY, [queue])
     assert responses.targets(TOPOLOGY, allowed, job(queue), keep=False) == [Target("", queue)]
 
 
-def test_responses_are_kept_beside_those_that_were_asked_for() -> None:
+def test_kept_responses_are_sent_in_addition_to_reply_to() -> None:
     part = TOPOLOGY.responses("orders")
     kept = Target("ns.v1.responses", "ns.v1.responses.orders", part, settles=False)
     allowed = ReplyQueues.of(TOPOLOGY, ["q"])

@@ -1,4 +1,4 @@
-"""Retries: how often, and how long in between."""
+"""Retries: the number of attempts, and the delays between them."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -46,7 +46,7 @@ def wait_ms(policy: RetryPolicy, job: Job, *, random: float = 0.0, timed_out: bo
 
 
 def own(of_job_ms: int | None, of_topic: object) -> int:
-    """What holds, in milliseconds: the job's own value, or else its topic's."""
+    """Return the option in milliseconds: the job's own, else its topic's."""
     if of_job_ms is not None:
         return of_job_ms
     assert isinstance(of_topic, timedelta)
@@ -54,13 +54,13 @@ def own(of_job_ms: int | None, of_topic: object) -> int:
 
 
 @given(POLICIES, JOBS, RANDOM)
-def test_no_wait_is_longer_than_the_longest(policy: RetryPolicy, job: Job, random: float) -> None:
+def test_no_delay_exceeds_backoff_max(policy: RetryPolicy, job: Job, random: float) -> None:
     longest_ms = own(job.backoff_max_ms, policy.backoff_max)
     assert 0 <= wait_ms(policy, job, random=random) <= longest_ms
 
 
 @given(POLICIES, JOBS, RANDOM)
-def test_the_wait_never_shrinks_from_attempt_to_attempt(
+def test_the_delay_never_shrinks_between_attempts(
     policy: RetryPolicy, job: Job, random: float
 ) -> None:
     following = replace(job, attempt=job.attempt + 1)
@@ -69,7 +69,7 @@ def test_the_wait_never_shrinks_from_attempt_to_attempt(
 
 
 @given(POLICIES, JOBS, RANDOM)
-def test_chance_takes_off_at_most_a_half(policy: RetryPolicy, job: Job, random: float) -> None:
+def test_jitter_subtracts_at_most_half(policy: RetryPolicy, job: Job, random: float) -> None:
     first_ms = own(job.backoff_ms, policy.backoff)
     whole_ms = min(first_ms * 2 ** (job.attempt - 1), own(job.backoff_max_ms, policy.backoff_max))
     assert wait_ms(policy, job, random=random) >= whole_ms // 2
@@ -77,14 +77,14 @@ def test_chance_takes_off_at_most_a_half(policy: RetryPolicy, job: Job, random: 
 
 
 @given(POLICIES, JOBS, RANDOM)
-def test_a_timeout_is_tried_again_at_once_by_default(
+def test_a_timeout_is_retried_at_once_by_default(
     policy: RetryPolicy, job: Job, random: float
 ) -> None:
     assert wait_ms(policy, job, random=random, timed_out=True) == 0
 
 
 @given(POLICIES, JOBS, RANDOM, st.integers(0, MAX_BACKOFF_MS))
-def test_a_timeout_waits_the_timeout_delay_whatever_the_backoff(
+def test_a_timeout_uses_the_timeout_delay_not_the_backoff(
     policy: RetryPolicy, job: Job, random: float, delay_ms: int
 ) -> None:
     patient = replace(policy, timeout_delay=timedelta(milliseconds=delay_ms))
@@ -93,18 +93,18 @@ def test_a_timeout_waits_the_timeout_delay_whatever_the_backoff(
 
 
 @given(EVERYDAY, st.integers(1, 40), RANDOM)
-def test_a_wait_is_at_most_two_hops(policy: RetryPolicy, attempt: int, random: float) -> None:
+def test_a_delay_takes_at_most_two_hops(policy: RetryPolicy, attempt: int, random: float) -> None:
     delay_ms = wait_ms(policy, replace(JOB, attempt=attempt), random=random)
     assert len(ladder.hops(ladder.to_digits(delay_ms))) <= 2
 
 
-def test_the_wait_doubles() -> None:
+def test_the_delay_doubles() -> None:
     policy = RetryPolicy(backoff=1, backoff_max=30)
     waits_ms = [wait_ms(policy, replace(JOB, attempt=attempt)) for attempt in range(1, 8)]
     assert waits_ms == [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]
 
 
-def test_chance_spreads_what_failed_together() -> None:
+def test_jitter_spreads_jobs_that_failed_together() -> None:
     policy = RetryPolicy(backoff=8)
     waits_ms = {wait_ms(policy, JOB, random=number / 100) for number in range(100)}
     assert waits_ms == {5_000, 6_000, 7_000, 8_000}
@@ -113,7 +113,7 @@ def test_chance_spreads_what_failed_together() -> None:
     assert (min(spread_ms), max(spread_ms), len(spread_ms)) == (26_000, 50_000, 13)
 
 
-def test_what_a_job_says_of_itself_goes_before_what_its_topic_says() -> None:
+def test_a_job_s_options_take_precedence_over_its_topic_s() -> None:
     policy = RetryPolicy(max_attempts=2, backoff=5, backoff_max=60)
     job = replace(JOB, attempt=3, max_attempts=4, backoff_ms=1_000, backoff_max_ms=3_000)
     assert policy.after(job, random=0.0) == Again(3_000)
@@ -136,18 +136,18 @@ def test_attempts_end_exactly_at_max_attempts(
             assert isinstance(verdict, Again if attempt < most else GiveUp)
 
 
-def test_giving_up_says_after_how_many() -> None:
+def test_the_reason_contains_the_number_of_attempts() -> None:
     verdict = RetryPolicy(max_attempts=3).after(replace(JOB, attempt=3), random=0.0)
     assert verdict == GiveUp("attempt 3 of 3 failed")
 
 
 @given(JOBS, RANDOM, st.integers(0, ladder.MAX_DELAY_MS))
-def test_a_wait_that_was_asked_for_is_kept_as_it_is(job: Job, random: float, delay_ms: int) -> None:
+def test_a_requested_delay_is_used_exactly(job: Job, random: float, delay_ms: int) -> None:
     policy = RetryPolicy(max_attempts=MANY)
     assert policy.after(job, random=random, delay_ms=delay_ms) == Again(delay_ms)
 
 
-def test_a_wait_that_the_ladder_cannot_keep_is_the_longest_that_it_can() -> None:
+def test_a_requested_delay_is_limited_to_that_of_the_ladder() -> None:
     verdict = RetryPolicy().after(JOB, random=0.0, delay_ms=ladder.MAX_DELAY_MS + 1)
     assert verdict == Again(ladder.MAX_DELAY_MS)
 
@@ -166,7 +166,7 @@ def test_a_wait_that_the_ladder_cannot_keep_is_the_longest_that_it_can() -> None
         ({"backoff_max": -0.5}, "backoff_max must be from 0 to 30 days"),
     ],
 )
-def test_a_policy_that_cannot_be_says_why(arguments: dict[str, Any], text: str) -> None:
+def test_an_invalid_policy_is_explained(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidConfiguration, match=text):
         RetryPolicy(**arguments)
 
@@ -175,17 +175,17 @@ def test_a_policy_that_cannot_be_says_why(arguments: dict[str, Any], text: str) 
 
 
 @given(st.lists(st.integers(0, 3600), min_size=1, max_size=8), st.integers(1, 50), RANDOM)
-def test_a_schedule_is_waited_as_it_stands_and_its_last_wait_repeats(
+def test_a_schedule_is_used_exactly_and_its_last_delay_repeats(
     waits: list[int], attempt: int, random: float
 ) -> None:
-    """No random part is taken off, and backoff_max does not bound it."""
+    """No random part is subtracted, and backoff_max does not apply."""
     policy = RetryPolicy(MANY, waits, backoff_max=1)
     job = replace(JOB, attempt=attempt)
     expected = waits[min(attempt, len(waits)) - 1] * 1000
     assert wait_ms(policy, job, random=random) == expected
 
 
-def test_what_a_job_says_itself_goes_before_its_topics_schedule() -> None:
+def test_a_job_s_backoff_takes_precedence_over_its_topic_s_schedule() -> None:
     policy = RetryPolicy(MANY, [5, 10])
     assert wait_ms(policy, replace(JOB, backoff_ms=2_000, attempt=2)) == 4_000
     assert wait_ms(policy, replace(JOB, backoff_max_ms=7_000, attempt=2)) == 7_000
@@ -197,11 +197,11 @@ def test_a_schedule_ends_with_max_attempts() -> None:
 
 
 @pytest.mark.parametrize("wrong", [[], ["5"], [-1], [5, 31 * 86_400], "5", [True], [None]])
-def test_what_is_no_schedule_is_refused(wrong: Any) -> None:  # noqa: ANN401 - anything
+def test_an_invalid_schedule_is_refused(wrong: Any) -> None:  # noqa: ANN401 - anything
     with pytest.raises(InvalidConfiguration, match="backoff must"):
         RetryPolicy(3, wrong)
 
 
-def test_a_policy_with_a_schedule_is_a_value() -> None:
+def test_a_policy_with_a_schedule_is_hashable() -> None:
     assert RetryPolicy(3, [1, 2]) == RetryPolicy(3, (1, 2))
     assert hash(RetryPolicy(3, [1, 2])) == hash(RetryPolicy(3, (1, 2)))

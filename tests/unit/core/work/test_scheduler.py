@@ -1,4 +1,4 @@
-"""Turns: limits hold, no topic starves another, and a suspect runs alone."""
+"""The scheduler: limits hold, no topic starves another, and a suspect runs alone."""
 
 import heapq
 import itertools
@@ -30,7 +30,7 @@ DURATIONS = st.lists(st.floats(0.01, 3), min_size=1, max_size=8)
 
 
 class Worker(RuleBasedStateMachine):
-    """A worker whose jobs come and end in any order, with a model of the rules beside it."""
+    """A worker whose jobs arrive and end in any order, beside a model of the rules."""
 
     @initialize(concurrency=st.integers(1, 8), limits=LIMITS)
     def begin(self, concurrency: int, limits: dict[str, int | None]) -> None:
@@ -97,7 +97,7 @@ class Worker(RuleBasedStateMachine):
         self.turns.alone(topic, self.now)
 
     def may_start(self, topic: str) -> bool:
-        """The rule, from the lists: a slot is free, and nobody else needs it."""
+        """The rule by definition: a slot is free, and no other topic needs it."""
         free = self.concurrency - len(self.running)
         others_idle = len(set(self.limits) - set(self.running) - {topic})
         below_limit = self.running.count(topic) < (self.limits[topic] or self.concurrency)
@@ -139,7 +139,7 @@ def test_with_a_slot_for_each_a_topic_with_none_running_starts_at_once(
     assert turns.next({late}) == late
 
 
-def test_one_topic_alone_gets_every_slot_but_one_for_each_other() -> None:
+def test_one_busy_topic_leaves_one_slot_for_each_other() -> None:
     turns = Turns(10, {"slow": None, "mail": None, "report": None})
     while (topic := turns.next({"slow"})) is not None:
         turns.started(topic)
@@ -158,7 +158,7 @@ def test_with_fewer_slots_than_topics_they_take_turns() -> None:
     assert order == [*"abcabc"]
 
 
-def test_a_topic_that_was_at_its_limit_has_not_lost_its_turn() -> None:
+def test_a_topic_at_its_limit_keeps_its_turn() -> None:
     turns = Turns(2, {"a": 1, "b": None, "c": None})
     turns.started("a")
     for topic in "bcb":
@@ -170,7 +170,7 @@ def test_a_topic_that_was_at_its_limit_has_not_lost_its_turn() -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, True, 1.5])
-def test_a_limit_that_cannot_be_says_which(count: int) -> None:
+def test_an_invalid_limit_is_explained(count: int) -> None:
     with pytest.raises(InvalidConfiguration, match=r"^concurrency must be"):
         Turns(count, {"mail": None})
     with pytest.raises(InvalidConfiguration, match=r"^concurrency of mail must be"):
@@ -180,7 +180,7 @@ def test_a_limit_that_cannot_be_says_which(count: int) -> None:
 # Suspects
 
 
-def test_a_suspect_does_not_use_its_topics_turn() -> None:
+def test_a_suspect_does_not_use_its_topic_s_turn() -> None:
     turns = Turns(1, dict.fromkeys("ab"))
     turns.alone("a", 0.0)
     turns.ended("a", 0.1)
@@ -191,7 +191,7 @@ def test_a_job_is_a_suspect_when_two_consumers_died_with_it() -> None:
     assert [is_suspect(redeliveries) for redeliveries in range(4)] == [False, False, True, True]
 
 
-def test_a_suspect_starts_at_once_when_nothing_else_is_there() -> None:
+def test_a_suspect_starts_at_once_when_nothing_else_waits() -> None:
     assert Turns(5, {"a": None}).choose((), 0.0, 0.0) == StartSuspect()
 
 
@@ -230,7 +230,7 @@ def test_suspects_follow_one_another_for_a_moment_and_then_the_others_have_one()
 def test_neither_suspects_nor_others_starve(
     concurrency: int, jobs: list[float], suspects: list[float]
 ) -> None:
-    """With no end of both, each starts again and again, after a time that has a bound."""
+    """With an endless supply of both, each starts again within a bounded time."""
     starts = _simulate(concurrency, jobs, suspects, until=60.0)
     bound = SUSPECT_PATIENCE_SECONDS + max(jobs) + max(suspects) + 0.001
     for kind in (Start, StartSuspect):
@@ -242,7 +242,7 @@ def test_neither_suspects_nor_others_starve(
 def _simulate(
     concurrency: int, jobs: list[float], suspects: list[float], *, until: float
 ) -> list[tuple[float, type[Start | StartSuspect]]]:
-    """What starts when, in a worker that always has both waiting."""
+    """Return when each kind of job starts in a worker that always has both waiting."""
     turns, now = Turns(concurrency, {"a": None}), 0.0
     ends: list[float] = []
     starts: list[tuple[float, type[Start | StartSuspect]]] = []

@@ -1,4 +1,4 @@
-"""The tally: nothing is counted twice or forgotten, and what is old goes."""
+"""Worker statistics: every job is counted once, and old jobs do not count towards rates."""
 
 from collections.abc import Sequence
 
@@ -25,11 +25,11 @@ def tally(latenesses_ms: Sequence[float] = (), now: float = 100.0) -> Tally:
     return made
 
 
-def test_a_new_tally_is_all_zero() -> None:
+def test_a_new_tally_is_zero() -> None:
     assert tally().snapshot(100.0) == WorkerCounts(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
-def test_each_count_is_its_own() -> None:
+def test_counts_are_independent() -> None:
     made = tally([5.0])
     counters = (made.released, made.buried, made.deleted, made.timed_out, made.lost)
     for times, count in enumerate((*counters, made.refused_late, made.refused_reply), start=2):
@@ -51,9 +51,7 @@ def test_percentiles_are_the_nearest_rank() -> None:
 
 
 @given(LATENESSES.filter(bool), PERCENTS)
-def test_so_many_percent_did_not_exceed_it_and_it_is_one_of_them(
-    latenesses_ms: list[float], percent: float
-) -> None:
+def test_a_percentile_is_one_of_the_values(latenesses_ms: list[float], percent: float) -> None:
     found = tally(latenesses_ms).percentile_ms(percent)
     at_most = sum(lateness_ms <= found for lateness_ms in latenesses_ms)
     below = sum(lateness_ms < found for lateness_ms in latenesses_ms)
@@ -72,29 +70,29 @@ def test_the_snapshot_has_the_same_percentiles(latenesses_ms: list[float]) -> No
     )
 
 
-def test_only_the_last_latenesses_count() -> None:
+def test_only_recent_latenesses_count() -> None:
     made = tally([1_000.0] * 50 + [1.0] * (KEPT_LATENESSES - 1))
-    assert made.percentile_ms(100) == 1_000.0  # one of them is still kept
+    assert made.percentile_ms(100) == 1_000.0  # one of the first is still kept
     made.finished(2.0, 100.0)
     assert made.percentile_ms(100) == 2.0
     assert made.snapshot(100.0).finished == KEPT_LATENESSES + 50
 
 
-def test_a_steady_rate_is_seen_as_it_is() -> None:
+def test_a_steady_rate_is_measured_exactly() -> None:
     made = Tally(100.0)
     for number in range(30 * 50):
         made.finished(0.0, 100.0 + number / 50)
     assert made.rate(130.0) == pytest.approx(50, rel=0.01)
 
 
-def test_the_rate_of_a_young_worker_is_of_its_own_time() -> None:
+def test_the_rate_of_a_new_worker_covers_only_its_lifetime() -> None:
     made = Tally(100.0)
     for number in range(40):
         made.finished(0.0, 100.0 + number / 20)
     assert made.rate(102.0) == pytest.approx(20)
 
 
-def test_the_rate_of_the_first_instant_is_no_explosion() -> None:
+def test_the_rate_at_the_first_instant_is_bounded() -> None:
     assert tally([0.0]).rate(100.0) == 1.0
 
 
@@ -102,8 +100,8 @@ def test_the_rate_of_the_first_instant_is_no_explosion() -> None:
     st.lists(st.floats(0, 3 * RATE_SECONDS), max_size=60).map(sorted),
     st.floats(0, 2 * RATE_SECONDS),
 )
-def test_the_rate_is_of_the_last_seconds(moments: list[float], later: float) -> None:
-    """As many as a list of all of them would give, whatever pauses there were."""
+def test_the_rate_covers_the_last_seconds(moments: list[float], later: float) -> None:
+    """The same as from a list of all jobs, whatever gaps there are between them."""
     made = Tally(0.0)
     for moment in moments:
         made.finished(0.0, moment)
