@@ -220,7 +220,7 @@ def test_a_block_finishes_or_releases(make_client: ClientFactory, buried: Looker
     client.put("t", id="b")
     with pop(client) as job:
         assert job.id == "b"
-    with pytest.raises(LeaseLost, match="finished before"):
+    with pytest.raises(LeaseLost, match="already finished"):
         job.finish()
     assert client.pop("t", wait=0.2) is None
 

@@ -1,16 +1,16 @@
-"""Following: how a consumer reads the log of tombstones, and when it may trust what it has read.
+"""Following the log of tombstones: where to read, and when a consumer may trust what it has read.
 
-It reads from a snapshot's anchor, or from the beginning, up to a fence that it wrote itself: then
-it is current, and jobs may be handed out. An anchor is a fence that was read before: there is no
-other like it. It is read again before what follows it: if another record is there, this is another
-log (somebody deleted the stream), and it is read from its beginning; what was known is still true,
-and is written into the new one.
+A consumer reads from a snapshot's anchor, or from the beginning, up to a fence that it wrote
+itself. Then it is current, and jobs may be delivered. An anchor is a fence that was read before,
+and no two fences are equal. After a reconnect the anchor is read again before anything that follows
+it. If another record is at its position, the stream was deleted and this is another log, which is
+read from its beginning. What was known is still true, and is written into the new log.
 
-Three rules this file owns:
+This file owns three rules:
 
-1. Nothing is handed out unless `is_current`. Whatever cuts it off makes it not current at once.
-2. Positions are never trusted by number alone.
-3. What is current may be cut off without knowing it: a hand-out needs a fresh `proof` besides.
+1. No job is delivered unless `is_current`, which any interruption clears at once. 2. A position is
+never trusted by its number alone. 3. A current consumer may be cut off without noticing: delivery
+also requires a fresh `proof`.
 """
 
 from enum import Enum, auto
@@ -38,20 +38,20 @@ Offset = int | str
 
 
 class Read(Enum):
-    """What a record meant to who follows."""
+    """What reading a record means for the consumer."""
 
     NOTHING = auto()
-    """It is in the set, and that is all."""
+    """The record is in the set; nothing else follows."""
     CAUGHT_UP = auto()
-    """It was the awaited fence: everything before it has been read."""
+    """The record was the awaited fence: everything before it has been read."""
     SWITCHED = auto()
     """A topic was paused or resumed."""
     ASTRAY = auto()
-    """This is not the log that was read before: begin at its beginning."""
+    """This is not the log that was read before: read it from its beginning."""
     PASSED_OVER = auto()
-    """It is not a record, or cannot stand where it does."""
+    """The record is invalid, or cannot be at its position."""
     DOUBTED = auto()
-    """It is dated too far ahead to be believed, at least in part."""
+    """The record, or a part of it, is dated too far ahead to be trusted."""
 
 
 class Following:
@@ -60,51 +60,51 @@ class Following:
     def __init__(self, tombstones: Tombstones, anchor: Anchor | None = None) -> None:
         self.tombstones = tombstones
         self.anchor = anchor
-        """The last fence that was read, anybody's."""
+        """The last fence that was read, written by any consumer."""
         self.doubted = Doubted()
-        """What was read and is not believed."""
+        """Records that were read and are not trusted."""
         self.is_current = False
         self.proof = Proof()
-        """How lately it was current for certain."""
+        """When the consumer was last known to be current."""
         self.read_count = 0
         self.since_anchor = 0
-        """How many records came after the anchor."""
+        """Number of records read after the anchor."""
         self.since_snapshot = 0
-        """What it would cost to read what came since the last snapshot was taken."""
+        """Cost of reading everything after the last snapshot."""
         self.snapshot_ms: int | None = None
-        """When the last snapshot was taken, in milliseconds since 1970."""
+        """Time of the last snapshot, in milliseconds since 1970."""
         self._must_match: Anchor | None = None
 
     @property
     def is_matching(self) -> bool:
-        """Whether the record that it went on from has not come yet."""
+        """Whether the anchor has yet to be read again."""
         return self._must_match is not None
 
     def begin(self) -> Offset:
-        """Begin to read, again or for the first time; return where."""
+        """Start or restart reading; return the offset."""
         self.cut_off()
         self._must_match = self.anchor
-        if self.anchor is None:  # it may be another log by now, with positions of its own
+        if self.anchor is None:  # this may be another log, with other positions
             self.tombstones.forget_positions()
         return FIRST if self._must_match is None else self._must_match.position
 
     def begin_anew(self) -> None:
-        """Forget where it was read to, not what was read: positions are those of another log."""
+        """Forget the position in the log, but not the tombstones, because this is another log."""
         self.tombstones.forget_positions()
         self.anchor = self._must_match = None
         self.cut_off()
 
     def await_fence(self, nonce: str, now: float = 0.0) -> None:
-        """Note that this fence is about to be written: it is current when it reads it."""
+        """Record that this fence is about to be written; reading it makes the consumer current."""
         self.proof.wrote(nonce, now, measure=self.is_current)
 
     def cut_off(self) -> None:
-        """What is in the log may not come here."""
+        """Clear `is_current`, because later records may not arrive."""
         self.is_current = False
         self.proof.void()
 
     def read(self, position: int, body: bytes, now: float = 0.0, latest_ms: int = MAX_MS) -> Read:
-        """Take in a record, at a time on the monotonic clock; later dates are doubted."""
+        """Read a record at a monotonic time; records dated after `latest_ms` are doubted."""
         if self._must_match is not None:
             return self._match(Anchor.of(position, body))
         try:
@@ -126,7 +126,7 @@ class Following:
             return Read.NOTHING
         record = records.decode(body)
         if not doubt.is_possible(record, position):
-            raise NotARecord(f"repeats what was not before it: {record}")
+            raise NotARecord(f"repeats a pause from a position that is not before it: {record}")
         if isinstance(record, Fence):
             self.anchor = Anchor.of(position, body)
             self.since_anchor = 0
@@ -138,7 +138,7 @@ class Following:
         return read
 
     def _match(self, found: Anchor) -> Read:
-        """It was read before, if it is the one."""
+        """Compare the first record with the anchor."""
         expected, self._must_match = self._must_match, None
         if found == expected:
             return Read.NOTHING
@@ -167,9 +167,9 @@ class Following:
 
 
 def _cost(record: Record) -> int:
-    """How long a record takes to read, in tombstones of a record that has many.
+    """Return the cost of reading a record, in tombstones of a packed record.
 
-    RabbitMQ 3.10 hands over 4,300 a second of those that were confirmed one by one.
+    RabbitMQ 3.10 delivers 4,300 records a second of those that were confirmed one by one.
     """
     many = len(record.targets) if isinstance(record, records.Delete) else 1
     return many + MESSAGE_COST

@@ -1,14 +1,14 @@
-"""The proof that a consumer knows every delete, and how old it is.
+"""The proof that a consumer knows every delete, and its age.
 
 A consumer proves it with a fence, a record of its own in the log of deletes. Every delete that was
 confirmed before the fence was written precedes it in the log. So when a consumer has read its
-fence, it knows every delete that returned before it *wrote* the fence: the age of the proof counts
-from there, not from the fence's return.
+fence, it knows every delete that was confirmed before it *wrote* the fence. The age of the proof
+counts from then, not from reading the fence.
 
-A connection may fall silent without an error, and a replica of the log may fall behind. So a proof
-is worth nothing after FRESH_SECONDS. A wire on which every fence takes longer than that needs more
-time: the shortest of the last round trips is added. The shortest, because a fence that was held up
-once says nothing about the wire.
+A connection may stop delivering without an error, and a replica of the log may lag. So a proof
+expires after FRESH_SECONDS. A connection on which every fence takes longer than that needs more
+time, so the shortest of the last round trips is added. The shortest one, because a single delayed
+fence says nothing about the connection.
 
 Times are seconds on a monotonic clock.
 """
@@ -19,34 +19,34 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 FRESH_SECONDS = 2.0
-"""A job is handed out only on proof that is younger than this, plus a round trip."""
+"""A job is delivered only on a proof younger than this plus a round trip."""
 REFRESH_SECONDS = 1.0
-"""A busy consumer renews its proof from this age on, so that it never has to wait for it."""
+"""Age at which a busy consumer renews its proof, so that it never has to wait for one."""
 LONGEST_ROUND_TRIP_SECONDS = 10.0
-"""No longer round trip is allowed for."""
+"""Upper bound of the round trip that is added."""
 _ROUND_TRIPS = 8
 _FEWEST_ROUND_TRIPS = 2
 
 
 class Freshness(Enum):
-    """What the age of a proof means for a hand-out."""
+    """What the age of a proof means for the delivery of a job."""
 
     FRESH = auto()
-    """Hand out."""
+    """Deliver the job."""
     AGING = auto()
-    """Hand out, and renew the proof."""
+    """Deliver the job, and renew the proof."""
     STALE = auto()
-    """Renew the proof, and hand out when that is done."""
+    """Renew the proof, and deliver the job afterwards."""
 
 
 class _Written(NamedTuple):
     at: float
     measure: bool
-    """Whether its round trip tells about the wire."""
+    """Whether its round trip tells about the connection."""
 
 
 class Proof:
-    """The fences of one consumer: those on their way, and the newest that has come back."""
+    """The fences of one consumer: those in flight, and the newest that was read."""
 
     def __init__(self) -> None:
         self._awaited: dict[str, _Written] = {}
@@ -56,20 +56,23 @@ class Proof:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a fence is on its way."""
+        """Whether a fence is in flight."""
         return bool(self._awaited)
 
     @property
     def limit_seconds(self) -> float:
-        """The age at which the proof is stale."""
+        """Age at which the proof is stale."""
         return self._limit_seconds
 
     def wrote(self, nonce: str, now: float, *, measure: bool) -> None:
-        """Await a fence; `measure` unless much of the log is yet to be read before it comes."""
+        """Record that a fence was written.
+
+        `measure` unless much of the log has yet to be read first.
+        """
         self._awaited[nonce] = _Written(now, measure)
 
     def came_back(self, nonce: str, now: float) -> bool:
-        """Note that a fence was read; True if it is one on its way."""
+        """Record that a fence was read; return whether it was one in flight."""
         written = self._awaited.get(nonce)
         if written is None:
             return False
@@ -82,18 +85,18 @@ class Proof:
         return True
 
     def failed(self, nonce: str) -> None:
-        """Await a fence no more: it was not written."""
+        """Remove a fence that was not written."""
         self._awaited.pop(nonce, None)
 
     def void(self) -> None:
-        """Forget everything: the connection, or the place in the log, is another."""
+        """Reset, because the connection or the position in the log has changed."""
         self._awaited.clear()
         self._round_trips.clear()
         self._proven_at = -math.inf
         self._limit_seconds = FRESH_SECONDS
 
     def freshness(self, now: float) -> Freshness:
-        """Return what to do about a job that is to be handed out now."""
+        """Return what to do with a job that could be delivered now."""
         age = now - self._proven_at
         if age < REFRESH_SECONDS:
             return Freshness.FRESH

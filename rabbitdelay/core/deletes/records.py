@@ -1,4 +1,4 @@
-"""Records: what the log of tombstones holds, as values and as the JSON that anybody can write.
+"""Records of the log of deletes, as values and as JSON that any program can write.
 
     {"delete": ["order-17", "order-18"], "time": 1731500000000}
     {"delete": [["order-17", "4f5c…", 1731500000000]], "time": …}   one token of an id, and its due
@@ -7,14 +7,14 @@
     {"pause": "order.close"}   {"resume": "order.close"}
     {"horizon": 31536000000}   {"fence": "8c1d…"}   {"snapshot": 1731500000000}
 
-All times are milliseconds since 1970. `due` is when the last of the jobs in question is due; a
-delete without it is kept for as long as any job with a chosen id may be away.
+All times are milliseconds since 1970. `due` is the time at which the last of the deleted jobs is
+due. A delete without it is kept for as long as any job with a chosen id may be delayed.
 
-Two rules this file owns:
+This file owns two rules:
 
-1. What a consumer does not know it must not guess: a record with a higher `version` stops it. What
-   is no record at all is passed over: nobody's jobs may hang on somebody's slip.
-2. To add a kind, raise VERSION, and write the new kind with it; old kinds keep theirs.
+1. A consumer must not guess: a record with a higher `version` stops it. A body that is not a record
+   is skipped, so that one program's mistake does not stop every consumer.
+2. To add a kind of record, raise VERSION, and write the new kind with it. Old kinds keep theirs.
 """
 
 import json
@@ -25,15 +25,15 @@ from rabbitdelay.errors import RabbitDelayError
 
 VERSION = 1
 MAX_MS = 1 << 48
-"""The year 10889: what is later is in another unit."""
+"""The year 10889: a later time was written in another unit."""
 
 
 class NotARecord(RabbitDelayError, ValueError):
-    """What came in the log is no record."""
+    """A body in the log is not a record."""
 
 
 class RecordTooNew(RabbitDelayError):
-    """A record in the log is of a version that is not known here."""
+    """A record in the log has a version that this consumer does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +47,36 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """These are dead: ids, with all that was put at or before the time, or one token of an id."""
+    """Delete ids, with all jobs that were put at or before the time, or single tokens of ids."""
 
     targets: tuple[str | Exact, ...]
     time_ms: int
     due_ms: int | None = None
-    """When the last of them is due at the latest, if that is known."""
+    """Latest due time of the deleted jobs; None if unknown."""
 
     @property
     def is_by_time(self) -> bool:
-        """Whether it would kill what is put later in the same millisecond."""
+        """Whether the record would also delete a job put later in the same millisecond."""
         return any(isinstance(target, str) for target in self.targets)
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Of this id only one token lives, of all that was put until then."""
+    """Keep only one token of an id, among all jobs that were put until then."""
 
     id: str
     token: str
     time_ms: int
-    """When the one that lives was put."""
+    """Put time of the job that is kept."""
     due_ms: int
-    """When it is due, or one that it stands instead of: until then its id cannot be forgotten."""
+    """Latest due time of the kept job and those it replaces; the id is known until then."""
     instead_of: tuple[str, ...] = ()
-    """Tokens that are dead whenever they were put."""
+    """Tokens that are deleted whenever they were put."""
 
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """Everything in this topic that was put at or before the time is dead."""
+    """Delete all jobs of a topic that were put at or before the time."""
 
     topic: str
     time_ms: int
@@ -84,30 +84,30 @@ class Purge:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """No job of this topic is handed out from here on."""
+    """Deliver no jobs of a topic from here on."""
 
     topic: str
     since: int | None = None
-    """The position of the pause that this one repeats, so that it is not forgotten with it."""
+    """Position of the pause that this one repeats, so that retention does not lose it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Jobs of this topic are handed out again."""
+    """Deliver jobs of a topic again."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """Jobs with chosen ids may be put so long ahead from here on."""
+    """From here on, jobs with chosen ids may be put with delays up to this."""
 
     delay_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Whoever wrote this and reads it has read everything before it."""
+    """A consumer that reads its own fence has read everything before it."""
 
     nonce: str
 
@@ -123,22 +123,22 @@ Record = Delete | Keep | Purge | Pause | Resume | Horizon | Fence | Taken
 
 
 def known_until(id: str, due_ms: int) -> Delete:
-    """A record that kills nothing, and lets an id be known until a job of it is due.
+    """Return a record that deletes nothing, and keeps an id known until a job of it is due.
 
-    For an id that seems to be due earlier: a delete of it would be forgotten too soon.
+    Needed for an id whose own time is earlier, because its deletes would be forgotten too soon.
     """
     return Delete((id,), 0, due_ms)
 
 
 def describe(record: Record) -> str:
-    """Return what a record does, as errors name it: `delete of a and 2 more`."""
+    """Return what a record does, for errors: `delete of a and 2 more`."""
     match record:
         case Delete(targets=targets):
             ids = [target if isinstance(target, str) else target.id for target in targets]
             more = f" and {len(ids) - 1:,} more" if len(ids) > 1 else ""
             return f"delete of {ids[0]}{more}" if ids else "delete"
         case Keep(id=id):
-            return f"delete of what was put under {id} before"
+            return f"delete of earlier jobs with id {id}"
         case Purge(topic=topic) | Pause(topic=topic) | Resume(topic=topic):
             return f"{type(record).__name__.lower()} of topic {topic}"
     return "record of the log of deletes"
@@ -151,7 +151,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(body: bytes) -> Record:
-    """Return the record in a body."""
+    """Return the record in a body; raise NotARecord or RecordTooNew if there is none."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -160,8 +160,8 @@ def decode(body: bytes) -> Record:
         raise NotARecord("not an object")
     if _integer(fields.get("version", VERSION)) > VERSION:
         raise RecordTooNew(
-            f"a record of version {fields['version']} is in the log of tombstones, and this "
-            f"consumer knows version {VERSION}: upgrade it"
+            f"the log of deletes contains a record of version {fields['version']}, but this "
+            f"consumer supports version {VERSION}: upgrade the consumer"
         )
     return _decode(fields)
 
@@ -213,7 +213,7 @@ def _decode(fields: dict[str, Any]) -> Record:  # noqa: PLR0911 - one for each k
             return Fence(_text(nonce))
         case {"snapshot": time}:
             return Taken(_moment(time))
-    raise NotARecord(f"no kind that is known here: {', '.join(map(ascii, fields))}")
+    raise NotARecord(f"unknown kind of record: {', '.join(map(ascii, fields))}")
 
 
 def _read_target(value: object) -> str | Exact:
@@ -222,7 +222,7 @@ def _read_target(value: object) -> str | Exact:
             return _text(id)
         case [id, token, due]:
             return Exact(_text(id), _text(token), _moment(due))
-    raise NotARecord(f"no id: {value!r}")
+    raise NotARecord(f"not an id: {value!r}")
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -243,12 +243,12 @@ def _text(value: object) -> str:
 
 def _integer(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise NotARecord(f"not a whole number: {value!r}")
+        raise NotARecord(f"not an integer: {value!r}")
     return value
 
 
 def _moment(value: object) -> int:
-    """A time in milliseconds; microseconds by mistake would kill for ever."""
+    """Return a time in milliseconds. One in microseconds would delete all future jobs."""
     moment = _integer(value)
     if not 0 <= moment < MAX_MS:
         raise NotARecord(f"not a time in milliseconds since 1970: {moment}")

@@ -1,7 +1,7 @@
-"""Snapshot fields: the values that the trailer and the pieces of a snapshot may hold.
+"""Validation of the trailer and the pieces of a snapshot.
 
-Every user who may write to the namespace can write into the snapshots stream. A reader therefore
-checks the type and the range of each field before it uses any of them.
+Every user who may write to the namespace can write into the stream of snapshots. A reader therefore
+checks the type and the range of each field before using it.
 """
 
 from typing import Annotated, Any
@@ -13,11 +13,11 @@ from rabbitdelay.core.deletes import tombstone_table
 from rabbitdelay.core.topology import ladder
 
 MAX_POSITION = (1 << 63) - 1
-"""Highest offset of a stream that AMQP can carry."""
+"""Highest offset of a stream that AMQP can represent."""
 MAX_PIECES = (1 << 32) - 1
-"""Highest number that fits into the head of a piece."""
+"""Highest piece number that fits into the header of a piece."""
 MAX_PROBLEM = 200
-"""Length in characters of the longest problem that is logged."""
+"""Maximum characters of a problem that is logged."""
 
 
 def _utf8(text: str) -> str:
@@ -53,7 +53,7 @@ _validate = TypeAdapter(_Fields).validator.validate_python
 
 
 def read_fields(fields: object) -> dict[str, Any]:
-    """Return the fields of a trailer; ValueError says which one is wrong."""
+    """Return the fields of a trailer; raise ValueError naming the field that is invalid."""
     try:
         read: dict[str, Any] = _validate(fields)
     except ValidationError as error:
@@ -64,7 +64,7 @@ def read_fields(fields: object) -> dict[str, Any]:
 
 
 def are_stones(dumped: bytes) -> bool:
-    """Whether bytes are stones, one after the other, and each of a known kind."""
+    """Whether bytes are a sequence of tombstones, each of a known kind."""
     return (
         len(dumped) % tombstone_table.WIDTH == 0
         and tombstone_table.KINDS.issuperset(

@@ -1,11 +1,11 @@
-"""Snapshots: a set of tombstones as messages, so that starting does not mean reading all history.
+"""Snapshots: a set of tombstones as messages, so that a new consumer need not read the whole log.
 
-A snapshot is a number of pieces, each with a checksum, and a trailer that is written when every
-piece is safe: it tells how many there are, what all of them together must be, and where to go on
-in the log. It may be broken, half written, or older than the log: then it is not trusted, and the
-log is read from its beginning. Nothing but time is lost.
+A snapshot is a number of pieces, each with a checksum, and a trailer that is written once all
+pieces are confirmed. The trailer contains the number of pieces, a digest of all of them, and where
+to continue in the log. A snapshot that is damaged, incomplete or older than the log is not trusted,
+and the log is read from its beginning, which only costs time.
 
-To change the bytes, raise VERSION: who does not know it reads the log.
+To change the format, raise VERSION: a reader that does not know it reads the log.
 """
 
 import json
@@ -31,40 +31,40 @@ _HEAD = Struct(f">4s8sI{_CHECKSUM_BYTES}s")
 _NAME_BYTES = 8
 _SPARE_POSITIONS = 8
 ROOM_A_STONE = 32
-"""Most buckets that are made for each stone of the first piece. An empty one takes 8 bytes."""
+"""Maximum buckets allocated per tombstone of the first piece. An empty bucket takes 8 bytes."""
 
 
 class BrokenSnapshot(RabbitDelayError):
-    """A snapshot is not to be trusted; it says why."""
+    """A snapshot cannot be trusted; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A fence in the log, by its position and by what it says."""
+    """A fence in the log, identified by its position and its fingerprint."""
 
     position: int
     fingerprint: str
 
     @classmethod
     def of(cls, position: int, body: bytes) -> "Anchor":
-        """The anchor that a record is."""
+        """Return the anchor for a record."""
         return cls(position, fingerprint(body))
 
 
 def fingerprint(body: bytes) -> str:
-    """What tells a record from any other that may be at its position."""
+    """Return a hash that distinguishes a record from any other at its position."""
     return blake2b(body, digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """What is written last: how a snapshot is put together, and where the log goes on."""
+    """The last message of a snapshot: how to assemble it, and where to continue in the log."""
 
     name: str
-    """Sixteen hex digits, another for each snapshot."""
+    """Sixteen random hex digits, different for each snapshot."""
     pieces: int
     digest: str
-    """Of all the checksums, in order."""
+    """Digest of all checksums, in order."""
     buckets: int
     count: int
     time_ms: int
@@ -73,29 +73,30 @@ class Trailer:
     purges: dict[str, int]
     switches: dict[str, tuple[int, bool]]
     position: int
-    """Of a fence in the log: all before it is in the snapshot, and some behind it may be."""
+    """Position of a fence in the log: the snapshot contains all records before it, and maybe later
+    ones."""
     fingerprint: str
     version: int = VERSION
 
     @property
     def anchor(self) -> Anchor:
-        """Where to go on in the log."""
+        """Where to continue in the log."""
         return Anchor(self.position, self.fingerprint)
 
     @property
     def span(self) -> int:
-        """How many positions before the trailer its first piece is at most.
+        """Maximum distance from the first piece to the trailer, in positions.
 
-        Positions have gaps: a stream uses one up whenever it begins a segment.
+        Positions have gaps, because a stream uses one for each segment.
         """
         return self.pieces + self.pieces * PIECE_BYTES // LOG_SEGMENT_BYTES + _SPARE_POSITIONS
 
 
 class Writing:
-    """A snapshot that is being written: its pieces, and then its trailer.
+    """Writes a snapshot: its pieces, then its trailer.
 
-    The set may be added to meanwhile, between two pieces. What is added then may be in it or not:
-    it comes after the anchor, and is read from the log again.
+    Records may be added to the set between two pieces. The snapshot may or may not contain them.
+    They come after the anchor, so a reader reads them from the log.
     """
 
     def __init__(self, tombstones: Tombstones, anchor: Anchor, name: str, now_ms: int) -> None:
@@ -108,11 +109,11 @@ class Writing:
         self._dumped = 0
 
     def next_piece(self) -> bytes | None:
-        """The next piece; None when there is none."""
+        """Return the next piece; None after the last."""
         table = self._set.stones
         if self._dumped >= len(table):
             return None
-        # What is split off a bucket meanwhile comes behind the last: it is not missed.
+        # A bucket that is split in the meantime appends its new half, so no tombstone is missed.
         most = PIECE_BYTES // WIDTH
         buckets = max(1, most * len(table) // max(1, table.count))
         end = min(self._dumped + buckets, len(table))
@@ -127,7 +128,7 @@ class Writing:
         return _HEAD.pack(_MAGIC, bytes.fromhex(self._name), self._pieces - 1, checksum) + stones
 
     def trailer(self) -> bytes:
-        """What is written when all pieces are safe."""
+        """Return the trailer, to be written once all pieces are confirmed."""
         known = self._set
         trailer = Trailer(
             self._name,
@@ -148,7 +149,7 @@ class Writing:
 
 
 class Reading:
-    """A snapshot that is being read, by its trailer."""
+    """Reads the snapshot that belongs to a trailer."""
 
     def __init__(
         self, trailer: Trailer, *, grace_ms: int = GRACE_MS, latest_ms: int = MAX_MS
@@ -162,11 +163,11 @@ class Reading:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all pieces have come."""
+        """Whether all pieces have been read."""
         return self._read == self.trailer.pieces
 
     def take(self, body: bytes) -> None:
-        """Read the next piece; those of other snapshots are passed over."""
+        """Read the next piece; ignore pieces of other snapshots."""
         name, number, checksum, stones = _read_piece(body)
         if name != self.trailer.name:
             return
@@ -183,22 +184,22 @@ class Reading:
         self.doubted.load(doubted)
 
     def _make_room(self, count: int) -> None:
-        """Make the buckets that the trailer names, as far as the first piece bears it out.
+        """Allocate the buckets that the trailer names, up to a limit set by the first piece.
 
-        Loading a million stones takes 0.8 s with all buckets made, and 4 s without.
+        Loading a million tombstones takes 0.8 s with all buckets allocated, and 4 s without.
         """
         self.tombstones.stones.make_room(min(self.trailer.buckets, ROOM_A_STONE * count))
 
     def result(self) -> Tombstones:
-        """The set, when all of it was read."""
+        """Return the set; raise BrokenSnapshot if it is not complete."""
         if not self.is_complete or self._checksums.hexdigest() != self.trailer.digest:
-            raise BrokenSnapshot("its pieces do not make up the whole")
+            raise BrokenSnapshot("its pieces do not match the trailer")
         known, trailer = self.tombstones, self.trailer
         known.raise_horizon(trailer.horizon_ms)
         for topic, time_ms in trailer.purges.items():
             known.purge(topic, time_ms)
         for topic, (position, is_paused) in trailer.switches.items():
-            # What is behind the anchor is read from the log, where its position cannot be forged.
+            # Later switches are read from the log, where a position cannot be forged.
             if position <= trailer.position:
                 known.switch(topic, Switch(position, is_paused))
         self.doubted.doubt_purges(known, self._latest_ms)
@@ -206,17 +207,17 @@ class Reading:
 
 
 def read_trailer(body: bytes) -> Trailer:
-    """Return the trailer in a body; BrokenSnapshot says why it cannot be trusted."""
+    """Return the trailer in a body; raise BrokenSnapshot if it cannot be trusted."""
     try:
         whole = json.loads(body)
         fields = whole["trailer"]
         if whole["checksum"] != _checksum(fields):
             raise BrokenSnapshot("its trailer is damaged")
         if fields["version"] != VERSION:
-            raise BrokenSnapshot(f"version {fields['version']!r:.20} is not known here")
+            raise BrokenSnapshot(f"version {fields['version']!r:.20} is not supported")
         return Trailer(**read_fields(fields))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        raise BrokenSnapshot(f"no trailer: {error}") from None
+        raise BrokenSnapshot(f"not a trailer: {error}") from None
 
 
 def _checksum(fields: object) -> str:
@@ -224,19 +225,19 @@ def _checksum(fields: object) -> str:
 
 
 def is_piece(body: bytes) -> bool:
-    """Whether a body is a piece of some snapshot."""
+    """Whether a body is a piece of a snapshot."""
     return body.startswith(_MAGIC)
 
 
 def pieces_of(tombstones: Tombstones) -> Iterator[bytes]:
-    """A whole set, at once, in pieces without a trailer: to be joined with any other."""
+    """Yield a whole set as pieces without a trailer, which can be joined with any other set."""
     writing = Writing(tombstones, Anchor(0, ""), "0" * 2 * _NAME_BYTES, 0)
     while (piece := writing.next_piece()) is not None:
         yield piece
 
 
 def doubted_again(doubted: Doubted) -> list[bytes]:
-    """What a reader doubts, to be written again: the clock of another may be right."""
+    """Return the doubted records, to be written again, because another clock may trust them."""
     if doubted.is_empty:
         return []
     purges = [records.encode(purge) for purge in doubted.purges()]
@@ -247,7 +248,7 @@ def doubted_again(doubted: Doubted) -> list[bytes]:
 def join_piece(
     tombstones: Tombstones, body: bytes, doubted: Doubted | None = None, latest_ms: int = MAX_MS
 ) -> int:
-    """Join a piece with a set, but for stones to be doubted; return how many stones it has."""
+    """Join a piece with a set, except for tombstones to doubt; return its number of tombstones."""
     _, number, checksum, stones = _read_piece(body)
     if blake2b(stones, digest_size=_CHECKSUM_BYTES).digest() != checksum:
         raise BrokenSnapshot(f"piece {number} is damaged")
@@ -262,8 +263,8 @@ def _read_piece(body: bytes) -> tuple[str, int, bytes, bytes]:
     try:
         magic, name, number, checksum = _HEAD.unpack_from(body)
     except StructError:
-        raise BrokenSnapshot("no piece: too short") from None
+        raise BrokenSnapshot("not a piece: too short") from None
     stones = body[_HEAD.size :]
     if magic != _MAGIC or not are_stones(stones):
-        raise BrokenSnapshot("no piece: not its bytes")
+        raise BrokenSnapshot("not a piece: invalid bytes")
     return name.hex(), number, checksum, stones

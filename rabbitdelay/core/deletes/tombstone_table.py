@@ -1,20 +1,20 @@
-"""Stones: what is known to be dead, by id: millions of them in little memory.
+"""A compact hash table of tombstones by id, for millions of deleted jobs.
 
-A hash table whose buckets are bytes: a bucket holds its stones one after the other, each WIDTH
-bytes, and is searched as text is. About 52 bytes a stone, where a dict of texts takes 150. It grows
-bucket by bucket (linear hashing), so no single add takes long.
+A bucket of the table is a bytes object with its tombstones one after the other, each WIDTH bytes,
+and is searched as text. A tombstone takes about 52 bytes, compared with 150 in a dict of texts. The
+table grows bucket by bucket (linear hashing), so no single add takes long.
 
-A stone is one of two kinds, and has a last moment in which it is needed:
+There are two kinds of tombstones. Both contain the last moment at which they are needed:
 
-    before  kills the copies of its id that were put at or before a time, but for those that an
-            order of the tokens spares (see `Tombstones`); an id has at most one: the highest
-    exact   kills the copies of its id with one token
+    before  deletes the copies of its id that were put at or before a time, except those spared by
+            the order of tokens (see `Tombstones`); an id has at most one: the highest
+    exact   deletes the copies of its id with one token
 
-Two rules this file owns:
+This file owns two rules:
 
-1. Adding is a join: for one key the higher order and the later last moment win. So adding is
-   idempotent, and the same whatever the order.
-2. The bytes of a stone are what snapshots hold. To change them, raise `snapshots.VERSION`.
+1. Adding is a join: for one key, the higher order and the later last moment win. So adding is
+   idempotent, and its result does not depend on the order.
+2. Snapshots contain the bytes of tombstones. To change the format, raise `snapshots.VERSION`.
 """
 
 from collections.abc import Iterator
@@ -45,55 +45,55 @@ MAX_MS = (1 << 8 * _TIME_BYTES) - 1
 FEWEST_BUCKETS = 1 << 10
 STONES_A_BUCKET = 4
 _OVERHEAD_BYTES = 33 + 8
-"""What Python takes for a bucket besides its bytes: the object, and its place in the list."""
+"""Memory of a bucket besides its bytes, in CPython: the object, and its entry in the list."""
 
 
 def id_key(id: str) -> bytes:
-    """What an id is known by: a quick hash, which finds its bucket, and 96 bits of a sure one."""
+    """Return the key of an id: a quick hash to select the bucket, and 96 bits of a strong one."""
     encoded = _encoded(id)
     quick = crc32(encoded).to_bytes(_QUICK_BYTES, "little")
     return quick + blake2b(encoded, digest_size=_SURE_BYTES).digest()
 
 
 def _encoded(id: str) -> bytes:
-    """An id in bytes, also one that is no UTF-8: other people's messages may be named anything."""
+    """Return an id as bytes, even if it is not valid UTF-8, as in messages of other programs."""
     return id.encode("utf-8", "surrogatepass")
 
 
 def token_key(token: str) -> bytes:
-    """What a token is known by, among those of one id."""
+    """Return the key of a token, which is unique among those of one id."""
     return blake2b(token.encode(), digest_size=TOKEN_BYTES).digest()
 
 
 class Kill(Enum):
-    """What kills a job."""
+    """Why a tombstone deletes a job."""
 
     BY_TIME = auto()
-    """Its id was deleted, and it was put before that."""
+    """Its id was deleted at or after its put time."""
     BY_TOKEN = auto()
-    """It was deleted, and no other of its id."""
+    """Its token was deleted."""
     BY_ANOTHER = auto()
-    """Another job took its id."""
+    """Another job replaced it under its id."""
 
 
 def before(id: str, time_ms: int, last_ms: int) -> bytes:
-    """A stone that kills what was put at or before a time."""
+    """Return a tombstone that deletes copies put at or before a time."""
     return id_key(id) + _BEFORE + _time(time_ms) + _ALL_TOKENS + _time(last_ms)
 
 
 def all_but(id: str, token: str, time_ms: int, last_ms: int) -> bytes:
-    """A stone that kills what was put before that token, or in the same moment and is lower."""
+    """Return a tombstone that deletes copies put before a token, or at once with it and lower."""
     order = _time(time_ms) + _ONE_TOKEN + token_key(token)
     return id_key(id) + _BEFORE + order + _time(last_ms)
 
 
 def exact(id: str, token: str, last_ms: int) -> bytes:
-    """A stone that kills the copies with one token."""
+    """Return a tombstone that deletes the copies with one token."""
     return id_key(id) + _EXACT + _NO_TIME + token_key(token) + _time(last_ms)
 
 
 def split_by_time(dumped: bytes, latest_ms: int) -> tuple[bytes, bytes]:
-    """Return the stones that name no time after the latest, and the others."""
+    """Return the tombstones that contain no time after `latest_ms`, and the others."""
     latest = _time(latest_ms)
     late = {
         stone for stone in _stones(dumped) if stone[_ORDER_AT : _ORDER_AT + _TIME_BYTES] > latest
@@ -104,28 +104,29 @@ def split_by_time(dumped: bytes, latest_ms: int) -> tuple[bytes, bytes]:
 
 
 def last_ms(stone: bytes) -> int:
-    """The last moment in which a stone is needed."""
+    """Return the last moment at which a tombstone is needed."""
     return _number(stone[_LAST_AT:])
 
 
 class Stones:
-    """A table of stones."""
+    """The table of tombstones."""
 
     __slots__ = ("_buckets", "_low", "count")
 
     def __init__(self) -> None:
         self._low = FEWEST_BUCKETS
-        """A power of two: buckets from here on hold what was split off the ones before."""
+        """A power of two: buckets from this index on contain the split-off halves of earlier
+        ones."""
         self._buckets: list[bytes] = [b""] * FEWEST_BUCKETS
         self.count = 0
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory they take."""
+        """Approximate memory use, in bytes."""
         return self.count * WIDTH + len(self._buckets) * _OVERHEAD_BYTES
 
     def add(self, stone: bytes) -> None:
-        """Take a stone in, or join it with the one that is there."""
+        """Add a tombstone, or join it with an existing one."""
         index = self._index(stone)
         bucket = self._buckets[index]
         key = stone[: _ORDER_AT if stone[KIND_AT] == _BEFORE[0] else _LAST_AT]
@@ -140,9 +141,9 @@ class Stones:
             self._split()
 
     def kill(self, id: str, put_ms: int, token: str) -> Kill | None:
-        """What kills the copy of an id that was put then, with this token; None when it lives.
+        """Return why the copy of an id with this put time and token is deleted; None if it is not.
 
-        It is asked of every job that is handed out: hashes are made only when they decide.
+        Called for every job that is delivered, so hashes are only computed when they decide.
         """
         bucket, key = self._look_for(id)
         if not bucket:
@@ -160,12 +161,15 @@ class Stones:
         return Kill.BY_TOKEN if at >= 0 else None
 
     def of(self, id: str) -> list[bytes]:
-        """The stones of an id."""
+        """Return the tombstones of an id."""
         bucket, key = self._look_for(id)
         return [stone for stone in _stones(bucket) if stone.startswith(key)]
 
     def oldest_ms(self) -> int | None:
-        """The earliest time that one of them names; None when none names any. It looks at all."""
+        """Return the earliest time in any tombstone; None if there is none.
+
+        Reads the whole table.
+        """
         first = min(
             (
                 stone[_ORDER_AT : _ORDER_AT + _TIME_BYTES]
@@ -178,7 +182,7 @@ class Stones:
         return None if first is None else _number(first)
 
     def expire(self, last_ms: int, buckets: range | None = None) -> None:
-        """Forget those that are not needed after this; in some buckets, or in all."""
+        """Remove the tombstones that are not needed after a moment, from some buckets or all."""
         last = _time(last_ms)
         for index in range(len(self._buckets)) if buckets is None else buckets:
             bucket = self._buckets[index]
@@ -188,15 +192,15 @@ class Stones:
                 self._buckets[index] = b"".join(kept)
 
     def __len__(self) -> int:
-        """How many buckets there are."""
+        """Return the number of buckets."""
         return len(self._buckets)
 
     def dump(self, buckets: range) -> bytes:
-        """The stones of some buckets, one after the other."""
+        """Return the tombstones of some buckets, one after the other."""
         return b"".join(self._buckets[index] for index in buckets)
 
     def load(self, stones: bytes) -> None:
-        """Take in what was dumped: a bucket at once, where there is none of its stones yet."""
+        """Add dumped tombstones; those of an empty bucket are stored at once."""
         for index, group in groupby(_stones(stones), self._index):
             if self._buckets[index]:
                 for stone in group:
@@ -208,19 +212,19 @@ class Stones:
             self._split()
 
     def make_room(self, buckets: int) -> None:
-        """Have as many buckets as what is about to be loaded; when there is nothing yet."""
+        """Allocate as many buckets as are about to be loaded, if the table is empty."""
         if not self.count:
             buckets = max(FEWEST_BUCKETS, buckets)
             self._low = 1 << buckets.bit_length() - 1
             self._buckets = [b""] * buckets
 
     def _look_for(self, id: str) -> tuple[bytes, bytes]:
-        """Where an id may have stones, and their key; nearly always nowhere, by the quick hash."""
+        """Return the bucket and the key of an id; both empty if the quick hash rules it out."""
         if self.count == 0:
             return b"", b""
         encoded = _encoded(id)
         number = crc32(encoded)
-        index = number & (2 * self._low - 1)  # as `_place` does: a call takes longer
+        index = number & (2 * self._low - 1)  # inlined from `_place` for speed
         bucket = self._buckets[index if index < len(self._buckets) else index - self._low]
         quick = number.to_bytes(_QUICK_BYTES, "little")
         if quick not in bucket:
@@ -239,7 +243,7 @@ class Stones:
         return index if index < len(self._buckets) else index - self._low
 
     def _split(self) -> None:
-        """Give one bucket's stones a second bucket."""
+        """Split one bucket into two."""
         index = len(self._buckets) - self._low
         stones = self._buckets[index]
         self._buckets.append(b"")
@@ -253,7 +257,10 @@ class Stones:
 
 
 def _find(bucket: bytes, key: bytes) -> int:
-    """Where a stone begins with this key; -1 for nowhere. Stones begin at multiples of WIDTH."""
+    """Return the offset of the tombstone that begins with a key, or -1.
+
+    Offsets are multiples of WIDTH.
+    """
     at = bucket.find(key)
     while at >= 0 and at % WIDTH:
         at = bucket.find(key, at + 1)

@@ -1,18 +1,19 @@
-"""The tombstones: which jobs are dead, and which topics are paused, as far as the log was read.
+"""The set of tombstones: which jobs are deleted, and which topics are paused.
 
-A tombstone kills by id and time, or by one token. "Only this token lives" is a time too, with the
-token behind it: what was put before, or in the same millisecond with a lower token, is dead. So of
-two that replace each other in one millisecond, one is left.
+A tombstone deletes jobs by id and time, or by one token. "Keep only this token" is a time, too,
+with the token as a tie-breaker: it deletes jobs that were put earlier, or in the same millisecond
+with a lower token. So of two jobs that replace each other in one millisecond, exactly one is left.
 
-A tombstone is needed until the last job that it may kill has been handed out: until that job is
-due, as far as that is known, and for a grace after it, in which it may wait for a consumer. What
-was forgotten is not guessed at: of a job that was due before that, this set says it is not sure.
+A tombstone is needed until the last job that it may delete has been delivered: until that job is
+due, as far as that is known, and for a grace period after it, in which the job may wait for a
+consumer. For a job that was due before the forgotten tombstones expired, the set answers that it is
+not sure.
 
-Two rules this file owns:
+This file owns two rules:
 
-1. Whatever is added is joined: twice or in another order gives the same answers. Pause and resume
-   are the exception: the one that is later in the log counts.
-2. What a tombstone has killed it kills for as long as it lives, whatever else is added.
+1. Adding is a join: repetition and order do not change the answers. Pause and resume are the
+   exception: the later one in the log counts.
+2. A tombstone deletes its jobs for as long as it exists, whatever else is added.
 """
 
 from dataclasses import dataclass
@@ -34,17 +35,17 @@ from rabbitdelay.core.jobs import ids
 from rabbitdelay.core.topology import ladder
 
 GRACE_MS = 24 * ladder.HOUR_MS
-"""How long a job may wait for a consumer after it was due, and its tombstone is still known."""
+"""How long after its due time a job may wait for a consumer while its tombstone is still known."""
 LONG_MS = GRACE_MS // 2
-"""How much later than its id says a job may be due, and need not be told of."""
+"""How much later than its id says a job may be due without a record that extends it."""
 HORIZON_MS = 30 * ladder.DAY_MS
-"""How long ahead a job with a chosen id is put, unless the log says more."""
+"""Longest delay of jobs with chosen ids, unless the log contains a longer one."""
 
 _BEFORE_ALL = -1
 
 
 class Death(Enum):
-    """Why a job is dead. The value is what people read."""
+    """Why a job is deleted. The value is for people."""
 
     DELETED = "deleted"
     REPLACED = "replaced by another job of its id"
@@ -53,30 +54,30 @@ class Death(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Whether a topic is paused, and where in the log it says so."""
+    """Whether a topic is paused, and the position in the log of the record that says so."""
 
     position: int
     is_paused: bool
 
 
 class Tombstones:
-    """The set that one consumer keeps."""
+    """The set of tombstones that one consumer keeps."""
 
     def __init__(self, *, grace_ms: int = GRACE_MS, floor_ms: int = 0) -> None:
         self.grace_ms = grace_ms
         self.floor_ms = floor_ms
-        """What was needed no longer than this may have been forgotten."""
+        """Tombstones that were last needed before this time may have been forgotten."""
         self.horizon_ms = HORIZON_MS
         self.stones = Stones()
         self.purges: dict[str, int] = {}
-        """When a topic was purged last. A topic has one, and it is kept for good."""
+        """Time of the last purge of each topic, which is kept permanently."""
         self.switches: dict[str, Switch] = {}
         self._swept = 0
 
     # Adding
 
     def add(self, record: Record, position: int = 0) -> None:
-        """Take in a record, from this position of the log."""
+        """Add a record at this position of the log."""
         match record:
             case Delete(targets):
                 for target in targets:
@@ -103,19 +104,19 @@ class Tombstones:
             self.switches[topic] = switch
 
     def raise_horizon(self, delay_ms: int) -> None:
-        """Join a horizon. No job can be put farther ahead than the longest delay."""
+        """Join a horizon, which is limited to the longest delay."""
         self.horizon_ms = max(self.horizon_ms, min(delay_ms, ladder.MAX_DELAY_MS))
 
     # Asking
 
     def kills(self, topic: str, id: str, token: str, put_ms: int | None) -> Death | None:
-        """Whether a job is dead, and why.
+        """Return why a job is deleted; None if it is not.
 
-        When nobody knows when it was put, a delete of its id is taken to be for it, and a purge is
-        not: that would kill all that is ever put without a time.
+        A job without a put time is deleted by any delete of its id, but not by a purge, which would
+        delete all future jobs without a put time.
         """
         if put_ms is None:
-            put_ms = 1  # not 0: that is what `known_until` names, which kills nothing
+            put_ms = 1  # not 0, which `known_until` uses to delete nothing
         elif put_ms <= self.purges.get(topic, -1):
             return Death.PURGED
         kill = self.stones.kill(id, put_ms, token)
@@ -124,31 +125,31 @@ class Tombstones:
         return Death.REPLACED if kill is Kill.BY_ANOTHER else Death.DELETED
 
     def is_sure_of(self, due_ms: int) -> bool:
-        """Whether everything that may have killed a job that was due then is still known."""
+        """Whether every tombstone that could delete a job due at this time is still known."""
         return due_ms >= self.floor_ms or self.floor_ms <= 0
 
     def is_paused(self, topic: str) -> bool:
-        """Whether no job of this topic is handed out."""
+        """Whether a topic is paused."""
         switch = self.switches.get(topic)
         return switch is not None and switch.is_paused
 
     @property
     def paused(self) -> set[str]:
-        """The topics of which no job is handed out."""
+        """The paused topics."""
         return {topic for topic, switch in self.switches.items() if switch.is_paused}
 
     @property
     def count(self) -> int:
-        """How many tombstones there are."""
+        """Number of tombstones, including purges."""
         return self.stones.count + len(self.purges)
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory they take."""
+        """Approximate memory use, in bytes."""
         return self.stones.memory_bytes
 
     def records(self, *, for_another_log: bool) -> list[Record]:
-        """What is known besides the stones: to be written again, here or into another log."""
+        """Return what is known besides the tombstones, to be written to this or another log."""
         pauses = [
             Pause(topic, None if for_another_log else self.switches[topic].position)
             for topic in sorted(self.paused)
@@ -159,20 +160,21 @@ class Tombstones:
     # Forgetting
 
     def forget_positions(self) -> None:
-        """Another log begins: whatever it says of a topic comes after what is known of it."""
+        """Prepare for another log, whose pauses and resumes all count as later."""
         self.switches = {
             topic: Switch(_BEFORE_ALL, switch.is_paused) for topic, switch in self.switches.items()
         }
 
     def expire(self, now_ms: int) -> None:
-        """Forget what is not needed any more."""
+        """Remove the tombstones that are no longer needed."""
         self._forget_before(now_ms - self.grace_ms)
         self.stones.expire(self.floor_ms)
 
     def expire_some(self, before_ms: int, share: float) -> None:
-        """Forget, in a share of the table, what was not needed after a time; one after the other.
+        """Remove, from a share of the table, tombstones that were not needed after a time.
 
-        All of it takes half a second with a million, in which nothing else is done.
+        Each call continues where the last one ended. Expiring a million at once would block for
+        half a second.
         """
         self._forget_before(before_ms)
         many = max(1, int(len(self.stones) * share))
@@ -201,16 +203,16 @@ class Tombstones:
             self._add(record.id, tombstone_table.exact(record.id, token, last_ms), last_ms)
 
     def _last_ms(self, id: str, time_ms: int, due_ms: int | None) -> int:
-        """When the last job that a tombstone may kill is due, or may be."""
+        """Return the latest due time of the jobs that a tombstone may delete."""
         if due_ms is None:
             due_ms = ids.due_ms(id)
         return max(time_ms, time_ms + self.horizon_ms if due_ms is None else due_ms)
 
     def _known_until_ms(self, id: str) -> int:
-        """When the last job of an id is due, as far as its stones tell: it may be a later copy."""
+        """Return the latest due time of an id's jobs, including copies, by its tombstones."""
         return max(map(tombstone_table.last_ms, self.stones.of(id)), default=0)
 
     def _add(self, id: str, stone: bytes, last_ms: int) -> None:
-        # Of an id that is still known a job may be due later than this record could know.
+        # A job of an id that is still known may be due later than this record says.
         if last_ms >= self.floor_ms or self.stones.of(id):
             self.stones.add(stone)

@@ -1,4 +1,4 @@
-"""Following: what is current has read all there is, whatever happened on the way."""
+"""Following the log: a current consumer has read all of it, whatever happened before."""
 
 import json
 
@@ -38,7 +38,7 @@ TOO_NEW = json.dumps({"revive": ["a"], "version": VERSION + 1}).encode()
 
 
 def follow(*log: Record | bytes, anchor: Anchor | None = None) -> Following:
-    """One who has begun, awaits a fence, and has read this."""
+    """Return a follower that has begun, awaits a fence, and has read these records."""
     following = Following(Tombstones(), anchor)
     following.begin()
     following.await_fence(FENCE.nonce)
@@ -51,7 +51,7 @@ def read_all(following: Following, *log: Record | bytes, begin: int = 0) -> list
     return [following.read(position, body) for position, body in enumerate(bodies, begin)]
 
 
-# Whatever happens
+# State machine
 
 SMALL_MS = st.integers(0, 4)
 ID, TOPIC, TOKEN = st.sampled_from("ab"), st.sampled_from("xy"), st.sampled_from("rst")
@@ -74,10 +74,10 @@ def killed(known: Tombstones) -> set[tuple[str, str, str, int]]:
 
 
 class Log(RuleBasedStateMachine):
-    """A log that is written, cut at its head, deleted and made anew, and one who follows it.
+    """A log that is written, truncated, deleted and created anew, and a follower of it.
 
-    The model is the log itself: whenever the follower is current, it has read what a newcomer
-    would who reads all of it; and it kills nothing that no record ever said.
+    The model is the log itself: whenever the follower is current, it knows what a new reader of the
+    whole log would know; and it deletes nothing that no record ever named.
     """
 
     def __init__(self) -> None:
@@ -94,13 +94,13 @@ class Log(RuleBasedStateMachine):
         self.log.append(body)
 
     def write(self, record: Record) -> None:
-        """Each with a mark of its own: in life times and nonces tell them apart."""
+        """Write records with unique marks, as real times and nonces are unique."""
         self.count += 1
         self.append(json.dumps(json.loads(encode(record)) | {"mark": self.count}).encode())
         self.ever.add(record, self.count)
 
     def connect(self) -> None:
-        """Begin where the follower says, as the broker does: at the nearest that there is."""
+        """Begin where the follower asks, or at the nearest existing position."""
         offset = self.following.begin()
         wanted = self.first if isinstance(offset, str) else offset
         self.at = min(max(wanted, self.first), len(self.log))
@@ -112,20 +112,20 @@ class Log(RuleBasedStateMachine):
         read_all(following, *self.log[self.first : end], begin=self.first)
         return following
 
-    # What others do
+    # Other programs
 
     @rule(record=RECORDS)
-    def somebody_writes(self, record: Record) -> None:
+    def another_program_writes(self, record: Record) -> None:
         self.write(record)
 
     @rule(body=st.sampled_from([b"", b"garbage", b"{}", b"RDS1", b"RDS1" + bytes(66)]))
-    def somebody_slips(self, body: bytes) -> None:
+    def another_program_writes_garbage(self, body: bytes) -> None:
         self.append(body)
 
     @precondition(lambda self: len(self.log) > self.first)
     @rule(share=st.floats(0, 1))
-    def old_segments_go(self, share: float) -> None:
-        """They are older than any job that may come, and were read."""
+    def old_segments_are_removed(self, share: float) -> None:
+        """Remove segments that have been read and are older than any job that may be delivered."""
         self.first += int(max(0, self.at - self.first) * share)
 
     @rule()
@@ -133,7 +133,7 @@ class Log(RuleBasedStateMachine):
         self.log, self.first = [], 0
         self.connect()
 
-    # What the follower does
+    # The follower
 
     @rule(many=st.integers(1, 9))
     def records_come(self, many: int) -> None:
@@ -194,10 +194,10 @@ class Log(RuleBasedStateMachine):
         self.following = Following(reading.result(), reading.trailer.anchor)
         self.connect()
 
-    # What must hold
+    # Invariants
 
     @invariant()
-    def what_is_current_knows_the_log(self) -> None:
+    def a_current_follower_knows_the_log(self) -> None:
         if self.following.is_current:
             assert self.fence_at is not None
             assert self.at > self.fence_at
@@ -208,7 +208,7 @@ class Log(RuleBasedStateMachine):
                 assert known.is_paused(topic) == expected.is_paused(topic)
 
     @invariant()
-    def nothing_is_killed_that_no_record_covers(self) -> None:
+    def no_job_is_killed_without_a_record(self) -> None:
         assert killed(self.following.tombstones) <= killed(self.ever)
 
 
@@ -219,7 +219,7 @@ TestLog.settings = settings(max_examples=120, stateful_step_count=40, deadline=N
 # Fences
 
 
-def test_it_is_current_when_its_own_fence_has_come() -> None:
+def test_a_follower_is_current_after_reading_its_fence() -> None:
     following = follow()
     reads = read_all(following, Delete(("a",), 5), Fence("another's"), FENCE)
     assert reads == [Read.NOTHING, Read.NOTHING, Read.CAUGHT_UP]
@@ -227,11 +227,11 @@ def test_it_is_current_when_its_own_fence_has_come() -> None:
     assert following.tombstones.kills("x", "a", "t", 5) is Death.DELETED
 
 
-def test_anothers_fence_means_nothing() -> None:
+def test_the_fence_of_another_consumer_is_ignored() -> None:
     assert not follow(Fence("another's"), Fence("")).is_current
 
 
-def test_a_fence_that_nobody_awaits_means_nothing() -> None:
+def test_a_fence_that_is_not_awaited_is_ignored() -> None:
     following = Following(Tombstones())
     following.begin()
     assert read_all(following, FENCE) == [Read.NOTHING]
@@ -245,8 +245,8 @@ def test_a_fence_counts_once() -> None:
     assert not following.is_current
 
 
-def test_of_several_fences_the_first_that_comes_back_makes_it_current() -> None:
-    """On a slow wire a second one is written before the first is back."""
+def test_the_first_of_several_fences_makes_it_current() -> None:
+    """On a slow connection a second fence is written before the first one is read."""
     following = follow()
     following.await_fence("second")
     assert read_all(following, FENCE) == [Read.CAUGHT_UP]
@@ -260,7 +260,7 @@ def test_another_fence_while_it_is_current_leaves_it_current() -> None:
     assert following.is_current
 
 
-def test_what_cuts_it_off_makes_it_not_current_at_once() -> None:
+def test_an_interruption_makes_it_not_current_at_once() -> None:
     following = follow(FENCE)
     following.cut_off()
     assert not following.is_current
@@ -272,7 +272,7 @@ def test_what_cuts_it_off_makes_it_not_current_at_once() -> None:
     assert not following.is_current
 
 
-def test_a_fence_from_before_it_was_cut_off_does_not_make_it_current() -> None:
+def test_a_fence_from_before_an_interruption_is_ignored() -> None:
     following = follow()
     following.cut_off()
     assert read_all(following, FENCE) == [Read.NOTHING]
@@ -282,7 +282,7 @@ def test_a_fence_from_before_it_was_cut_off_does_not_make_it_current() -> None:
 # Anchors
 
 
-def test_it_begins_at_the_beginning_and_goes_on_from_the_last_fence() -> None:
+def test_reading_starts_at_the_beginning_and_continues_from_the_last_fence() -> None:
     following = Following(Tombstones())
     assert following.begin() == FIRST
     read_all(following, Pause("x"), OTHERS, Resume("x"), b"garbage", begin=7)
@@ -291,7 +291,7 @@ def test_it_begins_at_the_beginning_and_goes_on_from_the_last_fence() -> None:
     assert following.is_matching
 
 
-def test_the_fence_it_goes_on_from_is_matched_and_not_read_again() -> None:
+def test_the_anchor_is_matched_and_not_read_again() -> None:
     following = follow(Delete(("a",), 1), FENCE)
     following.begin()
     following.await_fence(FENCE.nonce)
@@ -303,7 +303,7 @@ def test_the_fence_it_goes_on_from_is_matched_and_not_read_again() -> None:
     assert read_all(following, FENCE, begin=2) == [Read.CAUGHT_UP]
 
 
-def test_what_came_after_the_fence_is_read_again_and_is_the_same() -> None:
+def test_records_after_the_anchor_are_read_again_without_effect() -> None:
     keep = Keep("b", "t", 2, 3)
     log: list[Record] = [OTHERS, Delete(("a",), 1), Pause("x"), Resume("x"), keep]
     following = follow(*log)
@@ -318,9 +318,7 @@ def test_what_came_after_the_fence_is_read_again_and_is_the_same() -> None:
     ("position", "record"),
     [(1, Fence("a third's")), (2, OTHERS), (0, OTHERS), (1, FENCE), (1, Delete(("a",), 1))],
 )
-def test_another_record_there_or_the_same_elsewhere_is_another_log(
-    position: int, record: Record
-) -> None:
+def test_a_different_record_or_position_means_another_log(position: int, record: Record) -> None:
     following = follow(Delete(("a",), 1), OTHERS)
     following.begin()
     following.await_fence(FENCE.nonce)
@@ -328,7 +326,7 @@ def test_another_record_there_or_the_same_elsewhere_is_another_log(
     assert not following.is_current
 
 
-def test_a_snapshots_anchor_is_matched_first() -> None:
+def test_the_anchor_of_a_snapshot_is_matched_first() -> None:
     anchor = Anchor.of(5, encode(OTHERS))
     following = Following(Tombstones(), anchor)
     assert following.anchor == anchor
@@ -338,12 +336,12 @@ def test_a_snapshots_anchor_is_matched_first() -> None:
     assert following.begin() == 5
 
 
-def test_an_interruption_before_anything_came_leaves_the_anchor() -> None:
+def test_an_interruption_before_any_record_keeps_the_anchor() -> None:
     following = Following(Tombstones(), Anchor.of(5, b"a"))
     assert [following.begin(), following.begin()] == [5, 5]
 
 
-def test_a_log_that_begins_anew_keeps_what_is_known() -> None:
+def test_tombstones_are_kept_when_another_log_begins() -> None:
     following = follow(Delete(("a",), 5), Purge("x", 3), Pause("y"), FENCE)
     following.begin_anew()
     assert following.anchor is None
@@ -354,7 +352,7 @@ def test_a_log_that_begins_anew_keeps_what_is_known() -> None:
     assert known.is_paused("y")
 
 
-def test_in_another_log_the_first_records_come_after_all_of_the_old() -> None:
+def test_records_of_another_log_count_as_later() -> None:
     following = follow(*[FENCE] * 50, Pause("x"))
     following.begin_anew()
     following.begin()
@@ -362,15 +360,15 @@ def test_in_another_log_the_first_records_come_after_all_of_the_old() -> None:
     assert not following.tombstones.is_paused("x")
 
 
-def test_a_record_that_may_be_in_two_logs_is_no_anchor() -> None:
-    """A pause has neither a time nor a nonce."""
+def test_a_record_without_a_unique_mark_is_not_an_anchor() -> None:
+    """A pause contains neither a time nor a nonce."""
     following = follow(Delete(("a",), 1), Pause("x"))
     assert following.anchor is None
     assert following.begin() == FIRST
 
 
-def test_who_reads_from_the_beginning_believes_the_log_and_not_old_positions() -> None:
-    """It read no fence, so it cannot tell whether this is the same log."""
+def test_reading_from_the_beginning_discards_old_positions() -> None:
+    """Without a fence, the follower cannot tell whether this is the same log."""
     following = follow(Delete(("a",), 1), Pause("x"))
     assert following.begin() == FIRST
     read_all(following, Resume("x"))
@@ -380,7 +378,7 @@ def test_who_reads_from_the_beginning_believes_the_log_and_not_old_positions() -
 # Records
 
 
-def test_a_pause_and_a_resume_are_told() -> None:
+def test_a_pause_and_a_resume_are_reported() -> None:
     following = follow()
     assert read_all(following, Pause("x")) == [Read.SWITCHED]
     assert following.tombstones.is_paused("x")
@@ -389,14 +387,14 @@ def test_a_pause_and_a_resume_are_told() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"{}", b"\xff", b"[" * 100_000, b"RDS1", b"RDS1" * 99])
-def test_garbage_is_passed_over_and_what_follows_is_read(garbage: bytes) -> None:
+def test_garbage_is_skipped(garbage: bytes) -> None:
     following = follow()
     reads = read_all(following, garbage, Delete(("a",), 5), FENCE)
     assert reads == [Read.PASSED_OVER, Read.NOTHING, Read.CAUGHT_UP]
     assert following.tombstones.count == 1
 
 
-def test_a_set_that_was_written_into_the_log_is_joined() -> None:
+def test_pieces_in_the_log_are_joined() -> None:
     known = Tombstones()
     known.add(Delete(("a", Exact("b", "t", 9)), 5))
     [piece] = snapshots.pieces_of(known)
@@ -406,7 +404,7 @@ def test_a_set_that_was_written_into_the_log_is_joined() -> None:
     assert following.tombstones.kills("x", "b", "t", 99) is Death.DELETED
 
 
-def test_a_damaged_piece_in_the_log_is_passed_over() -> None:
+def test_a_damaged_piece_in_the_log_is_skipped() -> None:
     known = Tombstones()
     known.add(Delete(("a",), 5))
     [piece] = snapshots.pieces_of(known)
@@ -430,7 +428,7 @@ def test_a_record_that_is_too_new_makes_it_not_current() -> None:
     assert not following.is_current
 
 
-def test_a_record_that_is_too_new_is_met_again_by_who_begins_again() -> None:
+def test_a_record_that_is_too_new_is_raised_again_after_a_restart() -> None:
     following = follow(Delete(("a",), 5), FENCE)
     with pytest.raises(RecordTooNew):
         following.read(2, TOO_NEW)
@@ -440,8 +438,8 @@ def test_a_record_that_is_too_new_is_met_again_by_who_begins_again() -> None:
         following.read(2, TOO_NEW)
 
 
-def test_a_fence_in_a_log_that_is_not_the_one_does_not_make_it_current() -> None:
-    """What was sent before anybody could begin anew."""
+def test_a_fence_in_another_log_is_ignored() -> None:
+    """It was sent before the follower could begin anew."""
     following = follow(Delete(("a",), 1), OTHERS)
     following.begin()
     following.await_fence(FENCE.nonce)
@@ -453,7 +451,7 @@ def test_a_fence_in_a_log_that_is_not_the_one_does_not_make_it_current() -> None
 # Counting
 
 
-def test_it_counts_what_there_is_to_read_since_the_last_snapshot() -> None:
+def test_the_cost_since_the_last_snapshot_is_counted() -> None:
     following = follow(Delete(("a", "b", "c"), 1), Keep("a", "t", 2, 3), Purge("x", 1), FENCE)
     assert following.since_snapshot == 6 + 4 * MESSAGE_COST
     assert following.read_count == 4
@@ -465,7 +463,7 @@ def test_it_counts_what_there_is_to_read_since_the_last_snapshot() -> None:
     assert following.read_count == 6
 
 
-def test_fences_are_a_reason_for_a_snapshot() -> None:
-    """Many consumers write many of them: who starts would read them all."""
+def test_fences_count_towards_a_snapshot() -> None:
+    """Many consumers write many fences, which a new consumer would have to read."""
     following = follow(b"garbage", FENCE, Fence("another's"))
     assert (following.read_count, following.since_snapshot) == (3, 2 + 2 * MESSAGE_COST)

@@ -1,4 +1,4 @@
-"""Records that claim what cannot be: they delete nothing, and what is certain in them holds."""
+"""Records that cannot be right delete nothing, except for their certain part."""
 
 import json
 
@@ -69,20 +69,20 @@ def read_all(*records: Record, latest_ms: int = LATEST_MS) -> tuple[Following, l
 
 
 @given(RECORDS)
-def test_what_is_dated_in_time_is_believed_as_it_is(record: Dated) -> None:
+def test_a_record_dated_in_range_is_not_split(record: Dated) -> None:
     assert doubt.split(record, record.time_ms) == (record, None)
 
 
 @given(RECORDS, IDS, TOKENS, MOMENTS)
 def test_nothing_is_lost_by_splitting(record: Dated, id: str, token: str, put_ms: int) -> None:
-    """Both parts together kill what the record kills."""
+    """Both parts together delete what the record deletes."""
     whole, parts = set_of(record), set_of(*doubt.split(record, LATEST_MS))
     asked = ("t", id, token, put_ms)
     assert (parts.kills(*asked) is None) == (whole.kills(*asked) is None)
 
 
 @given(LATE, IDS, MOMENTS)
-def test_what_is_believed_of_a_late_record_kills_tokens_alone(
+def test_the_certain_part_of_a_late_record_only_kills_tokens(
     record: Dated, id: str, put_ms: int
 ) -> None:
     believed, _ = doubt.split(record, LATEST_MS)
@@ -107,7 +107,7 @@ def test_records_that_delete_nothing_are_never_doubted(record: Record) -> None:
     ],
     ids=lambda record: type(record).__name__,
 )
-def test_a_late_record_is_told_of_and_kills_nothing(record: Record) -> None:
+def test_a_late_record_is_reported_and_kills_nothing(record: Record) -> None:
     following, reads = read_all(record)
     assert reads == [Read.DOUBTED]
     assert following.tombstones.kills("t", "a", "token", NOW_MS) is None
@@ -116,7 +116,7 @@ def test_a_late_record_is_told_of_and_kills_nothing(record: Record) -> None:
     assert following.tombstones.kills("t", "a", "token", NOW_MS) is not None
 
 
-def test_a_late_record_does_not_hide_an_earlier_one() -> None:
+def test_a_late_record_does_not_replace_an_earlier_one() -> None:
     following, _ = read_all(Purge("t", NOW_MS), Purge("t", TOO_LATE_MS))
     assert following.tombstones.kills("t", "a", "token", NOW_MS) is Death.PURGED
     assert following.tombstones.kills("t", "a", "token", NOW_MS + 1) is None
@@ -129,7 +129,7 @@ def test_a_delete_of_one_token_holds_whatever_its_date() -> None:
 
 
 @given(st.integers(-2 * BEHIND_MS, 800 * DAY_MS))
-def test_a_job_that_shows_that_the_clock_is_behind_is_dead_by_doubted_records(
+def test_doubted_records_kill_a_job_that_shows_a_slow_clock(
     ahead_ms: int,
 ) -> None:
     doubted = Doubted()
@@ -139,7 +139,7 @@ def test_a_job_that_shows_that_the_clock_is_behind_is_dead_by_doubted_records(
     assert dead == (ahead_ms > BEHIND_MS)
 
 
-def test_a_message_without_a_put_time_is_dead_by_every_delete_of_its_id() -> None:
+def test_every_delete_of_its_id_kills_a_message_without_a_put_time() -> None:
     doubted = Doubted()
     doubted.add(Purge("t", TOO_LATE_MS))
     assert doubted.kills("t", "a", "", None, due_ms=NOW_MS, now_ms=NOW_MS) is None
@@ -191,7 +191,7 @@ def test_a_snapshot_with_late_times_is_believed_in_part() -> None:
     assert json.loads(writing.trailer())["trailer"]["purges"]["t"] == TOO_LATE_MS
 
 
-def test_what_is_doubted_is_written_again_for_others_to_judge() -> None:
+def test_doubted_records_are_written_again() -> None:
     following = Following(Tombstones())
     following.begin()
     known = forged()
@@ -208,7 +208,7 @@ def test_what_is_doubted_is_written_again_for_others_to_judge() -> None:
     assert snapshots.doubted_again(Doubted()) == []
 
 
-def test_stones_are_split_by_their_time() -> None:
+def test_tombstones_are_split_by_their_time() -> None:
     dumped = forged().stones.dump(range(len(forged().stones)))
     assert split_by_time(dumped, MAX_MS) == (dumped, b"")
     sure, late = split_by_time(dumped, LATEST_MS)

@@ -1,4 +1,4 @@
-"""The proof that a consumer knows every delete: how old it may be, and what renews it."""
+"""The proof that a consumer knows every delete: its age, and what renews it."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from rabbitdelay.core.deletes.freshness import (
 
 
 def proven(written_at: float, *, back_at: float | None = None) -> Proof:
-    """Proof by one fence."""
+    """Return a proof by one fence."""
     proof = Proof()
     proof.wrote("fence", written_at, measure=False)
     assert proof.came_back("fence", written_at if back_at is None else back_at)
@@ -22,7 +22,7 @@ def proven(written_at: float, *, back_at: float | None = None) -> Proof:
 
 
 def measured(*round_trips: float) -> Proof:
-    """Proof by fences that took so long, one after the other."""
+    """Return a proof by fences with these round trips, one after the other."""
     proof, now = Proof(), 100.0
     for number, seconds in enumerate(round_trips):
         proof.wrote(str(number), now, measure=True)
@@ -46,25 +46,25 @@ def test_without_a_fence_there_is_no_proof() -> None:
         (1e9, Freshness.STALE),
     ],
 )
-def test_it_is_renewed_in_time_and_worth_nothing_after_two_seconds(
+def test_a_proof_is_renewed_in_time_and_stale_after_two_seconds(
     age: float, freshness: Freshness
 ) -> None:
     assert proven(50.0).freshness(50.0 + age) is freshness
 
 
-def test_its_age_counts_from_the_writing_of_the_fence_and_not_from_its_return() -> None:
+def test_the_age_counts_from_writing_the_fence() -> None:
     proof = proven(50.0, back_at=52.0)
     assert proof.freshness(52.0) is Freshness.STALE
 
 
-def test_only_a_fence_on_its_way_counts_and_only_once() -> None:
+def test_only_a_fence_in_flight_counts_and_only_once() -> None:
     proof = proven(50.0)
     assert not proof.came_back("fence", 51.0)
     assert not proof.came_back("another's", 51.0)
     assert proof.freshness(50.0 + FRESH_SECONDS) is Freshness.STALE
 
 
-def test_a_fence_that_comes_back_settles_those_before_it() -> None:
+def test_a_fence_that_is_read_completes_earlier_ones() -> None:
     proof = Proof()
     for number in range(3):
         proof.wrote(str(number), float(number), measure=False)
@@ -84,7 +84,7 @@ def test_a_fence_that_was_not_written_is_not_awaited() -> None:
     assert not proof.came_back("fence", 0.0)
 
 
-def test_void_leaves_nothing() -> None:
+def test_void_resets_everything() -> None:
     proof = measured(3.0, 3.0)
     proof.wrote("fence", 200.0, measure=True)
     proof.void()
@@ -94,7 +94,7 @@ def test_void_leaves_nothing() -> None:
     assert proof.freshness(100.0) is Freshness.STALE
 
 
-# Slow wires
+# Slow connections
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_void_leaves_nothing() -> None:
 def test_the_shortest_of_the_last_round_trips_is_added(
     round_trips: tuple[float, ...], added: float
 ) -> None:
-    """One fence that was held up tells nothing about the wire."""
+    """A single delayed fence says nothing about the connection."""
     assert measured(*round_trips).limit_seconds == pytest.approx(FRESH_SECONDS + added)
 
 
-def test_on_a_slow_wire_a_fence_that_has_just_come_back_is_proof() -> None:
-    """Else a worker with a round trip above two seconds would never hand out anything."""
+def test_on_a_slow_connection_a_fence_just_read_is_a_proof() -> None:
+    """Otherwise a worker with a round trip above two seconds would never deliver a job."""
     proof = measured(3.0, 3.0)
     assert proof.freshness(106.0) is Freshness.AGING
 
@@ -126,10 +126,10 @@ def test_on_a_slow_wire_a_fence_that_has_just_come_back_is_proof() -> None:
     st.lists(st.tuples(st.floats(0, 9), st.booleans(), st.booleans()), max_size=30),
     st.floats(0, 20),
 )
-def test_nothing_is_handed_out_on_proof_that_is_too_old(
+def test_no_job_is_delivered_on_a_proof_that_is_too_old(
     fences: list[tuple[float, bool, bool]], later: float
 ) -> None:
-    """Whatever comes back, and in whatever time."""
+    """Whichever fences come back, and however long they take."""
     proof, now, newest = Proof(), 1_000.0, float("-inf")
     for number, (seconds, returns, measure) in enumerate(fences):
         proof.wrote(str(number), now, measure=measure)

@@ -1,4 +1,4 @@
-"""Records: each reads back as itself, and what is none is never taken for one."""
+"""Records: each round-trips, and other bodies are refused."""
 
 import json
 import re
@@ -59,7 +59,7 @@ NEARLY_RECORDS = st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=5)
 
 
 def is_read_or_refused(body: bytes) -> None:
-    """A body is a record that reads back as itself, or is refused with an error one can print."""
+    """Check that a body round-trips as a record, or is refused with a printable error."""
     try:
         record = decode(body)
     except (NotARecord, RecordTooNew) as error:
@@ -68,26 +68,26 @@ def is_read_or_refused(body: bytes) -> None:
         assert decode(encode(record)) == record
 
 
-def test_every_kind_is_tried_here() -> None:
+def test_every_kind_of_record_is_covered() -> None:
     assert set(KINDS) == set(Record.__args__)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_a_record_reads_back_as_itself(kind: type[Record], data: st.DataObject) -> None:
+def test_a_record_round_trips(kind: type[Record], data: st.DataObject) -> None:
     record = data.draw(KINDS[kind])
     assert decode(encode(record)) == record
 
 
 @given(RECORDS)
-def test_a_record_is_json_that_says_no_more_than_it_must(record: Record) -> None:
+def test_a_record_is_minimal_json(record: Record) -> None:
     fields = json.loads(encode(record))
     assert set(fields) <= set(WORDS)
     assert None not in fields.values()
 
 
 def test_the_examples_are_valid() -> None:
-    """All that the module's docstring shows, with its dots filled in."""
+    """All examples in the module's docstring, with the ellipses filled in."""
     shown = re.findall(r"\{.*?\}", str(records.__doc__))
     filled = [one.replace(": …", ": 1731500000000").encode() for one in shown]
     assert [decode(body) for body in filled] == [
@@ -103,8 +103,11 @@ def test_the_examples_are_valid() -> None:
     ]
 
 
-def test_version_1_is_read_for_ever() -> None:
-    """Records as version 1 wrote them. The log is kept for years: never remove this test."""
+def test_version_1_remains_readable() -> None:
+    """Records as version 1 wrote them.
+
+    Never remove this test, because the log is kept for years.
+    """
     assert VERSION == 1
     assert encode(Keep("ü", "t", 1, 2, ("s",))) == (
         '{"keep":["ü","t"],"time":1,"due":2,"instead_of":["s"]}'.encode()
@@ -114,7 +117,7 @@ def test_version_1_is_read_for_ever() -> None:
     )
 
 
-# What is no record
+# Invalid bodies
 
 
 @given(st.binary(max_size=60))
@@ -136,7 +139,7 @@ def test_a_record_with_one_field_wrong_is_read_or_refused(
 
 
 @given(RECORDS, st.data())
-def test_a_record_that_was_cut_is_refused(record: Record, data: st.DataObject) -> None:
+def test_a_truncated_record_is_refused(record: Record, data: st.DataObject) -> None:
     body = encode(record)
     with pytest.raises(NotARecord):
         decode(body[: data.draw(st.integers(0, len(body) - 1))])
@@ -187,26 +190,26 @@ def test_a_record_that_was_cut_is_refused(record: Record, data: st.DataObject) -
         b'{"version": null, "pause": "a"}',
     ],
 )
-def test_what_is_no_record_says_why(body: bytes) -> None:
+def test_an_invalid_body_is_refused_with_the_reason(body: bytes) -> None:
     with pytest.raises(NotARecord) as raised:
         decode(body)
     assert str(raised.value).encode()
 
 
-def test_what_is_not_known_beside_a_record_is_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     body = b'{"pause": "a", "by": "ops", "why": [1, 2]}'
     assert decode(body) == Pause("a")
 
 
-def test_a_due_time_that_is_null_is_not_known() -> None:
+def test_a_due_time_of_null_means_unknown() -> None:
     assert decode(b'{"delete": ["a"], "time": 1, "due": null}') == Delete(("a",), 1)
 
 
-# What is too new
+# Newer versions
 
 
 @given(RECORDS, st.integers(VERSION + 1))
-def test_a_record_of_a_higher_version_stops_whoever_reads_it(record: Record, version: int) -> None:
+def test_a_record_of_a_higher_version_stops_its_reader(record: Record, version: int) -> None:
     fields = json.loads(encode(record)) | {"version": version}
     with pytest.raises(RecordTooNew, match="upgrade"):
         decode(json.dumps(fields).encode())
@@ -216,20 +219,20 @@ def test_a_record_of_a_higher_version_stops_whoever_reads_it(record: Record, ver
     "fields",
     [{"revive": ["a"]}, {"delete": "all", "time": 1.5}, {}],
 )
-def test_a_kind_that_is_not_known_is_too_new_if_its_version_is(fields: dict[str, Any]) -> None:
+def test_an_unknown_kind_with_a_higher_version_is_too_new(fields: dict[str, Any]) -> None:
     with pytest.raises(RecordTooNew):
         decode(json.dumps(fields | {"version": VERSION + 1}).encode())
 
 
 @given(RECORDS)
-def test_a_record_may_say_the_version_that_it_has(record: Record) -> None:
+def test_a_record_may_contain_the_current_version(record: Record) -> None:
     fields = json.loads(encode(record)) | {"version": VERSION}
     assert decode(json.dumps(fields).encode()) == record
 
 
 @pytest.mark.parametrize("moment", [-1, MAX_MS, 1_763_300_000_000_000])
-def test_a_time_in_another_unit_is_no_record(moment: int) -> None:
-    """Microseconds by mistake would kill all that is ever put."""
+def test_a_time_in_another_unit_is_refused(moment: int) -> None:
+    """A time in microseconds would delete all future jobs."""
     for fields in ({"purge": "t", "time": moment}, {"delete": ["a"], "time": moment}):
         with pytest.raises(NotARecord, match="milliseconds"):
             decode(json.dumps(fields).encode())

@@ -42,7 +42,7 @@ def small_set() -> Tombstones:
 
 
 def written() -> tuple[bytes, dict[str, Any]]:
-    """The only piece of a small snapshot, and the fields of its trailer."""
+    """Return the only piece of a small snapshot, and the fields of its trailer."""
     writing = Writing(small_set(), ANCHOR, "00112233aabbccdd", 1_731_500_000_000)
     piece = writing.next_piece()
     assert piece is not None
@@ -53,7 +53,7 @@ PIECE, FIELDS = written()
 
 
 def forged(**changes: object) -> bytes:
-    """A trailer with other fields and the checksum that belongs to them."""
+    """Return a trailer with other fields and a matching checksum."""
     fields = FIELDS | changes
     body = {"trailer": fields, "checksum": snapshots._checksum(fields)}
     return json.dumps(body).encode()
@@ -65,8 +65,8 @@ def read(trailer: bytes) -> Tombstones:
     return reading.result()
 
 
-def test_a_trailer_that_was_not_changed_is_read() -> None:
-    """Otherwise the tests of forged ones would show nothing."""
+def test_an_unchanged_trailer_is_read() -> None:
+    """Without this, the tests of forged trailers would show nothing."""
     assert read(forged()).count == 3
 
 
@@ -164,14 +164,14 @@ def test_two_hundred_million_buckets_take_no_memory() -> None:
     assert peak_bytes < MUCH_BYTES
 
 
-def test_a_pause_behind_the_anchor_is_left_to_the_log() -> None:
-    """A forged position above all of the log could never be resumed."""
+def test_a_pause_after_the_anchor_is_ignored() -> None:
+    """A pause with a forged position beyond the log could never be resumed."""
     known = read(forged(switches={"y": [ANCHOR.position, True], "z": [1 << 62, True]}))
     assert known.paused == {"y"}
 
 
 @given(st.binary(max_size=4 * tombstone_table.WIDTH))
-def test_a_piece_holds_stones_of_known_kinds_only(body: bytes) -> None:
+def test_a_piece_with_an_unknown_kind_is_refused(body: bytes) -> None:
     known = Tombstones()
     piece = with_checksum(body)
     whole = [

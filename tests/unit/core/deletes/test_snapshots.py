@@ -1,4 +1,4 @@
-"""Snapshots: a set reads back as itself, and one that is not whole is never trusted."""
+"""Snapshots: a set round-trips, and an incomplete snapshot is never trusted."""
 
 import json
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def large() -> Tombstones:
 
 
 def written(known: Tombstones, name: str = NAME) -> tuple[list[bytes], bytes]:
-    """All pieces of a snapshot, and its trailer."""
+    """Return all pieces of a snapshot, and its trailer."""
     writing = Writing(known, ANCHOR, name, NOW_MS)
     pieces = list(iter(writing.next_piece, None))
     return [piece for piece in pieces if piece is not None], writing.trailer()
@@ -82,7 +82,7 @@ def stones_in(table: Stones) -> set[bytes]:
 
 
 def everything(known: Tombstones) -> tuple[object, ...]:
-    """All that decides what a set answers."""
+    """Return everything that determines a set's answers."""
     told = (known.purges, known.switches, known.horizon_ms, known.floor_ms, known.count)
     return (stones_in(known.stones), *told)
 
@@ -95,12 +95,12 @@ def answers(known: Tombstones) -> Iterator[object]:
     yield [known.is_sure_of(due_ms) for due_ms in range(6)]
 
 
-# Whole
+# Complete snapshots
 
 
 @settings(deadline=None)
 @given(LOGS, SMALL_MS)
-def test_a_set_reads_back_as_itself(log: list[Record], floor_ms: int) -> None:
+def test_a_set_round_trips(log: list[Record], floor_ms: int) -> None:
     known = set_of(*log, floor_ms=floor_ms)
     restored = read(*written(known))
     assert everything(restored) == everything(known)
@@ -117,7 +117,7 @@ def test_a_large_set_is_many_pieces() -> None:
     assert len(restored.stones) == len(known.stones)
 
 
-def test_a_restored_set_goes_on_like_the_one_it_was() -> None:
+def test_a_restored_set_behaves_like_the_original() -> None:
     known = large()
     restored = read(*written(known))
     more = Delete(tuple(f"more-{number}" for number in range(20_000)), NOW_MS)
@@ -129,13 +129,13 @@ def test_a_restored_set_goes_on_like_the_one_it_was() -> None:
     assert restored.paused == set()
 
 
-def test_the_trailer_says_where_the_log_goes_on() -> None:
+def test_the_trailer_says_where_to_continue_in_the_log() -> None:
     trailer = read_trailer(written(large())[1])
     assert trailer.anchor == ANCHOR
     assert (trailer.name, trailer.time_ms, trailer.count) == (NAME, NOW_MS, len(IDS) + 1)
 
 
-def test_an_anchor_is_a_position_and_what_is_there() -> None:
+def test_an_anchor_is_a_position_and_a_fingerprint() -> None:
     assert Anchor.of(1, b"a") == Anchor.of(1, b"a")
     assert len({Anchor.of(1, b"a"), Anchor.of(1, b"b"), Anchor.of(2, b"a")}) == 3
 
@@ -145,7 +145,7 @@ def test_an_anchor_is_a_position_and_what_is_there() -> None:
 
 @settings(max_examples=6, deadline=None)
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=4), st.booleans())
-def test_what_is_added_between_two_pieces_costs_nothing_that_was_there(
+def test_adding_between_two_pieces_loses_nothing(
     growth: list[int],
     is_expired: bool,  # noqa: FBT001 - drawn
 ) -> None:
@@ -161,8 +161,8 @@ def test_what_is_added_between_two_pieces_costs_nothing_that_was_there(
     assert at_the_anchor <= stones_in(restored.stones) <= stones_in(known.stones)
 
 
-def test_with_the_log_after_its_anchor_it_is_the_set_of_the_whole_log() -> None:
-    """What came while it was written is read again."""
+def test_a_snapshot_and_the_rest_of_the_log_equal_the_whole_log() -> None:
+    """Records that were added while the snapshot was written are read again."""
     known, pieces = large(), list[bytes | None]()
     more: list[Record] = [Keep("a", "t", 1, 2), Resume("y"), Delete(tuple(IDS[:9]), NOW_MS + 9)]
     writing = Writing(known, ANCHOR, NAME, 0)
@@ -176,7 +176,7 @@ def test_with_the_log_after_its_anchor_it_is_the_set_of_the_whole_log() -> None:
     assert everything(restored) == everything(known)
 
 
-# Not whole
+# Incomplete or damaged snapshots
 
 PIECES, TRAILER = written(large())
 OTHERS, OTHER_TRAILER = written(set_of(Delete(tuple(IDS[::-1]), NOW_MS + 1)), "ffeeddccbbaa9988")
@@ -185,7 +185,7 @@ SMALL = set_of(Delete(("a", Exact("b", "t", 9)), NOW_MS), Purge("x", 7), Pause("
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_any_damaged_byte_of_a_piece_is_noticed(data: st.DataObject) -> None:
+def test_any_damaged_byte_of_a_piece_is_detected(data: st.DataObject) -> None:
     pieces, trailer = written(SMALL)
     number = data.draw(st.integers(0, len(pieces) - 1))
     at = data.draw(st.integers(0, len(pieces[number]) - 1))
@@ -197,8 +197,8 @@ def test_any_damaged_byte_of_a_piece_is_noticed(data: st.DataObject) -> None:
 
 @settings(max_examples=500, deadline=None)
 @given(st.data())
-def test_any_damaged_byte_of_a_trailer_is_noticed(data: st.DataObject) -> None:
-    """Unless it says the same, as with another kind of space."""
+def test_any_damaged_byte_of_a_trailer_is_detected(data: st.DataObject) -> None:
+    """Except a change without a meaning, such as another kind of space."""
     pieces, trailer = written(SMALL)
     damaged = bytearray(trailer)
     damaged[data.draw(st.integers(0, len(trailer) - 1))] ^= data.draw(st.integers(1, 255))
@@ -210,7 +210,7 @@ def test_any_damaged_byte_of_a_trailer_is_noticed(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_a_piece_or_trailer_that_was_cut_is_noticed(data: st.DataObject) -> None:
+def test_a_truncated_piece_or_trailer_is_detected(data: st.DataObject) -> None:
     pieces, trailer = written(SMALL)
     with pytest.raises(BrokenSnapshot):
         read([pieces[0][: data.draw(st.integers(0, len(pieces[0]) - 1))]], trailer)
@@ -241,19 +241,19 @@ def test_a_piece_or_trailer_that_was_cut_is_noticed(data: st.DataObject) -> None
         *("a trailer", "empty", "nothing but the beginning"),
     ],
 )
-def test_pieces_that_do_not_make_up_the_whole_are_noticed(pieces: list[bytes]) -> None:
+def test_missing_or_reordered_pieces_are_detected(pieces: list[bytes]) -> None:
     with pytest.raises(BrokenSnapshot):
         read(pieces, TRAILER)
 
 
-def test_pieces_of_other_snapshots_among_its_own_are_passed_over() -> None:
+def test_pieces_of_other_snapshots_are_ignored() -> None:
     mixed = [piece for pair in zip(OTHERS, PIECES, strict=False) for piece in pair]
     mixed += [*PIECES[len(OTHERS) :], *OTHERS[len(PIECES) :]]
     assert everything(read(mixed, TRAILER)) == everything(large())
 
 
-def test_pieces_of_another_snapshot_under_the_same_name_are_noticed() -> None:
-    """A name is drawn at random. Should it not have been, the digest tells."""
+def test_pieces_of_another_snapshot_with_the_same_name_are_detected() -> None:
+    """Names are random. If two were equal nevertheless, the digest would differ."""
     others, _ = written(set_of(Delete(tuple(IDS[::-1]), NOW_MS + 1)))
     assert len(others) >= len(PIECES)
     with pytest.raises(BrokenSnapshot):
@@ -262,7 +262,7 @@ def test_pieces_of_another_snapshot_under_the_same_name_are_noticed() -> None:
         read(PIECES, OTHER_TRAILER)
 
 
-def test_it_is_complete_when_all_pieces_have_come() -> None:
+def test_a_snapshot_is_complete_after_all_pieces() -> None:
     reading = Reading(read_trailer(TRAILER))
     for piece in PIECES:
         assert not reading.is_complete
@@ -293,13 +293,13 @@ def test_it_is_complete_when_all_pieces_have_come() -> None:
     ],
     ids=lambda body: ascii(body[:20]),
 )
-def test_what_is_no_trailer_says_so(body: bytes) -> None:
+def test_an_invalid_trailer_is_refused(body: bytes) -> None:
     with pytest.raises(BrokenSnapshot):
         read_trailer(body)
 
 
 @given(st.binary(max_size=99))
-def test_any_bytes_are_no_snapshot(body: bytes) -> None:
+def test_arbitrary_bytes_are_refused(body: bytes) -> None:
     with pytest.raises(BrokenSnapshot):
         read_trailer(body)
     with pytest.raises(BrokenSnapshot):
@@ -308,21 +308,19 @@ def test_any_bytes_are_no_snapshot(body: bytes) -> None:
 
 @pytest.mark.parametrize("change", [{"version": 2}, {"more": 1}, {"pieces": None}])
 def test_a_trailer_of_another_version_is_not_trusted(change: dict[str, object]) -> None:
-    """However well it is written: the fields may mean something else."""
+    """Even if it is valid, because its fields may have another meaning."""
     fields = json.loads(TRAILER)["trailer"] | change
     body = {"trailer": fields, "checksum": snapshots._checksum(fields)}
     with pytest.raises(BrokenSnapshot):
         read(PIECES, json.dumps(body).encode())
 
 
-# Joined with another
+# Joining
 
 
 @settings(deadline=None)
 @given(LOGS, LOGS)
-def test_pieces_are_joined_with_any_set_once_or_twice(
-    log: list[Record], more: list[Record]
-) -> None:
+def test_joining_a_piece_is_idempotent(log: list[Record], more: list[Record]) -> None:
     known, other = set_of(*log), set_of(*more)
     expected = set_of(*log).stones
     expected.load(other.stones.dump(range(len(other.stones))))
@@ -333,7 +331,7 @@ def test_pieces_are_joined_with_any_set_once_or_twice(
         assert known.stones.count == expected.count
 
 
-def test_a_large_set_is_joined_with_nothing() -> None:
+def test_a_large_set_is_joined_with_an_empty_one() -> None:
     known = Tombstones()
     for piece in reversed(list(pieces_of(large()))):
         join_piece(known, piece)
@@ -342,7 +340,7 @@ def test_a_large_set_is_joined_with_nothing() -> None:
 
 @given(st.data())
 def test_a_damaged_piece_is_not_joined(data: st.DataObject) -> None:
-    """Neither its name nor its number matter here."""
+    """Here neither the name nor the number matters."""
     [piece] = pieces_of(SMALL)
     known, damaged = Tombstones(), bytearray(piece)
     at = data.draw(st.integers(0, 3) | st.integers(16, len(piece) - 1))

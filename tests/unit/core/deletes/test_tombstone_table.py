@@ -1,4 +1,4 @@
-"""Stones: adding is a join, nothing is lost when the table grows, and a million are small."""
+"""The table of tombstones: adding is a join, growth loses nothing, and a million are small."""
 
 import subprocess
 import sys
@@ -43,7 +43,7 @@ def numbered(begin: int, end: int) -> list[bytes]:
 
 
 def content(table: Stones) -> set[bytes]:
-    """The stones of a table, each of which must be where it is looked for."""
+    """Return the tombstones of a table; check that each is found."""
     found: list[bytes] = []
     for index, bucket in enumerate(table._buckets):
         if bucket:
@@ -58,16 +58,16 @@ def killed(table: Stones, id: str, put_ms: int, token: str) -> bool:
     return table.kill(id, put_ms, token) is not None
 
 
-# What a stone kills
+# Killing
 
 
-def test_a_stone_by_time_kills_what_was_put_at_or_before_it() -> None:
+def test_a_tombstone_by_time_kills_copies_put_at_or_before_it() -> None:
     table = table_of(tombstone_table.before("a", 100, 200))
     assert [killed(table, "a", put_ms, "t") for put_ms in (0, 99, 100, 101)] == [True] * 3 + [False]
     assert not killed(table, "b", 50, "t")
 
 
-def test_an_exact_stone_kills_one_token_whenever_it_was_put() -> None:
+def test_an_exact_tombstone_kills_one_token_whenever_it_was_put() -> None:
     table = table_of(tombstone_table.exact("a", "t", 200))
     assert [killed(table, "a", put_ms, "t") for put_ms in (0, tombstone_table.MAX_MS)] == [
         True,
@@ -77,7 +77,7 @@ def test_an_exact_stone_kills_one_token_whenever_it_was_put() -> None:
     assert not killed(table, "b", 0, "t")
 
 
-def test_all_but_one_kills_what_was_put_before_it_and_spares_it() -> None:
+def test_all_but_kills_earlier_copies_and_spares_its_token() -> None:
     table = table_of(tombstone_table.all_but("a", "t", 100, 200))
     assert killed(table, "a", 99, "t")
     assert killed(table, "a", 99, "s")
@@ -86,13 +86,13 @@ def test_all_but_one_kills_what_was_put_before_it_and_spares_it() -> None:
 
 
 @given(st.sets(st.text(max_size=16), min_size=2, max_size=8))
-def test_of_those_that_replace_each_other_in_one_moment_one_is_left(tokens: set[str]) -> None:
+def test_one_of_several_replaces_in_one_millisecond_is_left(tokens: set[str]) -> None:
     table = table_of(*(tombstone_table.all_but("a", token, 100, 200) for token in tokens))
     assert [killed(table, "a", 100, token) for token in tokens].count(False) == 1
 
 
 @pytest.mark.parametrize(("ms", "shown"), [(-5, 0), (1 << 60, tombstone_table.MAX_MS)])
-def test_times_beyond_all_calendars_are_the_first_and_the_last(ms: int, shown: int) -> None:
+def test_times_out_of_range_are_clamped(ms: int, shown: int) -> None:
     table = table_of(tombstone_table.before("a", ms, ms))
     assert [*map(tombstone_table.last_ms, table.of("a"))] == [shown]
     assert killed(table, "a", shown, "")
@@ -103,21 +103,21 @@ def test_times_beyond_all_calendars_are_the_first_and_the_last(ms: int, shown: i
 
 @settings(deadline=None)
 @given(st.lists(STONES, max_size=8), st.data())
-def test_any_order_and_any_repetition_is_the_same(some: list[bytes], data: st.DataObject) -> None:
+def test_order_and_repetition_do_not_matter(some: list[bytes], data: st.DataObject) -> None:
     order = data.draw(st.permutations(2 * some))
     assert content(table_of(*order)) == content(table_of(*some))
 
 
 @settings(deadline=None)
 @given(st.lists(STONES, max_size=8), IDS, TIME_MS, TOKENS)
-def test_a_join_kills_what_any_of_its_stones_kills(
+def test_a_join_kills_what_any_of_its_tombstones_kills(
     some: list[bytes], id: str, put_ms: int, token: str
 ) -> None:
     alone = any(killed(table_of(stone), id, put_ms, token) for stone in some)
     assert killed(table_of(*some), id, put_ms, token) == alone
 
 
-def test_for_one_key_the_higher_order_and_the_later_last_moment_win() -> None:
+def test_a_join_takes_the_higher_order_and_the_later_last_moment() -> None:
     table = table_of(
         tombstone_table.before("a", 100, 900), tombstone_table.all_but("a", "t", 300, 400)
     )
@@ -128,7 +128,7 @@ def test_for_one_key_the_higher_order_and_the_later_last_moment_win() -> None:
     assert (table.kill("a", 299, ""), table.count) == (Kill.BY_TIME, 1)
 
 
-def test_tokens_of_one_id_are_stones_of_their_own() -> None:
+def test_each_token_of_an_id_has_its_own_tombstone() -> None:
     table = table_of(
         *(tombstone_table.exact("a", token, 7) for token in "sts"),
         tombstone_table.before("a", 1, 2),
@@ -142,7 +142,7 @@ def test_tokens_of_one_id_are_stones_of_their_own() -> None:
 # Growing
 
 
-def test_growing_by_splitting_loses_and_moves_nothing() -> None:
+def test_growth_loses_nothing() -> None:
     table, some = Stones(), numbered(0, MANY)
     for number, stone in enumerate(some):
         table.add(stone)
@@ -154,18 +154,18 @@ def test_growing_by_splitting_loses_and_moves_nothing() -> None:
     assert not table.of("order-x")
 
 
-def test_a_stone_is_joined_with_itself_wherever_it_has_moved() -> None:
+def test_a_tombstone_is_joined_with_itself_after_growth() -> None:
     table = table_of(*numbered(0, MANY))
     for stone in numbered(0, MANY):
         table.add(stone)
     assert table.count == MANY
 
 
-# Matches that are none
+# False matches
 
 
-def test_a_key_that_lies_across_two_stones_is_not_taken_for_one() -> None:
-    """A bucket is searched as text: what is found need not begin where a stone begins."""
+def test_a_key_across_two_tombstones_does_not_match() -> None:
+    """A bucket is searched as text, so a match need not begin where a tombstone does."""
     key = bytes(ID_BYTES) + b"B"
     one = bytes(4) + b"\x01" * 12 + b"B" + b"\x02" * 15 + bytes(6)
     next_one = bytes(10) + b"B" + b"\x03" * 5 + b"T" + b"\x04" * 21
@@ -177,7 +177,7 @@ def test_a_key_that_lies_across_two_stones_is_not_taken_for_one() -> None:
 
 
 @given(st.lists(st.binary(min_size=WIDTH, max_size=WIDTH), max_size=6), st.data())
-def test_only_what_begins_a_stone_is_found(some: list[bytes], data: st.DataObject) -> None:
+def test_only_the_beginning_of_a_tombstone_matches(some: list[bytes], data: st.DataObject) -> None:
     bucket = b"".join(some)
     begin = data.draw(st.integers(0, max(0, len(bucket) - 1)))
     key = bucket[begin : begin + data.draw(st.integers(1, 20))] or b"\x00"
@@ -185,8 +185,8 @@ def test_only_what_begins_a_stone_is_found(some: list[bytes], data: st.DataObjec
     assert tombstone_table._find(bucket, key) == (expected[0] if expected else -1)
 
 
-def test_an_id_with_the_same_quick_hash_is_another() -> None:
-    """CRC-32 of these two is the same."""
+def test_ids_with_the_same_quick_hash_are_distinguished() -> None:
+    """These two ids have the same CRC-32."""
     one, other = "plumless", "buckeroo"
     assert tombstone_table.id_key(one)[:4] == tombstone_table.id_key(other)[:4]
     table = table_of(tombstone_table.before(one, 1, 2))
@@ -199,7 +199,7 @@ def test_an_id_with_the_same_quick_hash_is_another() -> None:
 
 
 @pytest.mark.parametrize("room", [None, 0, 1, 1023, 1024, 1025, 2048, 3000, 5000])
-def test_what_was_dumped_is_loaded_into_any_number_of_buckets(room: int | None) -> None:
+def test_a_dump_loads_into_any_number_of_buckets(room: int | None) -> None:
     table, loaded = table_of(*numbered(0, MANY)), Stones()
     if room is not None:
         loaded.make_room(room)
@@ -211,14 +211,14 @@ def test_what_was_dumped_is_loaded_into_any_number_of_buckets(room: int | None) 
     assert loaded.count == MANY + 1
 
 
-def test_room_is_made_only_where_there_is_nothing() -> None:
+def test_room_is_made_only_in_an_empty_table() -> None:
     table = table_of(*numbered(0, 10))
     table.make_room(5_000)
     assert (len(table), content(table)) == (FEWEST_BUCKETS, set(numbered(0, 10)))
 
 
 @pytest.mark.parametrize(("begin", "end"), [(0, 50), (MANY // 2, 2 * MANY), (0, MANY)])
-def test_loading_joins_with_what_is_there(begin: int, end: int) -> None:
+def test_loading_joins_with_existing_tombstones(begin: int, end: int) -> None:
     table, some = table_of(*numbered(begin, end)), table_of(*numbered(0, MANY))
     later = [tombstone_table.before(f"order-{number}", 0, 1 << 40) for number in range(0, MANY, 7)]
     for stone in later:
@@ -229,7 +229,7 @@ def test_loading_joins_with_what_is_there(begin: int, end: int) -> None:
 
 @settings(deadline=None)
 @given(st.lists(STONES, max_size=12), st.lists(STONES, max_size=12))
-def test_loading_is_adding(there: list[bytes], loaded: list[bytes]) -> None:
+def test_loading_equals_adding(there: list[bytes], loaded: list[bytes]) -> None:
     table, other = table_of(*there), table_of(*loaded)
     for _ in range(2):
         table.load(other.dump(range(len(other))))
@@ -238,10 +238,8 @@ def test_loading_is_adding(there: list[bytes], loaded: list[bytes]) -> None:
 
 @settings(max_examples=12, deadline=None)
 @given(growth=st.lists(st.integers(0, 3_000), min_size=1, max_size=6), step=st.integers(100, 1_500))
-def test_a_dump_in_pieces_has_all_that_was_there_when_it_began(
-    growth: list[int], step: int
-) -> None:
-    """Between two pieces buckets are split, before and behind what has been dumped."""
+def test_a_dump_in_pieces_contains_everything_from_its_start(growth: list[int], step: int) -> None:
+    """Between two pieces, buckets are split on both sides of the dumped range."""
     table, pieces = table_of(*numbered(0, 3_000)), []
     begin, known = 0, 3_000
     while begin < len(table):
@@ -263,7 +261,7 @@ def test_a_dump_in_pieces_has_all_that_was_there_when_it_began(
 # Expiring
 
 
-def test_expiring_forgets_what_is_not_needed_after_a_moment() -> None:
+def test_expiry_removes_tombstones_no_longer_needed() -> None:
     table = table_of(*numbered(0, MANY))
     table.expire(1_000)
     assert content(table) == set(numbered(1_000, MANY))
@@ -273,7 +271,7 @@ def test_expiring_forgets_what_is_not_needed_after_a_moment() -> None:
     assert table.of("order-1000")
 
 
-def test_expiring_in_parts_is_expiring_in_whole() -> None:
+def test_expiry_in_parts_equals_expiry_of_the_whole() -> None:
     table, whole = table_of(*numbered(0, MANY)), table_of(*numbered(0, MANY))
     whole.expire(MANY // 2)
     for begin in range(0, len(table), 100):
@@ -281,7 +279,7 @@ def test_expiring_in_parts_is_expiring_in_whole() -> None:
     assert content(table) == content(whole)
 
 
-def test_expiring_in_no_bucket_forgets_nothing() -> None:
+def test_expiry_of_no_bucket_removes_nothing() -> None:
     table = table_of(*numbered(0, 50))
     table.expire(tombstone_table.MAX_MS, range(7, 7))
     assert table.count == 50
@@ -289,7 +287,7 @@ def test_expiring_in_no_bucket_forgets_nothing() -> None:
     assert table.count == 0
 
 
-def test_what_is_added_after_all_was_forgotten_is_there() -> None:
+def test_tombstones_can_be_added_after_all_expired() -> None:
     table = table_of(*numbered(0, MANY))
     table.expire(tombstone_table.MAX_MS)
     for stone in numbered(0, MANY):
@@ -320,7 +318,7 @@ print(resident_bytes() - before, known.memory_bytes)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_million_tombstones_are_small_and_say_how_small() -> None:
+def test_a_million_tombstones_use_the_estimated_memory() -> None:
     done = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, check=True)
     resident_bytes, said_bytes = map(int, done.stdout.split())
     assert resident_bytes <= 120_000_000

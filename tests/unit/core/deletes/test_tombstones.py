@@ -1,4 +1,4 @@
-"""The tombstones: what was deleted never runs, and nothing else is killed."""
+"""The set of tombstones: deleted jobs never run, and no other job is deleted."""
 
 from dataclasses import dataclass
 from itertools import permutations
@@ -36,7 +36,7 @@ NUMBERS = st.integers(0, 59)
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What the set is asked about, and when it may come."""
+    """The arguments of a query, and when the copy may be delivered."""
 
     topic: str
     id: str
@@ -46,7 +46,7 @@ class Copy:
 
 
 def covers(record: Record, copy: Copy) -> bool:
-    """The reference model: whether a record says that a job is dead."""
+    """Return whether a record deletes a job: the reference model."""
     match record:
         case Delete(targets, time_ms):
             exact = {(one.id, one.token) for one in targets if isinstance(one, Exact)}
@@ -72,7 +72,7 @@ def death(known: Tombstones, copy: Copy) -> Death | None:
     return known.kills(copy.topic, copy.id, copy.token, copy.put_ms)
 
 
-# Against the reference model
+# Comparison with the reference model
 
 SMALL_MS = st.integers(0, 4)
 SOME_ID, SOME_TOPIC = st.sampled_from(IDS), st.sampled_from(TOPICS)
@@ -102,7 +102,7 @@ COPIES = [
 
 @settings(max_examples=300, deadline=None)
 @given(LOGS)
-def test_it_kills_what_a_record_covers_and_nothing_else(log: list[Record]) -> None:
+def test_the_set_kills_exactly_what_a_record_covers(log: list[Record]) -> None:
     known = set_of(*log)
     for copy in COPIES:
         is_dead = any(covers(record, copy) for record in log)
@@ -111,10 +111,10 @@ def test_it_kills_what_a_record_covers_and_nothing_else(log: list[Record]) -> No
 
 @settings(deadline=None)
 @given(LOGS, st.data())
-def test_twice_and_in_any_order_gives_the_same_answers(
+def test_order_and_repetition_do_not_change_the_answers(
     log: list[Record], data: st.DataObject
 ) -> None:
-    """Of pause and resume the position counts, and not when it was added."""
+    """For pause and resume, the position counts and not the order of adding."""
     shuffled = data.draw(st.permutations(2 * list(enumerate(log))))
     known, expected = Tombstones(), set_of(*log)
     for position, record in shuffled:
@@ -126,20 +126,19 @@ def test_twice_and_in_any_order_gives_the_same_answers(
 
 @settings(deadline=None)
 @given(LOGS, LOGS)
-def test_what_was_killed_stays_killed_whatever_is_added(
-    log: list[Record], more: list[Record]
-) -> None:
+def test_a_killed_job_stays_killed_whatever_is_added(log: list[Record], more: list[Record]) -> None:
     known, grown = set_of(*log), set_of(*log, *more)
     assert all(death(grown, copy) for copy in COPIES if death(known, copy))
 
 
 class Years(RuleBasedStateMachine):
-    """Jobs that are put, deleted, replaced and purged for years, and consumers that forget.
+    """Jobs that are put, deleted, replaced and purged over years, and consumers that forget.
 
-    The model is the whole log. Whatever a consumer has forgotten, and whenever it began to read:
-    it kills nothing that the log does not cover, and all that was put before what covers it and may
-    still come. What was put after that is covered by a clock that is ahead, or in the same
-    millisecond: it may live, when it is due later than that record could know.
+    The model is the whole log. Whatever a consumer has forgotten, and whenever it started to read:
+    it deletes no job that the log does not cover, and every covered job that was put before the
+    record and may still be delivered. A job that was put after the record is covered only by a
+    clock that is ahead, or in the same millisecond: it may live if it is due later than the record
+    could know.
     """
 
     def __init__(self) -> None:
@@ -171,7 +170,7 @@ class Years(RuleBasedStateMachine):
         self.put(topic, id, put_ms, put_ms + delay_ms)
 
     @rule(topic=SOME_TOPIC, id=SOME_ID)
-    def put_as_far_ahead_as_may_be(self, topic: str, id: str) -> None:
+    def put_with_the_longest_delay(self, topic: str, id: str) -> None:
         self.put(topic, id, self.now_ms, self.now_ms + self.horizon_ms)
 
     @rule(topic=SOME_TOPIC, delay_ms=DELAY_MS, skew_ms=SKEW_MS)
@@ -236,7 +235,7 @@ class Years(RuleBasedStateMachine):
         self.consumers.append(set_of(*log, floor_ms=floor_ms))
 
     @invariant()
-    def kills_exactly_what_it_should(self) -> None:
+    def kills_exactly_the_covered_jobs(self) -> None:
         for copy in self.jobs:
             may_be_dead = any(covers(record, copy) for record in self.log)
             is_dead = any(covers(record, copy) for record in self.log[self.put_at[copy] :])
@@ -256,20 +255,20 @@ TestYears.settings = settings(max_examples=150, stateful_step_count=40, deadline
 # Deletes
 
 
-def test_an_id_that_is_used_again_after_a_delete_lives() -> None:
+def test_an_id_can_be_used_again_after_a_delete() -> None:
     known = set_of(Delete((IDS[0],), 100))
     assert death(known, Copy("mail", IDS[0], "t", 100)) is Death.DELETED
     assert death(known, Copy("mail", IDS[0], "t", 101)) is None
     assert death(known, Copy("mail", IDS[1], "t", 100)) is None
 
 
-def test_by_its_token_one_job_of_an_id_is_dead_whatever_the_clocks_say() -> None:
+def test_a_delete_by_token_is_exact_whatever_the_clocks_say() -> None:
     known = set_of(Delete((Exact(IDS[0], "t", 500),), 100))
     assert death(known, Copy("mail", IDS[0], "t", 9_999)) is Death.DELETED
     assert death(known, Copy("mail", IDS[0], "s", 1)) is None
 
 
-def test_many_in_one_record_are_all_dead() -> None:
+def test_a_packed_record_deletes_all_its_ids() -> None:
     known = set_of(Delete(("a", Exact("b", "t", 0), "c"), 100))
     copies = [Copy("mail", name, "t", 50) for name in "abcd"]
     assert [death(known, copy) is not None for copy in copies] == [True, True, True, False]
@@ -279,7 +278,7 @@ def test_many_in_one_record_are_all_dead() -> None:
 # Replacing
 
 
-def test_only_the_last_one_lives() -> None:
+def test_only_the_last_replacement_lives() -> None:
     log = [Keep("a", token, put_ms, put_ms) for put_ms, token in enumerate("xyz", 100)]
     copies = [Copy("mail", "a", token, put_ms) for put_ms, token in enumerate("xyz", 100)]
     replaced = Death.REPLACED
@@ -288,20 +287,20 @@ def test_only_the_last_one_lives() -> None:
 
 
 @given(st.sets(st.text("0123456789abcdef", min_size=16, max_size=16), min_size=2, max_size=5))
-def test_of_replaces_in_one_millisecond_one_is_left(tokens: set[str]) -> None:
+def test_one_of_several_replaces_in_one_millisecond_is_left(tokens: set[str]) -> None:
     for order in (sorted(tokens), sorted(tokens, reverse=True)):
         known = set_of(*(Keep("a", token, 100, 200) for token in order))
         alive = [t for t in tokens if death(known, Copy("mail", "a", t, 100)) is None]
         assert len(alive) == 1
 
 
-def test_what_it_stands_instead_of_is_dead_though_its_clock_was_ahead() -> None:
+def test_a_replaced_token_is_deleted_though_its_clock_was_ahead() -> None:
     known = set_of(Keep("a", "new", 100, 200, ("old",)))
     assert death(known, Copy("mail", "a", "old", 5_000)) is not None
     assert death(known, Copy("mail", "a", "another", 5_000)) is None
 
 
-def test_a_delete_kills_the_one_that_was_kept_too() -> None:
+def test_a_later_delete_also_kills_the_kept_job() -> None:
     known = set_of(Keep("a", "new", 100, 200), Delete(("a",), 100))
     assert death(known, Copy("mail", "a", "new", 100)) is Death.DELETED
 
@@ -309,7 +308,7 @@ def test_a_delete_kills_the_one_that_was_kept_too() -> None:
 # Purges
 
 
-def test_a_purge_kills_what_its_topic_had_and_is_kept_for_good() -> None:
+def test_a_purge_kills_its_topic_s_jobs_and_never_expires() -> None:
     known = set_of(Purge("mail", NOW_MS))
     known.expire(NOW_MS + 1_000 * DAY_MS)
     assert death(known, Copy("mail", "a", "t", NOW_MS)) is Death.PURGED
@@ -317,7 +316,7 @@ def test_a_purge_kills_what_its_topic_had_and_is_kept_for_good() -> None:
     assert death(known, Copy("mail.more", "a", "t", NOW_MS)) is None
 
 
-def test_a_purge_at_a_time_that_cannot_be_kills_nothing() -> None:
+def test_a_purge_at_an_impossible_time_kills_nothing() -> None:
     assert death(set_of(Purge("mail", -1)), Copy("mail", "a", "t", 0)) is None
 
 
@@ -325,7 +324,7 @@ def test_a_purge_at_a_time_that_cannot_be_kills_nothing() -> None:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_the_one_that_is_later_in_the_log_counts(order: tuple[int, ...]) -> None:
+def test_the_later_of_pause_and_resume_in_the_log_counts(order: tuple[int, ...]) -> None:
     log: list[Record] = [Pause("mail"), Resume("mail"), Pause("mail")]
     known = Tombstones()
     for position in order:
@@ -338,14 +337,14 @@ def test_the_one_that_is_later_in_the_log_counts(order: tuple[int, ...]) -> None
     assert known.paused == set()
 
 
-def test_a_topic_that_was_never_paused_is_not() -> None:
+def test_a_topic_is_not_paused_by_default() -> None:
     assert not Tombstones().is_paused("mail")
 
 
 # Another log
 
 
-def test_in_another_log_a_topic_is_what_it_was_until_that_says_otherwise() -> None:
+def test_pauses_hold_in_another_log_until_it_resumes_them() -> None:
     known = Tombstones()
     known.add(Pause("mail"), 900)
     known.add(Resume("order.close"), 901)
@@ -358,7 +357,7 @@ def test_in_another_log_a_topic_is_what_it_was_until_that_says_otherwise() -> No
 
 @settings(deadline=None)
 @given(LOGS)
-def test_what_is_known_is_written_into_another_log_as_records_and_stones(
+def test_a_set_can_be_written_to_another_log(
     log: list[Record],
 ) -> None:
     known = set_of(*log)
@@ -368,7 +367,7 @@ def test_what_is_known_is_written_into_another_log_as_records_and_stones(
     assert (again.paused, again.horizon_ms) == (known.paused, known.horizon_ms)
 
 
-def test_a_pause_that_is_written_again_does_not_outdo_a_resume_behind_the_first() -> None:
+def test_a_repeated_pause_does_not_override_a_later_resume() -> None:
     known = Tombstones()
     known.add(Pause("t"), 5)
     (again,) = [one for one in known.records(for_another_log=False) if isinstance(one, Pause)]
@@ -377,8 +376,8 @@ def test_a_pause_that_is_written_again_does_not_outdo_a_resume_behind_the_first(
     assert not known.is_paused("t")
 
 
-def test_an_id_that_is_known_for_longer_keeps_its_deletes() -> None:
-    """A copy that is given back for ten days is due long after its id says, and its job object."""
+def test_an_extended_id_keeps_its_deletes() -> None:
+    """A copy that is released for ten days is due long after its id and its job object say."""
     due_ms = NOW_MS + 10 * DAY_MS
     generated = ids.generate(NOW_MS, "0" * 16)
     for target in (generated, Exact(generated, "token", NOW_MS)):
@@ -390,11 +389,11 @@ def test_an_id_that_is_known_for_longer_keeps_its_deletes() -> None:
         assert known.kills("t", generated, "token", NOW_MS) is Death.DELETED
 
 
-# How long they live
+# Lifetime
 
 
 def lives_until(known: Tombstones, copy: Copy) -> int:
-    """The last moment in which a job is still killed, when all is forgotten that may be."""
+    """Return the last moment at which a job is still deleted after all possible expiry."""
     assert death(known, copy) is not None
     low, high = NOW_MS, NOW_MS + 10_000 * DAY_MS
     while low + 1 < high:
@@ -407,45 +406,45 @@ def lives_until(known: Tombstones, copy: Copy) -> int:
 
 
 @pytest.mark.parametrize("delay_ms", [HOUR_MS, 3_000 * DAY_MS])
-def test_of_a_generated_id_it_lives_until_that_is_due_and_a_grace(delay_ms: int) -> None:
+def test_a_tombstone_of_a_generated_id_lives_until_due_plus_grace(delay_ms: int) -> None:
     generated = ids.generate(NOW_MS + delay_ms, "0" * 16)
     copy = Copy("mail", generated, "t", NOW_MS)
     assert lives_until(set_of(Delete((generated,), NOW_MS)), copy) == NOW_MS + delay_ms + GRACE_MS
 
 
-def test_of_a_generated_id_that_was_due_it_lives_from_its_own_time() -> None:
+def test_a_tombstone_of_an_id_already_due_lives_from_its_own_time() -> None:
     generated = ids.generate(NOW_MS - 99 * DAY_MS, "0" * 16)
     copy = Copy("mail", generated, "t", 5)
     assert lives_until(set_of(Delete((generated,), NOW_MS)), copy) == NOW_MS + GRACE_MS
 
 
-def test_of_a_chosen_id_it_lives_for_the_horizon_and_a_grace() -> None:
+def test_a_tombstone_of_a_chosen_id_lives_for_horizon_plus_grace() -> None:
     copy = Copy("mail", "a", "t", NOW_MS)
     for record in (Delete(("a",), NOW_MS), Keep("a", "new", NOW_MS + 1, NOW_MS)):
         until = lives_until(set_of(record), copy)
         assert until - NOW_MS - HORIZON_MS - GRACE_MS in (0, 1)
 
 
-def test_a_horizon_is_raised_and_never_lowered() -> None:
+def test_a_horizon_is_only_raised() -> None:
     copy = Copy("mail", "a", "t", NOW_MS)
     known = set_of(Horizon(99 * DAY_MS), Horizon(50 * DAY_MS), Delete(("a",), NOW_MS))
     assert lives_until(known, copy) == NOW_MS + 99 * DAY_MS + GRACE_MS
 
 
-def test_a_due_time_that_is_known_goes_before_the_horizon() -> None:
+def test_a_known_due_time_takes_precedence_over_the_horizon() -> None:
     copy = Copy("mail", "a", "t", NOW_MS)
     for record in (Delete(("a",), NOW_MS, NOW_MS + 7), Delete((Exact("a", "t", NOW_MS + 7),), 0)):
         assert lives_until(set_of(record), copy) == NOW_MS + 7 + GRACE_MS
 
 
 def rescheduled(due_ms: int) -> tuple[Copy, Keep]:
-    """A job with a generated id that was due in an hour and was put off."""
+    """Return a job with a generated id that was due in an hour and was postponed."""
     generated = ids.generate(NOW_MS + HOUR_MS, "0" * 16)
     keep = Keep(generated, "new", NOW_MS + 10, due_ms, ("old",))
     return Copy("mail", generated, "new", NOW_MS + 10, due_ms), keep
 
 
-def test_a_delete_of_a_job_that_was_put_off_holds_until_its_new_time() -> None:
+def test_a_delete_of_a_postponed_job_lives_until_its_new_time() -> None:
     due_ms = NOW_MS + 100 * DAY_MS
     copy, keep = rescheduled(due_ms)
     delete = Delete((copy.id,), NOW_MS + 20)
@@ -453,30 +452,30 @@ def test_a_delete_of_a_job_that_was_put_off_holds_until_its_new_time() -> None:
         assert lives_until(known, copy) == due_ms + GRACE_MS
 
 
-def test_a_delete_of_a_job_that_was_put_off_is_not_taken_for_one_that_is_past() -> None:
-    """Read days later, its own time and its id's are past; the job is not."""
+def test_a_delete_of_a_postponed_job_is_added_even_if_its_own_time_has_passed() -> None:
+    """Read days later, its own time and that of its id have passed, but the job is not due."""
     copy, keep = rescheduled(NOW_MS + 100 * DAY_MS)
     known = set_of(keep, Delete((copy.id,), NOW_MS + 20), floor_ms=NOW_MS + 9 * DAY_MS)
     assert known.is_sure_of(copy.due_ms)
     assert death(known, copy) is Death.DELETED
 
 
-def test_a_delete_at_time_0_kills_nothing_and_keeps_what_follows_it() -> None:
-    """It holds an id until a time: for a copy that is put for later than its id says."""
+def test_a_delete_at_time_0_kills_nothing_and_extends_the_id() -> None:
+    """Such a record extends how long an id is known, for a copy due later than the id says."""
     generated, due_ms = ids.generate(NOW_MS + HOUR_MS, "0" * 16), NOW_MS + 100 * DAY_MS
     copy, hold = Copy("mail", generated, "t", NOW_MS, due_ms), Delete((generated,), 0, due_ms)
     assert death(set_of(hold), copy) is None
     assert lives_until(set_of(hold, Delete((generated,), NOW_MS)), copy) == due_ms + GRACE_MS
 
 
-def test_what_is_past_is_not_taken_in() -> None:
+def test_an_expired_tombstone_is_not_added() -> None:
     known = set_of(Delete(("a", Exact("b", "t", 7)), 5, 7), floor_ms=8)
     assert known.count == 0
     known.add(Delete(("a",), 5, 8))
     assert known.count == 1
 
 
-def test_it_is_not_sure_of_what_it_may_have_forgotten() -> None:
+def test_the_set_is_not_sure_of_jobs_due_before_its_floor() -> None:
     known = set_of(Delete(("a",), NOW_MS, NOW_MS + 7))
     assert known.is_sure_of(0)
     known.expire(NOW_MS + GRACE_MS)
@@ -484,7 +483,7 @@ def test_it_is_not_sure_of_what_it_may_have_forgotten() -> None:
     assert [known.is_sure_of(NOW_MS + delta) for delta in (-1, 0)] == [False, True]
 
 
-def test_forgetting_in_shares_goes_round_and_forgets_all() -> None:
+def test_expiry_in_shares_reaches_the_whole_table() -> None:
     known = set_of(Delete(tuple(f"order-{number}" for number in range(10_000)), NOW_MS, NOW_MS))
     counts = []
     for _ in range(11):
@@ -499,7 +498,7 @@ def test_forgetting_in_shares_goes_round_and_forgets_all() -> None:
     assert known.count == 0
 
 
-def test_it_says_how_many_there_are_and_what_they_take() -> None:
+def test_count_and_memory_are_reported() -> None:
     known = set_of(Delete(("a", "b"), 1), Keep("a", "t", 2, 3, ("s",)), Purge("mail", 1))
     assert known.count == 4
     assert 0 < known.memory_bytes < 100_000
