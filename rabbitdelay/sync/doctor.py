@@ -10,8 +10,9 @@ from pika import BlockingConnection
 from rabbitdelay import discovery
 from rabbitdelay.address import Address
 from rabbitdelay.core.doctor import facts as doctor_facts
-from rabbitdelay.core.doctor.checks import Check, judge
+from rabbitdelay.core.doctor.checks import judge
 from rabbitdelay.core.doctor.facts import BrokerSettings, Facts, NodeFacts, Rights, Unknown
+from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology import verification
 from rabbitdelay.core.topology.counts import Listing, TopicCounts, read_listing

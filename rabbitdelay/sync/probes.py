@@ -14,7 +14,7 @@ from pika import exceptions as pika_errors
 
 from rabbitdelay.address import Address
 from rabbitdelay.core.amqp import reply_codes
-from rabbitdelay.core.doctor.checks import LEAST_MESSAGE_BYTES
+from rabbitdelay.core.doctor.broker_checks import LEAST_MESSAGE_BYTES
 from rabbitdelay.core.doctor.facts import Unknown
 from rabbitdelay.core.topology.objects import Exchange
 from rabbitdelay.core.topology.setup import Command, Declare, Inspect

@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay.cli import root
-from rabbitdelay.core.doctor.checks import DEAD_LETTER_LINE, Check
+from rabbitdelay.core.doctor.broker_checks import DEAD_LETTER_LINE
+from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.engine.topology import management_api
 from rabbitdelay.private_broker import PrivateBroker, configuration
 from rabbitdelay.sync import doctor

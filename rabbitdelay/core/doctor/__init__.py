@@ -1,1 +1,1 @@
-"""Facts about a broker, and the findings that `rabbitdelay doctor` draws from them."""
+"""Facts about a broker, and the checks that `rabbitdelay doctor` makes on them."""

@@ -1,4 +1,4 @@
-"""Facts about a broker, as the doctor reads them, before any judgement.
+"""Facts about a broker, from which the checks draw their conclusions.
 
 A fact that could not be read is an `Unknown` with the reason.
 """
@@ -22,7 +22,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """Settings that only the node itself can tell; None where the setting is off."""
+    """Settings that only the node itself can report; None if a setting is off."""
 
     dead_letter_retry_ms: int | None
     consumer_timeout_ms: int | None
@@ -36,7 +36,7 @@ class NodeFacts:
     name: str
     is_running: bool
     alarms: tuple[str, ...] = ()
-    """`memory` and `disk`, where such an alarm lasts."""
+    """`memory` and `disk`, if such an alarm is active."""
     is_partitioned: bool = False
 
 
@@ -48,12 +48,12 @@ class QueueFacts:
     members: tuple[str, ...]
     online: tuple[str, ...]
     leader: str | None
-    """The node of the leader; None when the broker did not say."""
+    """The leader's node; None if the broker did not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What the user may do in the namespace; None where that could not be tried."""
+    """The user's permissions in the namespace; None for a permission that could not be tested."""
 
     configure: bool | None
     write: bool | None
@@ -62,7 +62,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What could be learnt of a broker."""
+    """Everything that was read from a broker."""
 
     topology: Topology
     user: str
@@ -70,26 +70,26 @@ class Facts:
     longest_ttr_ms: int
     version: str | Unknown
     management: Unknown | None
-    """None when the management API answers."""
+    """None if the management API answers."""
     feature_flags: Mapping[str, str] | Unknown
-    """The state of each flag that is not experimental: `enabled` or `disabled`."""
+    """State of each flag that is not experimental: `enabled` or `disabled`."""
     settings: BrokerSettings | Unknown
     nodes: tuple[NodeFacts, ...] | Unknown
     queues: tuple[QueueFacts, ...] | Unknown
     policed: tuple[PolicedObject, ...] | Unknown
     clock_ahead_seconds: float | Unknown
-    """By how much the clock of this machine is ahead of the broker's."""
+    """By how much this machine's clock is ahead of the broker's."""
     rights: Rights | Unknown
     is_blocked: bool | Unknown
-    """Whether the broker has told a publisher that it takes nothing."""
+    """Whether the broker has blocked a publisher."""
     takes_large_messages: bool | Unknown
     declarations: tuple[Finding, ...]
     log_answers: bool | Unknown
-    """Whether the log of deletes let a consumer in."""
+    """Whether the log of deletes accepted a consumer."""
     topics: tuple[TopicCounts, ...] | Unknown
     unrouted: int | Unknown
     stuck: Mapping[str, int] | Unknown
-    """Jobs that did not move between two looks, by the queue that they are leaving."""
+    """Number of jobs that did not move between two readings, by the queue that they are leaving."""
 
     @property
     def is_empty(self) -> bool:
@@ -98,16 +98,16 @@ class Facts:
 
 
 def is_empty(declarations: Iterable[Finding]) -> bool:
-    """Return whether everything that could be looked for is missing."""
+    """Return whether every object that could be checked is missing."""
     states = {found.state for found in declarations if found.kind != "policy"}
     return "missing" in states and states <= {"missing", "unchecked"}
 
 
-# Reading the management API's answers
+# Reading responses of the management API
 
 
 def read_nodes(rows: Iterable[Mapping[str, Any]]) -> tuple[NodeFacts, ...]:
-    """Take from `/api/nodes` what matters here."""
+    """Read the nodes from `/api/nodes`."""
     alarms = {"mem_alarm": "memory", "disk_free_alarm": "disk"}
     return tuple(
         NodeFacts(
@@ -121,7 +121,7 @@ def read_nodes(rows: Iterable[Mapping[str, Any]]) -> tuple[NodeFacts, ...]:
 
 
 def read_queues(rows: Iterable[Mapping[str, Any]]) -> tuple[QueueFacts, ...]:
-    """Take from `/api/queues` what matters here."""
+    """Read the replicas of queues from `/api/queues`."""
     return tuple(
         QueueFacts(
             row["name"],
@@ -134,11 +134,11 @@ def read_queues(rows: Iterable[Mapping[str, Any]]) -> tuple[QueueFacts, ...]:
 
 
 def read_feature_flags(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Take from `/api/feature-flags` the state of each flag that is not experimental."""
+    """Read the state of each flag that is not experimental from `/api/feature-flags`."""
     stable = (row for row in rows if row.get("stability") != "experimental")
     return {row["name"]: row["state"] for row in stable}
 
 
 def read_stuck(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
-    """Return the dead letters of queues that had no fewer at the second look."""
+    """Return the dead letters of queues that had no fewer at the second reading."""
     return {name: count for name, count in second.items() if 0 < first.get(name, 0) <= count}

@@ -1,4 +1,4 @@
-"""The doctor's judgement: every kind of finding, from facts that are changed one at a time."""
+"""The doctor's checks: every kind of result, from healthy facts with one change at a time."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbitdelay.core.doctor import facts
-from rabbitdelay.core.doctor.checks import DEAD_LETTER_LINE, Check, judge, worst
+from rabbitdelay.core.doctor.broker_checks import DEAD_LETTER_LINE
+from rabbitdelay.core.doctor.checks import judge
 from rabbitdelay.core.doctor.facts import (
     BrokerSettings,
     Facts,
@@ -17,6 +18,7 @@ from rabbitdelay.core.doctor.facts import (
     Rights,
     Unknown,
 )
+from rabbitdelay.core.doctor.report import Check, worst
 from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.core.topology.policies import PolicedObject
 from rabbitdelay.core.topology.topology import Topology
@@ -50,7 +52,7 @@ NOT_SEEN = Unknown("cannot be seen from here")
 
 
 def found(name: str, **changes: Any) -> list[Check]:  # noqa: ANN401 - any field of Facts
-    """Return the findings of one name, after a change of the healthy facts."""
+    """Return the results of one check, after a change to the healthy facts."""
     return [check for check in judge(replace(HEALTHY, **changes)) if check.name == name]
 
 
@@ -249,7 +251,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "changes", "status", "reason", "fix"), CASES)
-def test_each_kind_of_finding(
+def test_each_kind_of_result(
     name: str, changes: dict[str, Any], status: str, reason: str, fix: str
 ) -> None:
     (check,) = found(name, **changes)
@@ -259,7 +261,7 @@ def test_each_kind_of_finding(
     assert check.fix or check.status in ("ok", "unknown")
 
 
-def test_every_harmful_key_of_a_policy_is_a_finding() -> None:
+def test_every_harmful_key_of_a_policy_is_a_problem() -> None:
     checks = found("policies", policed=policy(message_ttl=1, max_length=2))
     assert [check.status for check in checks] == ["problem", "problem"]
 
@@ -283,7 +285,7 @@ CHECKS_OF = {
 
 
 @given(st.sets(st.sampled_from([field.name for field in fields(Facts)])))
-def test_what_could_not_be_read_is_never_ok(names: set[str]) -> None:
+def test_an_unknown_fact_is_never_ok(names: set[str]) -> None:
     hidden = {name: NOT_SEEN for name in names if name in CHECKS_OF}
     checks = judge(replace(HEALTHY, **hidden))  # type: ignore[arg-type]
     expected = {check for name in hidden for check in CHECKS_OF[name]}
@@ -291,7 +293,7 @@ def test_what_could_not_be_read_is_never_ok(names: set[str]) -> None:
     assert all(check.reason for check in checks)
 
 
-def test_the_worst_status_is_what_matters() -> None:
+def test_the_worst_status_is_the_most_severe() -> None:
     statuses = ("ok", "unknown", "warning", "problem")
     for count in range(1, 5):
         checks = [Check("x", status, "") for status in statuses[:count]]  # type: ignore[arg-type]
@@ -299,7 +301,7 @@ def test_the_worst_status_is_what_matters() -> None:
     assert worst([]) == "ok"
 
 
-# What the management API says
+# Reading the management API
 
 
 def test_nodes_are_read_with_their_alarms() -> None:
@@ -328,7 +330,7 @@ def test_a_classic_queue_has_no_members() -> None:
     assert queue == QueueFacts("q", (), (), "a")
 
 
-def test_jobs_are_stuck_where_no_fewer_are_left_at_the_second_look() -> None:
+def test_jobs_are_stuck_in_queues_that_did_not_shrink() -> None:
     first = {"stuck": 18, "grown": 5, "moving": 9, "gone": 1}
     second = {"stuck": 18, "grown": 6, "moving": 8, "new": 4}
     assert facts.read_stuck(first, second) == {"stuck": 18, "grown": 6}
