@@ -182,7 +182,7 @@ def test_it_has_the_times_of_forgetting_and_of_fences() -> None:
     assert f"stones, {tombstone_table.WIDTH} bytes each" in PAGE
 
 
-def test_it_has_the_bytes_of_a_stone() -> None:
+def test_it_has_the_bytes_of_a_tombstone() -> None:
     """The rows of both tables follow each other without a gap, to the end."""
     for name, width in (("bytes of a piece", 32), ("bytes of a stone", tombstone_table.WIDTH)):
         ends = [[int(number) for number in re.findall(r"\d+", row[0])] for row in _table(name)]

@@ -46,9 +46,9 @@ class Read(Enum):
     """The record was the awaited fence: everything before it has been read."""
     SWITCHED = auto()
     """A topic was paused or resumed."""
-    ASTRAY = auto()
+    OTHER_LOG = auto()
     """This is not the log that was read before: read it from its beginning."""
-    PASSED_OVER = auto()
+    SKIPPED = auto()
     """The record is invalid, or cannot be at its position."""
     DOUBTED = auto()
     """The record, or a part of it, is dated too far ahead to be trusted."""
@@ -88,7 +88,7 @@ class Following:
             self.tombstones.forget_positions()
         return FIRST if self._must_match is None else self._must_match.position
 
-    def begin_anew(self) -> None:
+    def start_over(self) -> None:
         """Forget the position in the log, but not the tombstones, because this is another log."""
         self.tombstones.forget_positions()
         self.anchor = self._must_match = None
@@ -110,7 +110,7 @@ class Following:
         try:
             read = self._read(position, body, now, latest_ms)
         except (NotARecord, BrokenSnapshot):
-            read = Read.PASSED_OVER
+            read = Read.SKIPPED
         except RecordTooNew:
             self.cut_off()
             raise
@@ -143,7 +143,7 @@ class Following:
         if found == expected:
             return Read.NOTHING
         self.cut_off()
-        return Read.ASTRAY
+        return Read.OTHER_LOG
 
     def _take(self, record: Record, position: int, now: float) -> Read:
         self.since_snapshot += _cost(record)

@@ -68,10 +68,10 @@ class Doubted:
         self.tombstones.add(record)
         self.is_empty = False
 
-    def load(self, stones: bytes) -> None:
+    def load(self, packed: bytes) -> None:
         """Add dumped tombstones."""
-        if stones:
-            self.tombstones.stones.load(stones)
+        if packed:
+            self.tombstones.table.load(packed)
             self.is_empty = False
 
     def doubt_purges(self, tombstones: Tombstones, latest_ms: int) -> None:

@@ -63,7 +63,7 @@ def read_fields(fields: object) -> dict[str, Any]:
     return read
 
 
-def are_stones(dumped: bytes) -> bool:
+def are_tombstones(dumped: bytes) -> bool:
     """Whether bytes are a sequence of tombstones, each of a known kind."""
     return (
         len(dumped) % tombstone_table.WIDTH == 0

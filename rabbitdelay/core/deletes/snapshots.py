@@ -17,7 +17,7 @@ from struct import error as StructError  # noqa: N812 - it is a class
 
 from rabbitdelay.core.deletes import records
 from rabbitdelay.core.deletes.doubt import Doubted
-from rabbitdelay.core.deletes.snapshot_fields import are_stones, read_fields
+from rabbitdelay.core.deletes.snapshot_fields import are_tombstones, read_fields
 from rabbitdelay.core.deletes.tombstone_table import MAX_MS, WIDTH, split_by_time
 from rabbitdelay.core.deletes.tombstones import GRACE_MS, Switch, Tombstones
 from rabbitdelay.core.topology.topology import LOG_SEGMENT_BYTES
@@ -30,7 +30,7 @@ _MAGIC = b"RDS1"
 _HEAD = Struct(f">4s8sI{_CHECKSUM_BYTES}s")
 _NAME_BYTES = 8
 _SPARE_POSITIONS = 8
-ROOM_A_STONE = 32
+BUCKETS_PER_TOMBSTONE = 32
 """Maximum buckets allocated per tombstone of the first piece. An empty bucket takes 8 bytes."""
 
 
@@ -110,22 +110,22 @@ class Writing:
 
     def next_piece(self) -> bytes | None:
         """Return the next piece; None after the last."""
-        table = self._set.stones
+        table = self._set.table
         if self._dumped >= len(table):
             return None
         # A bucket that is split in the meantime appends its new half, so no tombstone is missed.
         most = PIECE_BYTES // WIDTH
         buckets = max(1, most * len(table) // max(1, table.count))
         end = min(self._dumped + buckets, len(table))
-        stones = table.dump(range(self._dumped, end))
+        packed = table.dump(range(self._dumped, end))
         self._dumped = end
-        return self._piece(stones)
+        return self._piece(packed)
 
-    def _piece(self, stones: bytes) -> bytes:
-        checksum = blake2b(stones, digest_size=_CHECKSUM_BYTES).digest()
+    def _piece(self, packed: bytes) -> bytes:
+        checksum = blake2b(packed, digest_size=_CHECKSUM_BYTES).digest()
         self._checksums.update(checksum)
         self._pieces += 1
-        return _HEAD.pack(_MAGIC, bytes.fromhex(self._name), self._pieces - 1, checksum) + stones
+        return _HEAD.pack(_MAGIC, bytes.fromhex(self._name), self._pieces - 1, checksum) + packed
 
     def trailer(self) -> bytes:
         """Return the trailer, to be written once all pieces are confirmed."""
@@ -134,7 +134,7 @@ class Writing:
             self._name,
             self._pieces,
             self._checksums.hexdigest(),
-            len(known.stones),
+            len(known.table),
             known.count,
             self._now_ms,
             known.floor_ms,
@@ -168,19 +168,19 @@ class Reading:
 
     def take(self, body: bytes) -> None:
         """Read the next piece; ignore pieces of other snapshots."""
-        name, number, checksum, stones = _read_piece(body)
+        name, number, checksum, packed = _read_piece(body)
         if name != self.trailer.name:
             return
         if number != self._read:
             raise BrokenSnapshot(f"piece {self._read} is missing")
-        if blake2b(stones, digest_size=_CHECKSUM_BYTES).digest() != checksum:
+        if blake2b(packed, digest_size=_CHECKSUM_BYTES).digest() != checksum:
             raise BrokenSnapshot(f"piece {number} is damaged")
         self._checksums.update(checksum)
         if self._read == 0:
-            self._make_room(len(stones) // WIDTH)
+            self._make_room(len(packed) // WIDTH)
         self._read += 1
-        sure, doubted = split_by_time(stones, self._latest_ms)
-        self.tombstones.stones.load(sure)
+        sure, doubted = split_by_time(packed, self._latest_ms)
+        self.tombstones.table.load(sure)
         self.doubted.load(doubted)
 
     def _make_room(self, count: int) -> None:
@@ -188,7 +188,7 @@ class Reading:
 
         Loading a million tombstones takes 0.8 s with all buckets allocated, and 4 s without.
         """
-        self.tombstones.stones.make_room(min(self.trailer.buckets, ROOM_A_STONE * count))
+        self.tombstones.table.make_room(min(self.trailer.buckets, BUCKETS_PER_TOMBSTONE * count))
 
     def result(self) -> Tombstones:
         """Return the set; raise BrokenSnapshot if it is not complete."""
@@ -241,22 +241,22 @@ def doubted_again(doubted: Doubted) -> list[bytes]:
     if doubted.is_empty:
         return []
     purges = [records.encode(purge) for purge in doubted.purges()]
-    stones = doubted.tombstones.stones
-    return [*purges, *(pieces_of(doubted.tombstones) if stones.count else ())]
+    table = doubted.tombstones.table
+    return [*purges, *(pieces_of(doubted.tombstones) if table.count else ())]
 
 
 def join_piece(
     tombstones: Tombstones, body: bytes, doubted: Doubted | None = None, latest_ms: int = MAX_MS
 ) -> int:
     """Join a piece with a set, except for tombstones to doubt; return its number of tombstones."""
-    _, number, checksum, stones = _read_piece(body)
-    if blake2b(stones, digest_size=_CHECKSUM_BYTES).digest() != checksum:
+    _, number, checksum, packed = _read_piece(body)
+    if blake2b(packed, digest_size=_CHECKSUM_BYTES).digest() != checksum:
         raise BrokenSnapshot(f"piece {number} is damaged")
-    sure, late = split_by_time(stones, latest_ms)
-    tombstones.stones.load(sure)
+    sure, late = split_by_time(packed, latest_ms)
+    tombstones.table.load(sure)
     if doubted is not None:
         doubted.load(late)
-    return len(stones) // WIDTH
+    return len(packed) // WIDTH
 
 
 def _read_piece(body: bytes) -> tuple[str, int, bytes, bytes]:
@@ -264,7 +264,7 @@ def _read_piece(body: bytes) -> tuple[str, int, bytes, bytes]:
         magic, name, number, checksum = _HEAD.unpack_from(body)
     except StructError:
         raise BrokenSnapshot("not a piece: too short") from None
-    stones = body[_HEAD.size :]
-    if magic != _MAGIC or not are_stones(stones):
+    packed = body[_HEAD.size :]
+    if magic != _MAGIC or not are_tombstones(packed):
         raise BrokenSnapshot("not a piece: invalid bytes")
-    return name.hex(), number, checksum, stones
+    return name.hex(), number, checksum, packed

@@ -43,7 +43,7 @@ _ONE_TOKEN = b"\x00"
 MAX_MS = (1 << 8 * _TIME_BYTES) - 1
 
 FEWEST_BUCKETS = 1 << 10
-STONES_A_BUCKET = 4
+TOMBSTONES_PER_BUCKET = 4
 _OVERHEAD_BYTES = 33 + 8
 """Memory of a bucket besides its bytes, in CPython: the object, and its entry in the list."""
 
@@ -96,19 +96,23 @@ def split_by_time(dumped: bytes, latest_ms: int) -> tuple[bytes, bytes]:
     """Return the tombstones that contain no time after `latest_ms`, and the others."""
     latest = _time(latest_ms)
     late = {
-        stone for stone in _stones(dumped) if stone[_ORDER_AT : _ORDER_AT + _TIME_BYTES] > latest
+        tombstone
+        for tombstone in _each(dumped)
+        if tombstone[_ORDER_AT : _ORDER_AT + _TIME_BYTES] > latest
     }
     if not late:
         return dumped, b""
-    return b"".join(stone for stone in _stones(dumped) if stone not in late), b"".join(late)
+    return b"".join(tombstone for tombstone in _each(dumped) if tombstone not in late), b"".join(
+        late
+    )
 
 
-def last_ms(stone: bytes) -> int:
+def last_ms(tombstone: bytes) -> int:
     """Return the last moment at which a tombstone is needed."""
-    return _number(stone[_LAST_AT:])
+    return _number(tombstone[_LAST_AT:])
 
 
-class Stones:
+class TombstoneTable:
     """The table of tombstones."""
 
     __slots__ = ("_buckets", "_low", "count")
@@ -125,17 +129,17 @@ class Stones:
         """Approximate memory use, in bytes."""
         return self.count * WIDTH + len(self._buckets) * _OVERHEAD_BYTES
 
-    def add(self, stone: bytes) -> None:
+    def add(self, tombstone: bytes) -> None:
         """Add a tombstone, or join it with an existing one."""
-        index = self._index(stone)
+        index = self._index(tombstone)
         bucket = self._buckets[index]
-        key = stone[: _ORDER_AT if stone[KIND_AT] == _BEFORE[0] else _LAST_AT]
+        key = tombstone[: _ORDER_AT if tombstone[KIND_AT] == _BEFORE[0] else _LAST_AT]
         at = _find(bucket, key)
         if at >= 0:
             there = bucket[at : at + WIDTH]
-            self._buckets[index] = bucket[:at] + _join(there, stone) + bucket[at + WIDTH :]
+            self._buckets[index] = bucket[:at] + _join(there, tombstone) + bucket[at + WIDTH :]
             return
-        self._buckets[index] = bucket + stone
+        self._buckets[index] = bucket + tombstone
         self.count += 1
         if self._is_crowded:
             self._split()
@@ -163,7 +167,7 @@ class Stones:
     def of(self, id: str) -> list[bytes]:
         """Return the tombstones of an id."""
         bucket, key = self._look_for(id)
-        return [stone for stone in _stones(bucket) if stone.startswith(key)]
+        return [tombstone for tombstone in _each(bucket) if tombstone.startswith(key)]
 
     def oldest_ms(self) -> int | None:
         """Return the earliest time in any tombstone; None if there is none.
@@ -172,10 +176,10 @@ class Stones:
         """
         first = min(
             (
-                stone[_ORDER_AT : _ORDER_AT + _TIME_BYTES]
+                tombstone[_ORDER_AT : _ORDER_AT + _TIME_BYTES]
                 for bucket in self._buckets
-                for stone in _stones(bucket)
-                if stone[KIND_AT] == _BEFORE[0]
+                for tombstone in _each(bucket)
+                if tombstone[KIND_AT] == _BEFORE[0]
             ),
             default=None,
         )
@@ -186,7 +190,7 @@ class Stones:
         last = _time(last_ms)
         for index in range(len(self._buckets)) if buckets is None else buckets:
             bucket = self._buckets[index]
-            kept = [stone for stone in _stones(bucket) if stone[_LAST_AT:] >= last]
+            kept = [tombstone for tombstone in _each(bucket) if tombstone[_LAST_AT:] >= last]
             if len(kept) * WIDTH < len(bucket):
                 self.count -= len(bucket) // WIDTH - len(kept)
                 self._buckets[index] = b"".join(kept)
@@ -199,12 +203,12 @@ class Stones:
         """Return the tombstones of some buckets, one after the other."""
         return b"".join(self._buckets[index] for index in buckets)
 
-    def load(self, stones: bytes) -> None:
+    def load(self, tombstones: bytes) -> None:
         """Add dumped tombstones; those of an empty bucket are stored at once."""
-        for index, group in groupby(_stones(stones), self._index):
+        for index, group in groupby(_each(tombstones), self._index):
             if self._buckets[index]:
-                for stone in group:
-                    self.add(stone)
+                for tombstone in group:
+                    self.add(tombstone)
             else:
                 bucket = self._buckets[index] = b"".join(group)
                 self.count += len(bucket) // WIDTH
@@ -233,10 +237,10 @@ class Stones:
 
     @property
     def _is_crowded(self) -> bool:
-        return self.count > STONES_A_BUCKET * len(self._buckets)
+        return self.count > TOMBSTONES_PER_BUCKET * len(self._buckets)
 
-    def _index(self, stone: bytes) -> int:
-        return self._place(int.from_bytes(stone[:_QUICK_BYTES], "little"))
+    def _index(self, tombstone: bytes) -> int:
+        return self._place(int.from_bytes(tombstone[:_QUICK_BYTES], "little"))
 
     def _place(self, number: int) -> int:
         index = number & (2 * self._low - 1)
@@ -245,13 +249,13 @@ class Stones:
     def _split(self) -> None:
         """Split one bucket into two."""
         index = len(self._buckets) - self._low
-        stones = self._buckets[index]
+        tombstones = self._buckets[index]
         self._buckets.append(b"")
         if len(self._buckets) == 2 * self._low:
             self._low *= 2
         sorted_out: dict[int, list[bytes]] = {index: [], len(self._buckets) - 1: []}
-        for stone in _stones(stones):
-            sorted_out[self._index(stone)].append(stone)
+        for tombstone in _each(tombstones):
+            sorted_out[self._index(tombstone)].append(tombstone)
         for place, moved in sorted_out.items():
             self._buckets[place] = b"".join(moved)
 
@@ -272,7 +276,7 @@ def _join(one: bytes, other: bytes) -> bytes:
     return one[:_ORDER_AT] + order + max(one[_LAST_AT:], other[_LAST_AT:])
 
 
-def _stones(bucket: bytes) -> Iterator[bytes]:
+def _each(bucket: bytes) -> Iterator[bytes]:
     return (bucket[at : at + WIDTH] for at in range(0, len(bucket), WIDTH))
 
 

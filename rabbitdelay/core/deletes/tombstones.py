@@ -30,7 +30,7 @@ from rabbitdelay.core.deletes.records import (
     Record,
     Resume,
 )
-from rabbitdelay.core.deletes.tombstone_table import Kill, Stones
+from rabbitdelay.core.deletes.tombstone_table import Kill, TombstoneTable
 from rabbitdelay.core.jobs import ids
 from rabbitdelay.core.topology import ladder
 
@@ -68,7 +68,7 @@ class Tombstones:
         self.floor_ms = floor_ms
         """Tombstones that were last needed before this time may have been forgotten."""
         self.horizon_ms = HORIZON_MS
-        self.stones = Stones()
+        self.table = TombstoneTable()
         self.purges: dict[str, int] = {}
         """Time of the last purge of each topic, which is kept permanently."""
         self.switches: dict[str, Switch] = {}
@@ -119,7 +119,7 @@ class Tombstones:
             put_ms = 1  # not 0, which `known_until` uses to delete nothing
         elif put_ms <= self.purges.get(topic, -1):
             return Death.PURGED
-        kill = self.stones.kill(id, put_ms, token)
+        kill = self.table.kill(id, put_ms, token)
         if kill is None:
             return None
         return Death.REPLACED if kill is Kill.BY_ANOTHER else Death.DELETED
@@ -141,12 +141,12 @@ class Tombstones:
     @property
     def count(self) -> int:
         """Number of tombstones, including purges."""
-        return self.stones.count + len(self.purges)
+        return self.table.count + len(self.purges)
 
     @property
     def memory_bytes(self) -> int:
         """Approximate memory use, in bytes."""
-        return self.stones.memory_bytes
+        return self.table.memory_bytes
 
     def records(self, *, for_another_log: bool) -> list[Record]:
         """Return what is known besides the tombstones, to be written to this or another log."""
@@ -168,7 +168,7 @@ class Tombstones:
     def expire(self, now_ms: int) -> None:
         """Remove the tombstones that are no longer needed."""
         self._forget_before(now_ms - self.grace_ms)
-        self.stones.expire(self.floor_ms)
+        self.table.expire(self.floor_ms)
 
     def expire_some(self, before_ms: int, share: float) -> None:
         """Remove, from a share of the table, tombstones that were not needed after a time.
@@ -177,10 +177,10 @@ class Tombstones:
         half a second.
         """
         self._forget_before(before_ms)
-        many = max(1, int(len(self.stones) * share))
-        begin = self._swept if self._swept < len(self.stones) else 0
-        self._swept = min(begin + many, len(self.stones))
-        self.stones.expire(self.floor_ms, range(begin, self._swept))
+        many = max(1, int(len(self.table) * share))
+        begin = self._swept if self._swept < len(self.table) else 0
+        self._swept = min(begin + many, len(self.table))
+        self.table.expire(self.floor_ms, range(begin, self._swept))
 
     def _forget_before(self, time_ms: int) -> None:
         self.floor_ms = max(self.floor_ms, time_ms)
@@ -197,8 +197,8 @@ class Tombstones:
 
     def _keep(self, record: Keep) -> None:
         last_ms = max(record.due_ms, self._last_ms(record.id, record.time_ms, None))
-        stone = tombstone_table.all_but(record.id, record.token, record.time_ms, last_ms)
-        self._add(record.id, stone, last_ms)
+        tombstone = tombstone_table.all_but(record.id, record.token, record.time_ms, last_ms)
+        self._add(record.id, tombstone, last_ms)
         for token in record.instead_of:
             self._add(record.id, tombstone_table.exact(record.id, token, last_ms), last_ms)
 
@@ -210,9 +210,9 @@ class Tombstones:
 
     def _known_until_ms(self, id: str) -> int:
         """Return the latest due time of an id's jobs, including copies, by its tombstones."""
-        return max(map(tombstone_table.last_ms, self.stones.of(id)), default=0)
+        return max(map(tombstone_table.last_ms, self.table.of(id)), default=0)
 
-    def _add(self, id: str, stone: bytes, last_ms: int) -> None:
+    def _add(self, id: str, tombstone: bytes, last_ms: int) -> None:
         # A job of an id that is still known may be due later than this record says.
-        if last_ms >= self.floor_ms or self.stones.of(id):
-            self.stones.add(stone)
+        if last_ms >= self.floor_ms or self.table.of(id):
+            self.table.add(tombstone)

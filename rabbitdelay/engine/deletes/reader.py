@@ -253,7 +253,7 @@ class Follower(Known):
         self._cut_off(CutOff(f"stream {self._log.queue.name} was deleted"))
         self._must_write_all = True
         with self.lock:
-            self.following.begin_anew()
+            self.following.start_over()
 
     def failed(self, error: Exception) -> None:
         """Retry after an error of a first attempt; report an error that has to be fixed."""
@@ -285,9 +285,9 @@ class Follower(Known):
             self._caught_up()
         elif read is Read.SWITCHED:
             self._tell()
-        elif read is Read.ASTRAY:
+        elif read is Read.OTHER_LOG:
             self._begin_anew()
-        elif read is Read.PASSED_OVER:
+        elif read is Read.SKIPPED:
             self._warn_of_garbage(position, "not a record")
         elif read is Read.DOUBTED:
             self._warn_of_garbage(position, "dated over 7 days ahead of this clock")
@@ -351,7 +351,7 @@ class Follower(Known):
         self._cut_off()
         self._must_write_all = True
         with self.lock:
-            self.following.begin_anew()
+            self.following.start_over()
         self._subscription.begin_again()
 
     def _write_all(self) -> None:
@@ -359,7 +359,7 @@ class Follower(Known):
         known, doubted = self.following.tombstones, self.following.doubted
         with self.lock:
             written = [records.encode(record) for record in known.records(for_another_log=True)]
-            written += snapshots.pieces_of(known) if known.stones.count else ()
+            written += snapshots.pieces_of(known) if known.table.count else ()
             written += snapshots.doubted_again(doubted)
         for body in written:
             self.appender.append(self._log, body).add_done_callback(self._wrote)

@@ -172,7 +172,7 @@ class Known(ABC):
             return TombstoneStats(
                 known.count,
                 known.memory_bytes,
-                known.stones.oldest_ms(),
+                known.table.oldest_ms(),
                 following.snapshot_ms,
                 following.read_count,
                 tuple(sorted(known.paused)),

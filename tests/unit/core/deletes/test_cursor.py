@@ -139,8 +139,8 @@ class Log(RuleBasedStateMachine):
     def records_come(self, many: int) -> None:
         for _ in range(min(many, len(self.log) - self.at)):
             position, self.at = self.at, self.at + 1
-            if self.following.read(position, self.log[position]) is Read.ASTRAY:
-                self.begin_anew()
+            if self.following.read(position, self.log[position]) is Read.OTHER_LOG:
+                self.start_over()
                 return
 
     @rule()
@@ -159,9 +159,9 @@ class Log(RuleBasedStateMachine):
         self.connect()
         assert not self.following.is_current
 
-    def begin_anew(self) -> None:
+    def start_over(self) -> None:
         before = killed(self.following.tombstones)
-        self.following.begin_anew()
+        self.following.start_over()
         assert killed(self.following.tombstones) == before
         self.connect()
         assert self.at == self.first
@@ -268,7 +268,7 @@ def test_an_interruption_makes_it_not_current_at_once() -> None:
     following.begin()
     assert not following.is_current
     following = follow(FENCE)
-    following.begin_anew()
+    following.start_over()
     assert not following.is_current
 
 
@@ -322,7 +322,7 @@ def test_a_different_record_or_position_means_another_log(position: int, record:
     following = follow(Delete(("a",), 1), OTHERS)
     following.begin()
     following.await_fence(FENCE.nonce)
-    assert read_all(following, record, begin=position) == [Read.ASTRAY]
+    assert read_all(following, record, begin=position) == [Read.OTHER_LOG]
     assert not following.is_current
 
 
@@ -343,7 +343,7 @@ def test_an_interruption_before_any_record_keeps_the_anchor() -> None:
 
 def test_tombstones_are_kept_when_another_log_begins() -> None:
     following = follow(Delete(("a",), 5), Purge("x", 3), Pause("y"), FENCE)
-    following.begin_anew()
+    following.start_over()
     assert following.anchor is None
     assert following.begin() == FIRST
     known = following.tombstones
@@ -354,7 +354,7 @@ def test_tombstones_are_kept_when_another_log_begins() -> None:
 
 def test_records_of_another_log_count_as_later() -> None:
     following = follow(*[FENCE] * 50, Pause("x"))
-    following.begin_anew()
+    following.start_over()
     following.begin()
     assert read_all(following, Resume("x")) == [Read.SWITCHED]
     assert not following.tombstones.is_paused("x")
@@ -390,7 +390,7 @@ def test_a_pause_and_a_resume_are_reported() -> None:
 def test_garbage_is_skipped(garbage: bytes) -> None:
     following = follow()
     reads = read_all(following, garbage, Delete(("a",), 5), FENCE)
-    assert reads == [Read.PASSED_OVER, Read.NOTHING, Read.CAUGHT_UP]
+    assert reads == [Read.SKIPPED, Read.NOTHING, Read.CAUGHT_UP]
     assert following.tombstones.count == 1
 
 
@@ -411,7 +411,7 @@ def test_a_damaged_piece_in_the_log_is_skipped() -> None:
     with pytest.raises(BrokenSnapshot):
         snapshots.join_piece(Tombstones(), piece[:-1] + b"?")
     following = follow()
-    assert read_all(following, piece[:-1] + b"?") == [Read.PASSED_OVER]
+    assert read_all(following, piece[:-1] + b"?") == [Read.SKIPPED]
     assert following.tombstones.count == 0
 
 
@@ -444,7 +444,7 @@ def test_a_fence_in_another_log_is_ignored() -> None:
     following.begin()
     following.await_fence(FENCE.nonce)
     reads = read_all(following, Purge("x", 1), FENCE, begin=1)
-    assert reads == [Read.ASTRAY, Read.NOTHING]
+    assert reads == [Read.OTHER_LOG, Read.NOTHING]
     assert not following.is_current
 
 

@@ -156,7 +156,7 @@ def test_a_pause_can_always_be_resumed(since: int, position: int) -> None:
     following = Following(Tombstones())
     following.begin()
     read = following.read(position, encode(Pause("t", since)))
-    assert read is (Read.SWITCHED if -1 <= since < position else Read.PASSED_OVER)
+    assert read is (Read.SWITCHED if -1 <= since < position else Read.SKIPPED)
     following.read(position + 1, encode(Resume("t")))
     assert not following.tombstones.is_paused("t")
 
@@ -209,7 +209,7 @@ def test_doubted_records_are_written_again() -> None:
 
 
 def test_tombstones_are_split_by_their_time() -> None:
-    dumped = forged().stones.dump(range(len(forged().stones)))
+    dumped = forged().table.dump(range(len(forged().table)))
     assert split_by_time(dumped, MAX_MS) == (dumped, b"")
     sure, late = split_by_time(dumped, LATEST_MS)
     assert (len(sure), len(late)) == (len(dumped) // 2, len(dumped) // 2)

@@ -28,7 +28,7 @@ from rabbitdelay.core.deletes.snapshots import (
     pieces_of,
     read_trailer,
 )
-from rabbitdelay.core.deletes.tombstone_table import WIDTH, Stones
+from rabbitdelay.core.deletes.tombstone_table import WIDTH, TombstoneTable
 from rabbitdelay.core.deletes.tombstones import Tombstones
 from rabbitdelay.core.topology.ladder import DAY_MS
 
@@ -76,7 +76,7 @@ def read(pieces: list[bytes], trailer: bytes) -> Tombstones:
     return reading.result()
 
 
-def stones_in(table: Stones) -> set[bytes]:
+def tombstones_in(table: TombstoneTable) -> set[bytes]:
     dumped = table.dump(range(len(table)))
     return {dumped[at : at + WIDTH] for at in range(0, len(dumped), WIDTH)}
 
@@ -84,7 +84,7 @@ def stones_in(table: Stones) -> set[bytes]:
 def everything(known: Tombstones) -> tuple[object, ...]:
     """Return everything that determines a set's answers."""
     told = (known.purges, known.switches, known.horizon_ms, known.floor_ms, known.count)
-    return (stones_in(known.stones), *told)
+    return (tombstones_in(known.table), *told)
 
 
 def answers(known: Tombstones) -> Iterator[object]:
@@ -114,7 +114,7 @@ def test_a_large_set_is_many_pieces() -> None:
     assert all(is_piece(piece) and len(piece) < 2 * snapshots.PIECE_BYTES for piece in pieces)
     restored = read(pieces, trailer)
     assert everything(restored) == everything(known)
-    assert len(restored.stones) == len(known.stones)
+    assert len(restored.table) == len(known.table)
 
 
 def test_a_restored_set_behaves_like_the_original() -> None:
@@ -150,7 +150,7 @@ def test_adding_between_two_pieces_loses_nothing(
     is_expired: bool,  # noqa: FBT001 - drawn
 ) -> None:
     known = large()
-    at_the_anchor, writing, pieces = stones_in(known.stones), Writing(known, ANCHOR, NAME, 0), []
+    at_the_anchor, writing, pieces = tombstones_in(known.table), Writing(known, ANCHOR, NAME, 0), []
     while (piece := writing.next_piece()) is not None:
         pieces.append(piece)
         many = growth[len(pieces) % len(growth)] if len(pieces) < 8 else 0
@@ -158,7 +158,7 @@ def test_adding_between_two_pieces_loses_nothing(
     if is_expired:
         known.expire(NOW_MS)
     restored = read(pieces, writing.trailer())
-    assert at_the_anchor <= stones_in(restored.stones) <= stones_in(known.stones)
+    assert at_the_anchor <= tombstones_in(restored.table) <= tombstones_in(known.table)
 
 
 def test_a_snapshot_and_the_rest_of_the_log_equal_the_whole_log() -> None:
@@ -322,20 +322,20 @@ def test_a_trailer_of_another_version_is_not_trusted(change: dict[str, object]) 
 @given(LOGS, LOGS)
 def test_joining_a_piece_is_idempotent(log: list[Record], more: list[Record]) -> None:
     known, other = set_of(*log), set_of(*more)
-    expected = set_of(*log).stones
-    expected.load(other.stones.dump(range(len(other.stones))))
+    expected = set_of(*log).table
+    expected.load(other.table.dump(range(len(other.table))))
     for _ in range(2):
         for piece in pieces_of(other):
             join_piece(known, piece)
-        assert stones_in(known.stones) == stones_in(expected)
-        assert known.stones.count == expected.count
+        assert tombstones_in(known.table) == tombstones_in(expected)
+        assert known.table.count == expected.count
 
 
 def test_a_large_set_is_joined_with_an_empty_one() -> None:
     known = Tombstones()
     for piece in reversed(list(pieces_of(large()))):
         join_piece(known, piece)
-    assert stones_in(known.stones) == stones_in(large().stones)
+    assert tombstones_in(known.table) == tombstones_in(large().table)
 
 
 @given(st.data())

@@ -11,10 +11,10 @@ from rabbitdelay.core.deletes import tombstone_table
 from rabbitdelay.core.deletes.tombstone_table import (
     FEWEST_BUCKETS,
     ID_BYTES,
-    STONES_A_BUCKET,
+    TOMBSTONES_PER_BUCKET,
     WIDTH,
     Kill,
-    Stones,
+    TombstoneTable,
 )
 
 TIME_MS = st.integers(0, tombstone_table.MAX_MS)
@@ -25,14 +25,14 @@ STONES = st.one_of(
     st.builds(tombstone_table.all_but, IDS, TOKENS, TIME_MS, TIME_MS),
     st.builds(tombstone_table.exact, IDS, TOKENS, TIME_MS),
 )
-MANY = 3 * STONES_A_BUCKET * FEWEST_BUCKETS + 100
+MANY = 3 * TOMBSTONES_PER_BUCKET * FEWEST_BUCKETS + 100
 """Enough to double the buckets, and to be half way to double them again."""
 
 
-def table_of(*some: bytes) -> Stones:
-    table = Stones()
-    for stone in some:
-        table.add(stone)
+def table_of(*some: bytes) -> TombstoneTable:
+    table = TombstoneTable()
+    for tombstone in some:
+        table.add(tombstone)
     return table
 
 
@@ -42,19 +42,19 @@ def numbered(begin: int, end: int) -> list[bytes]:
     ]
 
 
-def content(table: Stones) -> set[bytes]:
+def content(table: TombstoneTable) -> set[bytes]:
     """Return the tombstones of a table; check that each is found."""
     found: list[bytes] = []
     for index, bucket in enumerate(table._buckets):
         if bucket:
             there = [bucket[at : at + WIDTH] for at in range(0, len(bucket), WIDTH)]
-            assert all(table._index(stone) == index for stone in there)
+            assert all(table._index(tombstone) == index for tombstone in there)
             found += there
     assert len(found) == len(set(found)) == table.count
     return set(found)
 
 
-def killed(table: Stones, id: str, put_ms: int, token: str) -> bool:
+def killed(table: TombstoneTable, id: str, put_ms: int, token: str) -> bool:
     return table.kill(id, put_ms, token) is not None
 
 
@@ -113,7 +113,7 @@ def test_order_and_repetition_do_not_matter(some: list[bytes], data: st.DataObje
 def test_a_join_kills_what_any_of_its_tombstones_kills(
     some: list[bytes], id: str, put_ms: int, token: str
 ) -> None:
-    alone = any(killed(table_of(stone), id, put_ms, token) for stone in some)
+    alone = any(killed(table_of(tombstone), id, put_ms, token) for tombstone in some)
     assert killed(table_of(*some), id, put_ms, token) == alone
 
 
@@ -143,11 +143,11 @@ def test_each_token_of_an_id_has_its_own_tombstone() -> None:
 
 
 def test_growth_loses_nothing() -> None:
-    table, some = Stones(), numbered(0, MANY)
-    for number, stone in enumerate(some):
-        table.add(stone)
+    table, some = TombstoneTable(), numbered(0, MANY)
+    for number, tombstone in enumerate(some):
+        table.add(tombstone)
         assert table.count == number + 1
-        assert table.count <= STONES_A_BUCKET * len(table)
+        assert table.count <= TOMBSTONES_PER_BUCKET * len(table)
     assert 2 * FEWEST_BUCKETS < len(table) < 4 * FEWEST_BUCKETS
     assert content(table) == set(some)
     assert all(len(table.of(f"order-{number}")) == 1 for number in range(MANY))
@@ -156,8 +156,8 @@ def test_growth_loses_nothing() -> None:
 
 def test_a_tombstone_is_joined_with_itself_after_growth() -> None:
     table = table_of(*numbered(0, MANY))
-    for stone in numbered(0, MANY):
-        table.add(stone)
+    for tombstone in numbered(0, MANY):
+        table.add(tombstone)
     assert table.count == MANY
 
 
@@ -171,9 +171,9 @@ def test_a_key_across_two_tombstones_does_not_match() -> None:
     next_one = bytes(10) + b"B" + b"\x03" * 5 + b"T" + b"\x04" * 21
     assert len(one) == len(next_one) == WIDTH
     assert key in one + next_one
-    stone = key + b"\x05" * 21
-    table = table_of(one, next_one, stone)
-    assert content(table) == {one, next_one, stone}
+    tombstone = key + b"\x05" * 21
+    table = table_of(one, next_one, tombstone)
+    assert content(table) == {one, next_one, tombstone}
 
 
 @given(st.lists(st.binary(min_size=WIDTH, max_size=WIDTH), max_size=6), st.data())
@@ -200,13 +200,13 @@ def test_ids_with_the_same_quick_hash_are_distinguished() -> None:
 
 @pytest.mark.parametrize("room", [None, 0, 1, 1023, 1024, 1025, 2048, 3000, 5000])
 def test_a_dump_loads_into_any_number_of_buckets(room: int | None) -> None:
-    table, loaded = table_of(*numbered(0, MANY)), Stones()
+    table, loaded = table_of(*numbered(0, MANY)), TombstoneTable()
     if room is not None:
         loaded.make_room(room)
         assert len(loaded) == max(room, FEWEST_BUCKETS)
     loaded.load(table.dump(range(len(table))))
     assert content(loaded) == content(table)
-    assert loaded.count <= STONES_A_BUCKET * len(loaded)
+    assert loaded.count <= TOMBSTONES_PER_BUCKET * len(loaded)
     loaded.add(tombstone_table.before("one more", 1, 2))
     assert loaded.count == MANY + 1
 
@@ -221,8 +221,8 @@ def test_room_is_made_only_in_an_empty_table() -> None:
 def test_loading_joins_with_existing_tombstones(begin: int, end: int) -> None:
     table, some = table_of(*numbered(begin, end)), table_of(*numbered(0, MANY))
     later = [tombstone_table.before(f"order-{number}", 0, 1 << 40) for number in range(0, MANY, 7)]
-    for stone in later:
-        some.add(stone)
+    for tombstone in later:
+        some.add(tombstone)
     table.load(some.dump(range(len(some))))
     assert content(table) == content(table_of(*numbered(min(begin, 0), max(end, MANY)), *later))
 
@@ -247,11 +247,11 @@ def test_a_dump_in_pieces_contains_everything_from_its_start(growth: list[int], 
         pieces.append(table.dump(range(begin, end)))
         begin = end
         more = growth[len(pieces) % len(growth)] if len(pieces) <= 10 else 0
-        for stone in numbered(known, known + more):
-            table.add(stone)
+        for tombstone in numbered(known, known + more):
+            table.add(tombstone)
         known += more
     for room in (0, len(table)):
-        loaded = Stones()
+        loaded = TombstoneTable()
         loaded.make_room(room)
         for piece in pieces:
             loaded.load(piece)
@@ -290,8 +290,8 @@ def test_expiry_of_no_bucket_removes_nothing() -> None:
 def test_tombstones_can_be_added_after_all_expired() -> None:
     table = table_of(*numbered(0, MANY))
     table.expire(tombstone_table.MAX_MS)
-    for stone in numbered(0, MANY):
-        table.add(stone)
+    for tombstone in numbered(0, MANY):
+        table.add(tombstone)
     assert content(table) == set(numbered(0, MANY))
 
 

@@ -362,7 +362,7 @@ def test_a_set_can_be_written_to_another_log(
 ) -> None:
     known = set_of(*log)
     again = set_of(*known.records(for_another_log=True))
-    again.stones.load(known.stones.dump(range(len(known.stones))))
+    again.table.load(known.table.dump(range(len(known.table))))
     assert [death(again, copy) for copy in COPIES] == [death(known, copy) for copy in COPIES]
     assert (again.paused, again.horizon_ms) == (known.paused, known.horizon_ms)
 
@@ -399,7 +399,7 @@ def lives_until(known: Tombstones, copy: Copy) -> int:
     while low + 1 < high:
         middle = (low + high) // 2
         aged = Tombstones()
-        aged.stones.load(known.stones.dump(range(len(known.stones))))
+        aged.table.load(known.table.dump(range(len(known.table))))
         aged.expire(middle)
         low, high = (middle, high) if death(aged, copy) else (low, middle)
     return low
