@@ -24,9 +24,9 @@ from rabbitdelay.core.topology.setup import (
     Flush,
     Inspect,
     Leave,
-    Pause,
     Remove,
     Round,
+    Wait,
     is_flushed_by_declaring,
 )
 from rabbitdelay.errors import RabbitDelayError
@@ -150,7 +150,7 @@ class Administrator:
             case Leave():
                 if self._entered is not None:
                     self._entered.close()
-            case Pause(seconds):
+            case Wait(seconds):
                 self._connection.sleep(seconds)
             case Remove(declaration):
                 self._remove(declaration)

@@ -18,8 +18,8 @@ from rabbitdelay.core.topology.setup import (
     Flush,
     Inspect,
     Leave,
-    Pause,
     Round,
+    Wait,
     is_flushed_by_declaring,
 )
 from rabbitdelay.engine.transport import Channel, Closed, Link, Then, nothing
@@ -103,7 +103,7 @@ class SetupDriver(Generic[Result]):
                     self._leave(round_, position)
                 case CountMakers(queue):
                     self._count_makers(round_, position, queue)
-                case Pause(seconds):
+                case Wait(seconds):
                     self._call_later(seconds, partial(round_.answer, position, None))
         if declares:
             self._declare(round_, declares)

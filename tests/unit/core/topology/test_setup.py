@@ -19,7 +19,7 @@ from rabbitdelay.core.topology.setup import (
     Flush,
     Inspect,
     Leave,
-    Pause,
+    Wait,
     find,
     is_flushed_by_declaring,
 )
@@ -77,7 +77,7 @@ class Broker:
                 self.makers -= 1
             case CountMakers():
                 return self.makers
-            case Pause(seconds):
+            case Wait(seconds):
                 self.paused += seconds
                 self.makers -= self.leaving
                 self.leaving = 0
