@@ -32,7 +32,7 @@ from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.jobs.states import NEXT, Event, State
 from rabbitdelay.core.settle.failure import Failure
-from rabbitdelay.core.work.handlers import Binding, Function, bind
+from rabbitdelay.core.work.handlers import Function, ParameterBinding, bind
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import LeaseLost
 from rabbitdelay.executors.process_messages import (
@@ -122,7 +122,7 @@ class ChildHandler:
     """A handler as this process has it."""
 
     function: Function
-    binding: Binding
+    binding: ParameterBinding
     is_async: bool
 
     @classmethod

@@ -146,7 +146,7 @@ class Leases:
         self._after(lease, event, now)
         lease.leaving = event
 
-    def unread(self, lease: Lease) -> None:
+    def bury_unread(self, lease: Lease) -> None:
         """Start to bury a message that was never reserved, because it is not a valid job."""
         lease.state, lease.leaving = State.RESERVED, Event.BURY
 

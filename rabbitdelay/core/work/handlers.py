@@ -30,7 +30,7 @@ _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class ParameterBinding:
     """Which of a function's parameters receive the body and the job."""
 
     body_name: str | None
@@ -56,7 +56,7 @@ class Handler:
 
     topic: str
     function: Function
-    binding: Binding
+    binding: ParameterBinding
     policies: Policies
     ttr_ms: int | None
     """Time to run, in milliseconds, of jobs that do not set their own."""
@@ -133,7 +133,7 @@ def error_hook(hook: Function) -> Function:
     return lambda job, error, _outcome: hook(job, error)
 
 
-def bind(function: Function) -> Binding:
+def bind(function: Function) -> ParameterBinding:
     """Return the binding of a function's parameters."""
     name = getattr(function, "__qualname__", repr(function))
     parameters = _parameters(function, name)
@@ -147,7 +147,7 @@ def bind(function: Function) -> Binding:
         )
     body_name = bodies[0] if bodies else None
     adapter = _adapter(hints.get(body_name), name) if body_name else None
-    return Binding(body_name, adapter, jobs[0] if jobs else None)
+    return ParameterBinding(body_name, adapter, jobs[0] if jobs else None)
 
 
 def _parameters(function: Function, name: str) -> list[inspect.Parameter]:

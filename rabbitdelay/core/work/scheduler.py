@@ -23,14 +23,15 @@ while a suspect waits, slots stay empty until the longest running job has ended.
 The caller runs this loop whenever a job has arrived or ended. No timer is needed: when `choose`
 returns None, a running job has yet to end, or no job is waiting::
 
-    while (choice := turns.choose(waiting, suspects_since, now)) is not None:
+    while (choice := scheduler.choose(waiting, suspects_since, now)) is not None:
         if isinstance(choice, Start):
-            turns.started(choice.topic)
+            scheduler.started(choice.topic)
         else:
-            turns.alone(topic_of_a_random_suspect, now)
+            scheduler.alone(topic_of_a_random_suspect, now)
 
-It also calls `turns.ended(topic, now)` for each job that ended, in whichever way. Times are seconds
-on a monotonic clock.
+It also calls `scheduler.ended(topic, now)` for each job that ended, in whichever way.
+
+Times are seconds on a monotonic clock.
 """
 
 import math
@@ -64,7 +65,7 @@ def is_suspect(redeliveries: int) -> bool:
     return redeliveries >= SUSPECT_DELIVERIES
 
 
-class Turns:
+class Scheduler:
     """The slots of one worker, and the order in which topics use them."""
 
     def __init__(self, concurrency: int, limits: Mapping[str, int | None]) -> None:

@@ -41,8 +41,8 @@ class WorkerCounts:
     lateness_p99_ms: float
 
 
-class Tally:
-    """Counter of one worker's jobs."""
+class StatsRecorder:
+    """Counts one worker's jobs by outcome."""
 
     __slots__ = (
         *("_began", "_second", "_per_second", "_latenesses_ms"),

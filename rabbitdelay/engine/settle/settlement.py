@@ -23,7 +23,7 @@ from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.outcome import RETURNED
 from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.core.work.retry import Again, Dropped, Fate, GiveUp
-from rabbitdelay.core.work.stats import Tally
+from rabbitdelay.core.work.stats import StatsRecorder
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.settle.recently_finished import Remembered
@@ -69,7 +69,7 @@ class Holding:
         self.lock = threading.RLock()
         """Held while a lease changes and the frame that belongs to the change is buffered."""
         self.leases = Leases()
-        self.tally = Tally(time.monotonic())
+        self.tally = StatsRecorder(time.monotonic())
         self.finished_before = Remembered()
         self._topology = topology
         self._outlet = outlet
@@ -213,7 +213,7 @@ class Holding:
         logger.warning("topic %s: message buried (%s)", lease.job.topic, reason)
         with self.lock:
             self.leases.take(lease)
-            self.leases.unread(lease)
+            self.leases.bury_unread(lease)
         # Deletes do not apply to it, and its id may not even be text.
         self._publish_copy(lease, GiveUp(reason), None, Future())
 

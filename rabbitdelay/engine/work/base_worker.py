@@ -22,7 +22,7 @@ from rabbitdelay.core.work.retry import (
     Backoff,
     RetryPolicy,
 )
-from rabbitdelay.core.work.stats import Tally, WorkerCounts
+from rabbitdelay.core.work.stats import StatsRecorder, WorkerCounts
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.client import Verbs
 from rabbitdelay.engine.consume.consumer import Consumer
@@ -192,7 +192,7 @@ class Working(ABC, Generic[AnyClient]):
     def stats(self) -> WorkerStats:
         """Return what the worker has done so far and is doing; zeros before it runs."""
         now = time.monotonic()
-        return self.last_stats or WorkerStats(Tally(now).snapshot(now), 0, 0)
+        return self.last_stats or WorkerStats(StatsRecorder(now).snapshot(now), 0, 0)
 
     @property
     def last_stats(self) -> WorkerStats | None:

@@ -22,7 +22,7 @@ from rabbitdelay.core.consume.leases import Identity, Lease
 from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.core.work.retry import Dropped, Fate, GiveUp
-from rabbitdelay.core.work.scheduler import StartSuspect, Turns
+from rabbitdelay.core.work.scheduler import Scheduler, StartSuspect
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import Subscription
 from rabbitdelay.engine.deletes.reader import Follower
@@ -68,7 +68,7 @@ class Dispatcher:
         self._follower = follower
         follower.watch(self._may_have_changed)
         self._handlers = handlers
-        self._turns = Turns(concurrency, limits)
+        self._turns = Scheduler(concurrency, limits)
         self._waiting = Waiting(handlers)
         self._topics = [
             _Topic(

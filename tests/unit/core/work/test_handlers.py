@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from rabbitdelay.core.work.error_policies import Policies
-from rabbitdelay.core.work.handlers import Binding, Handler, bind, make_handler
+from rabbitdelay.core.work.handlers import Handler, ParameterBinding, bind, make_handler
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.errors import InvalidConfiguration, NotAJob
 from rabbitdelay.executors.reserved_job import ReservedJob
@@ -284,7 +284,7 @@ def make(topic: str = "t", function: Callable[..., object] = any_body, **options
 def test_a_handler_has_its_options() -> None:
     handler = make(ttr=timedelta(minutes=5), concurrency=3, auto_touch=True, keep_responses=True)
     assert (handler.topic, handler.function, handler.ttr_ms) == ("t", any_body, 300_000)
-    assert handler.binding == Binding("body", None, None)
+    assert handler.binding == ParameterBinding("body", None, None)
     assert (handler.concurrency, handler.auto_touch, handler.keep_responses) == (3, True, True)
     assert make().ttr_ms is None
     assert (make().auto_touch, make().keep_responses) == (False, False)

@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from rabbitdelay.core.work.scheduler import (
     SUSPECT_PATIENCE_SECONDS,
     Choice,
+    Scheduler,
     Start,
     StartSuspect,
-    Turns,
     is_suspect,
 )
 from rabbitdelay.errors import InvalidConfiguration
@@ -34,7 +34,7 @@ class Worker(RuleBasedStateMachine):
 
     @initialize(concurrency=st.integers(1, 8), limits=LIMITS)
     def begin(self, concurrency: int, limits: dict[str, int | None]) -> None:
-        self.turns = Turns(concurrency, limits)
+        self.scheduler = Scheduler(concurrency, limits)
         self.concurrency, self.limits = concurrency, limits
         self.waiting: Counter[str] = Counter()
         self.suspects: list[tuple[float, str]] = []
@@ -59,7 +59,7 @@ class Worker(RuleBasedStateMachine):
         self.now += seconds
         topic = self.running.pop(number % len(self.running))
         self.is_alone = False
-        self.turns.ended(topic, self.now)
+        self.scheduler.ended(topic, self.now)
         self.dispatch()
 
     def topic(self, number: int) -> str:
@@ -77,7 +77,9 @@ class Worker(RuleBasedStateMachine):
 
     def choose(self) -> Choice:
         waiting = {topic for topic, count in self.waiting.items() if count}
-        return self.turns.choose(waiting, self.suspects[0][0] if self.suspects else None, self.now)
+        return self.scheduler.choose(
+            waiting, self.suspects[0][0] if self.suspects else None, self.now
+        )
 
     def start(self, topic: str) -> None:
         assert self.waiting[topic], "a job that is not there cannot start"
@@ -87,14 +89,14 @@ class Worker(RuleBasedStateMachine):
         assert all(times < len(self.limits) for times in self.passed_over.values())
         self.waiting[topic] -= 1
         self.running.append(topic)
-        self.turns.started(topic)
+        self.scheduler.started(topic)
 
     def start_suspect(self) -> None:
         assert not self.running, "a suspect runs alone"
         self.is_alone = True
         _, topic = self.suspects.pop()
         self.running.append(topic)
-        self.turns.alone(topic, self.now)
+        self.scheduler.alone(topic, self.now)
 
     def may_start(self, topic: str) -> bool:
         """The rule by definition: a slot is free, and no other topic needs it."""
@@ -109,10 +111,10 @@ class Worker(RuleBasedStateMachine):
 
     def limits_hold(self) -> None:
         counts = Counter(self.running)
-        assert self.turns.running == len(self.running) <= self.concurrency
-        assert self.turns.free == self.concurrency - len(self.running)
+        assert self.scheduler.running == len(self.running) <= self.concurrency
+        assert self.scheduler.free == self.concurrency - len(self.running)
         for topic, limit in self.limits.items():
-            assert self.turns.running_of(topic) == counts[topic] <= (limit or self.concurrency)
+            assert self.scheduler.running_of(topic) == counts[topic] <= (limit or self.concurrency)
 
     def nothing_waits_in_vain(self) -> None:
         if not self.running:
@@ -131,60 +133,60 @@ def test_with_a_slot_for_each_a_topic_with_none_running_starts_at_once(
     limits: dict[str, int | None], spare: int, data: st.DataObject
 ) -> None:
     """However greedy the others were."""
-    turns = Turns(len(limits) + spare, limits)
+    scheduler = Scheduler(len(limits) + spare, limits)
     late = data.draw(st.sampled_from(sorted(limits)))
     greedy = set(limits) - {late}
-    while (topic := turns.next(greedy)) is not None:
-        turns.started(topic)
-    assert turns.next({late}) == late
+    while (topic := scheduler.next(greedy)) is not None:
+        scheduler.started(topic)
+    assert scheduler.next({late}) == late
 
 
 def test_one_busy_topic_leaves_one_slot_for_each_other() -> None:
-    turns = Turns(10, {"slow": None, "mail": None, "report": None})
-    while (topic := turns.next({"slow"})) is not None:
-        turns.started(topic)
-    assert (turns.running_of("slow"), turns.free) == (8, 2)
+    scheduler = Scheduler(10, {"slow": None, "mail": None, "report": None})
+    while (topic := scheduler.next({"slow"})) is not None:
+        scheduler.started(topic)
+    assert (scheduler.running_of("slow"), scheduler.free) == (8, 2)
 
 
 def test_with_fewer_slots_than_topics_they_take_turns() -> None:
-    turns = Turns(2, dict.fromkeys("abc"))
+    scheduler = Scheduler(2, dict.fromkeys("abc"))
     order = []
     for _ in range(6):
-        topic = turns.next("abc")
+        topic = scheduler.next("abc")
         assert topic is not None
-        turns.started(topic)
-        turns.ended(topic, 0.0)
+        scheduler.started(topic)
+        scheduler.ended(topic, 0.0)
         order.append(topic)
     assert order == [*"abcabc"]
 
 
 def test_a_topic_at_its_limit_keeps_its_turn() -> None:
-    turns = Turns(2, {"a": 1, "b": None, "c": None})
-    turns.started("a")
+    scheduler = Scheduler(2, {"a": 1, "b": None, "c": None})
+    scheduler.started("a")
     for topic in "bcb":
-        assert turns.next("abc") == topic
-        turns.started(topic)
-        turns.ended(topic, 0.0)
-    turns.ended("a", 0.0)
-    assert turns.next("abc") == "a"
+        assert scheduler.next("abc") == topic
+        scheduler.started(topic)
+        scheduler.ended(topic, 0.0)
+    scheduler.ended("a", 0.0)
+    assert scheduler.next("abc") == "a"
 
 
 @pytest.mark.parametrize("count", [0, -1, True, 1.5])
 def test_an_invalid_limit_is_explained(count: int) -> None:
     with pytest.raises(InvalidConfiguration, match=r"^concurrency must be"):
-        Turns(count, {"mail": None})
+        Scheduler(count, {"mail": None})
     with pytest.raises(InvalidConfiguration, match=r"^concurrency of mail must be"):
-        Turns(5, {"mail": count})
+        Scheduler(5, {"mail": count})
 
 
 # Suspects
 
 
 def test_a_suspect_does_not_use_its_topic_s_turn() -> None:
-    turns = Turns(1, dict.fromkeys("ab"))
-    turns.alone("a", 0.0)
-    turns.ended("a", 0.1)
-    assert turns.next("ab") == "a"
+    scheduler = Scheduler(1, dict.fromkeys("ab"))
+    scheduler.alone("a", 0.0)
+    scheduler.ended("a", 0.1)
+    assert scheduler.next("ab") == "a"
 
 
 def test_a_job_is_a_suspect_when_two_consumers_died_with_it() -> None:
@@ -192,37 +194,37 @@ def test_a_job_is_a_suspect_when_two_consumers_died_with_it() -> None:
 
 
 def test_a_suspect_starts_at_once_when_nothing_else_waits() -> None:
-    assert Turns(5, {"a": None}).choose((), 0.0, 0.0) == StartSuspect()
+    assert Scheduler(5, {"a": None}).choose((), 0.0, 0.0) == StartSuspect()
 
 
 def test_others_go_first_for_a_moment_and_then_nothing_starts() -> None:
-    turns = Turns(5, {"a": None})
-    assert turns.choose("a", 0.0, 1.0) == Start("a")
-    turns.started("a")
-    assert turns.choose("a", 0.0, 1.0) == Start("a")
-    assert turns.choose("a", 0.0, 1.1) is None
-    turns.ended("a", 1.2)
-    assert turns.choose("a", 0.0, 1.2) == StartSuspect()
+    scheduler = Scheduler(5, {"a": None})
+    assert scheduler.choose("a", 0.0, 1.0) == Start("a")
+    scheduler.started("a")
+    assert scheduler.choose("a", 0.0, 1.0) == Start("a")
+    assert scheduler.choose("a", 0.0, 1.1) is None
+    scheduler.ended("a", 1.2)
+    assert scheduler.choose("a", 0.0, 1.2) == StartSuspect()
 
 
 def test_nothing_starts_beside_a_suspect() -> None:
-    turns = Turns(5, {"a": None, "b": None})
-    turns.alone("a", 0.0)
-    assert turns.choose("ab", 0.0, 99.0) is None
-    assert turns.next("ab") is None
-    turns.ended("a", 99.0)
-    assert turns.choose("ab", None, 99.0) == Start("a")
+    scheduler = Scheduler(5, {"a": None, "b": None})
+    scheduler.alone("a", 0.0)
+    assert scheduler.choose("ab", 0.0, 99.0) is None
+    assert scheduler.next("ab") is None
+    scheduler.ended("a", 99.0)
+    assert scheduler.choose("ab", None, 99.0) == Start("a")
 
 
 def test_suspects_follow_one_another_for_a_moment_and_then_the_others_have_one() -> None:
-    turns = Turns(5, {"a": None})
+    scheduler = Scheduler(5, {"a": None})
     for start, end in ((2.0, 2.5), (2.6, 2.9), (2.95, 3.5)):
-        assert turns.choose("a", 0.0, start) == StartSuspect()
-        turns.alone("a", start)
-        turns.ended("a", end)
+        assert scheduler.choose("a", 0.0, start) == StartSuspect()
+        scheduler.alone("a", start)
+        scheduler.ended("a", end)
     for now in (3.5, 4.5):
-        assert turns.choose("a", 0.0, now) == Start("a")
-    assert turns.choose("a", 0.0, 4.6) == StartSuspect()
+        assert scheduler.choose("a", 0.0, now) == Start("a")
+    assert scheduler.choose("a", 0.0, 4.6) == StartSuspect()
 
 
 @settings(max_examples=50, deadline=None)
@@ -243,18 +245,18 @@ def _simulate(
     concurrency: int, jobs: list[float], suspects: list[float], *, until: float
 ) -> list[tuple[float, type[Start | StartSuspect]]]:
     """Return when each kind of job starts in a worker that always has both waiting."""
-    turns, now = Turns(concurrency, {"a": None}), 0.0
+    scheduler, now = Scheduler(concurrency, {"a": None}), 0.0
     ends: list[float] = []
     starts: list[tuple[float, type[Start | StartSuspect]]] = []
     while now < until:
-        while (choice := turns.choose("a", 0.0, now)) is not None:
+        while (choice := scheduler.choose("a", 0.0, now)) is not None:
             durations = jobs if isinstance(choice, Start) else suspects
             heapq.heappush(ends, now + durations[len(starts) % len(durations)])
             starts.append((now, type(choice)))
             if isinstance(choice, Start):
-                turns.started("a")
+                scheduler.started("a")
             else:
-                turns.alone("a", now)
+                scheduler.alone("a", now)
         now = heapq.heappop(ends)
-        turns.ended("a", now)
+        scheduler.ended("a", now)
     return starts

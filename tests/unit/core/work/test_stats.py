@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rabbitdelay.core.work.stats import (
     KEPT_LATENESSES,
     RATE_SECONDS,
-    Tally,
+    StatsRecorder,
     WorkerCounts,
     percentile,
 )
@@ -18,19 +18,19 @@ LATENESSES = st.lists(st.floats(0, 1e6), max_size=50)
 PERCENTS = st.floats(0.1, 100)
 
 
-def tally(latenesses_ms: Sequence[float] = (), now: float = 100.0) -> Tally:
-    made = Tally(now)
+def recorder(latenesses_ms: Sequence[float] = (), now: float = 100.0) -> StatsRecorder:
+    made = StatsRecorder(now)
     for lateness_ms in latenesses_ms:
         made.finished(lateness_ms, now)
     return made
 
 
-def test_a_new_tally_is_zero() -> None:
-    assert tally().snapshot(100.0) == WorkerCounts(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
+def test_a_new_recorder_is_zero() -> None:
+    assert recorder().snapshot(100.0) == WorkerCounts(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
 def test_counts_are_independent() -> None:
-    made = tally([5.0])
+    made = recorder([5.0])
     counters = (made.released, made.buried, made.deleted, made.timed_out, made.lost)
     for times, count in enumerate((*counters, made.refused_late, made.refused_reply), start=2):
         for _ in range(times):
@@ -39,7 +39,7 @@ def test_counts_are_independent() -> None:
 
 
 def test_all_the_leases_of_a_connection_are_lost_at_once() -> None:
-    made = tally()
+    made = recorder()
     made.lost(7)
     assert made.snapshot(100.0).lost == 7
 
@@ -52,7 +52,7 @@ def test_percentiles_are_the_nearest_rank() -> None:
 
 @given(LATENESSES.filter(bool), PERCENTS)
 def test_a_percentile_is_one_of_the_values(latenesses_ms: list[float], percent: float) -> None:
-    found = tally(latenesses_ms).percentile_ms(percent)
+    found = recorder(latenesses_ms).percentile_ms(percent)
     at_most = sum(lateness_ms <= found for lateness_ms in latenesses_ms)
     below = sum(lateness_ms < found for lateness_ms in latenesses_ms)
     assert found in latenesses_ms
@@ -61,7 +61,7 @@ def test_a_percentile_is_one_of_the_values(latenesses_ms: list[float], percent: 
 
 @given(LATENESSES)
 def test_the_snapshot_has_the_same_percentiles(latenesses_ms: list[float]) -> None:
-    made = tally(latenesses_ms)
+    made = recorder(latenesses_ms)
     seen = made.snapshot(100.0)
     assert seen.finished == len(latenesses_ms)
     assert (seen.lateness_p50_ms, seen.lateness_p99_ms) == (
@@ -71,7 +71,7 @@ def test_the_snapshot_has_the_same_percentiles(latenesses_ms: list[float]) -> No
 
 
 def test_only_recent_latenesses_count() -> None:
-    made = tally([1_000.0] * 50 + [1.0] * (KEPT_LATENESSES - 1))
+    made = recorder([1_000.0] * 50 + [1.0] * (KEPT_LATENESSES - 1))
     assert made.percentile_ms(100) == 1_000.0  # one of the first is still kept
     made.finished(2.0, 100.0)
     assert made.percentile_ms(100) == 2.0
@@ -79,21 +79,21 @@ def test_only_recent_latenesses_count() -> None:
 
 
 def test_a_steady_rate_is_measured_exactly() -> None:
-    made = Tally(100.0)
+    made = StatsRecorder(100.0)
     for number in range(30 * 50):
         made.finished(0.0, 100.0 + number / 50)
     assert made.rate(130.0) == pytest.approx(50, rel=0.01)
 
 
 def test_the_rate_of_a_new_worker_covers_only_its_lifetime() -> None:
-    made = Tally(100.0)
+    made = StatsRecorder(100.0)
     for number in range(40):
         made.finished(0.0, 100.0 + number / 20)
     assert made.rate(102.0) == pytest.approx(20)
 
 
 def test_the_rate_at_the_first_instant_is_bounded() -> None:
-    assert tally([0.0]).rate(100.0) == 1.0
+    assert recorder([0.0]).rate(100.0) == 1.0
 
 
 @given(
@@ -102,7 +102,7 @@ def test_the_rate_at_the_first_instant_is_bounded() -> None:
 )
 def test_the_rate_covers_the_last_seconds(moments: list[float], later: float) -> None:
     """The same as from a list of all jobs, whatever gaps there are between them."""
-    made = Tally(0.0)
+    made = StatsRecorder(0.0)
     for moment in moments:
         made.finished(0.0, moment)
     now = (moments[-1] if moments else 0.0) + later
