@@ -77,7 +77,7 @@ class JobSpec:
 
 
 class JobOptions(TypedDict, total=False):
-    """Keyword arguments of put and replace besides the id: the fields of JobSpec."""
+    """Keyword arguments of put and replace, except the id: the fields of JobSpec."""
 
     delay: float | timedelta
     at: datetime | None

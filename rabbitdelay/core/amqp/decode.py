@@ -6,7 +6,7 @@ each, and because a header that it cannot decode ends the connection, again on e
 
 A message whose properties cannot be decoded still becomes a Delivery, which can be acknowledged or
 rejected: `problem` says what is wrong. A frame that no broker would send is passed on too: pika
-raises an error for it, and the connection is opened anew.
+raises an error for it, and the connection is reopened.
 """
 
 from collections.abc import Iterator

@@ -31,7 +31,7 @@ Key = tuple[int, int]
 
 
 class Do(Enum):
-    """How a lease's message is to be settled."""
+    """The frame by which a lease's message is to be settled."""
 
     NOTHING = "nothing"
     """Its connection is lost, and the broker has requeued it."""
@@ -60,14 +60,14 @@ class Lease:
     started."""
     deadline: float = math.inf
     leaving: Event | None = None
-    """How the job is being given up, until its copy is confirmed."""
+    """The event by which the job is being given up, until its copy is confirmed."""
     ended_by: Event | None = None
     default_max_attempts: int | None = None
     """Maximum attempts set by the topic, for a job that does not set its own."""
     received_at: float | None = None
     """Time of the delivery on the monotonic clock."""
     fate: Fate | None = None
-    """What follows the attempt; set once the job has been given up."""
+    """The fate of the job after the attempt; set once the job has been given up."""
     identity: Identity = field(init=False)
     """Identifies this attempt in any process."""
 

@@ -34,11 +34,11 @@ from rabbitdelay.core.deletes.tombstones import Tombstones
 FIRST = "first"
 MESSAGE_COST = 10
 Offset = int | str
-"""Where to read from: a position, or a word that the broker knows."""
+"""Stream offset to read from: a position, or a keyword of the broker such as `first`."""
 
 
 class Read(Enum):
-    """What reading a record means for the consumer."""
+    """The consequence of reading a record."""
 
     NOTHING = auto()
     """The record is in the set; nothing else follows."""
@@ -55,7 +55,7 @@ class Read(Enum):
 
 
 class Following:
-    """What one consumer has read of the log."""
+    """The state of one consumer that follows the log."""
 
     def __init__(self, tombstones: Tombstones, anchor: Anchor | None = None) -> None:
         self.tombstones = tombstones
@@ -65,7 +65,7 @@ class Following:
         """Records that were read and are not trusted."""
         self.is_current = False
         self.proof = Proof()
-        """When the consumer was last known to be current."""
+        """Proof that the consumer was current, and at which time."""
         self.read_count = 0
         self.since_anchor = 0
         """Number of records read after the anchor."""

@@ -29,7 +29,7 @@ _FEWEST_ROUND_TRIPS = 2
 
 
 class Freshness(Enum):
-    """What the age of a proof means for the delivery of a job."""
+    """The consequence of a proof's age for the delivery of a job."""
 
     FRESH = auto()
     """Deliver the job."""

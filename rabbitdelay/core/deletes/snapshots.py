@@ -80,7 +80,7 @@ class Trailer:
 
     @property
     def anchor(self) -> Anchor:
-        """Where to continue in the log."""
+        """The fence from which to continue in the log."""
         return Anchor(self.position, self.fingerprint)
 
     @property

@@ -45,7 +45,7 @@ MAX_MS = (1 << 8 * _TIME_BYTES) - 1
 FEWEST_BUCKETS = 1 << 10
 TOMBSTONES_PER_BUCKET = 4
 _OVERHEAD_BYTES = 33 + 8
-"""Memory of a bucket besides its bytes, in CPython: the object, and its entry in the list."""
+"""Memory of a bucket in CPython in addition to its bytes: the object, and its entry in the list."""
 
 
 def id_key(id: str) -> bytes:

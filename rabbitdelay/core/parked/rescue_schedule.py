@@ -1,4 +1,4 @@
-"""When a client counts the messages in `unrouted`, and when it tries to route them again.
+"""The schedule by which a client counts the messages in `unrouted`, and routes them again.
 
 When a queue on a job's route was deleted, the alternate exchange moves the job to `unrouted`, and
 the broker confirms it, so the putter does not notice. Counting the messages is cheap. Reading them

@@ -63,7 +63,7 @@ class Pending:
     sent_at: float = 0.0
     """Time at which the message was last sent."""
     closures: int = 0
-    """How often the broker closed the channel during the flight without naming a cause."""
+    """Number of times the broker closed the channel during the flight without naming a cause."""
     is_expendable: bool = False
     """Whether the message is dropped when its client is closed, because only that client needs
     it."""

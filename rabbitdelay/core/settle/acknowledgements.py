@@ -13,7 +13,7 @@ Delivery tags count up from 1 on each channel. Times are seconds on a monotonic 
 from collections.abc import Iterable, Iterator
 
 HOLD_SECONDS = 0.01
-"""How long a message that finished out of order waits for those before it."""
+"""Maximum time for which a message that finished out of order waits for those before it."""
 HELD_SHARE = 4
 """At most one in this many unacknowledged messages waits."""
 

@@ -40,7 +40,7 @@ class Grave:
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """When a copy is due, and until when consumers keep every delete of it."""
+    """Due time of a copy, and the time until which consumers keep every delete of it."""
 
     due_ms: int
     known_ms: int

@@ -1,4 +1,4 @@
-"""What follows when the copy of a retried job cannot be published.
+"""Retrying to publish the copy of a retried job, after the broker has refused it.
 
 This file owns three rules:
 
@@ -23,7 +23,8 @@ FIRST_SECONDS = 1.0
 MOST_SECONDS = 60.0
 """Upper bound of the wait."""
 HOLD_SECONDS = 600.0
-"""How long a consumer keeps the job. RabbitMQ's consumer_timeout is 30 minutes by default."""
+"""Maximum time for which a consumer keeps the job, less than RabbitMQ's default consumer_timeout of
+30 minutes."""
 
 
 @dataclass(slots=True)

@@ -94,7 +94,7 @@ def missing_text(topology: Topology, others: Sequence[str] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What removing a namespace deletes, in order: all queues, then the exchanges.
+    """The objects that removing a namespace deletes, in order: all queues, then the exchanges.
 
     `unrouted` is the last queue, because a job that is put in the meantime ends there.
     """

@@ -54,7 +54,7 @@ class PolicyProblem:
 
     @property
     def detail(self) -> str:
-        """What the policy sets, on which objects, and the effect."""
+        """Description of the setting, the objects it applies to, and its effect."""
         values = ", ".join(map(str, self.values))
         return f"sets {self.key} to {values} on {_some(self.names)}: {HARMFUL_KEYS[self.key]}"
 

@@ -249,7 +249,7 @@ def _missing(declarations: Iterable[Declaration]) -> Generator[Round, Answers, l
 
 
 class _Others(Enum):
-    """What the other clients that were creating queues did while this one waited."""
+    """The behaviour of the other clients that were creating queues, while this one waited."""
 
     NONE = "none"
     LEFT = "left"

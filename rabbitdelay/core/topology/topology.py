@@ -34,9 +34,9 @@ UNLIMITED_DELIVERIES = 2_000_000_000
 """For queues that are only read and requeued: by default RabbitMQ 4 drops a message after 20
 reads."""
 SETTLING_MS = 6_000
-"""How long a new queue is announced as unsafe, unless its creator retracts the announcement."""
+"""Lifetime of the announcement of a new queue, unless its creator retracts it."""
 YOUNG_EXPIRES_MS = 3_000
-"""How long a crash may lose the streams of a new namespace."""
+"""Time during which a crash may lose the streams of a new namespace."""
 FLUSH_EXPIRES_MS = ladder.MINUTE_MS
 """Lifetime of a flush queue whose creator died before deleting it."""
 ALL_NODES = 1_000
@@ -45,14 +45,14 @@ ALL_NODES = 1_000
 RESPONSE_TTL_MS = 24 * ladder.HOUR_MS
 MAX_RESPONSES = 100_000
 REPLY_QUEUE_EXPIRES_MS = ladder.HOUR_MS
-"""How long a client's reply queue outlives the client."""
+"""Time by which a reply queue outlives its client."""
 
 LOG_SEGMENT_BYTES = 16 * 1024 * 1024
 """A stream drops only whole segments, so retention works only if segments are small."""
 SNAPSHOT_AGE_MS = ladder.HOUR_MS
 """Minimum retention of a snapshot. The newest one stays until a newer one replaces it."""
 RETENTION_MARGIN_MS = 2 * ladder.DAY_MS
-"""How long the log is kept beyond the longest delay, because a due job may wait for a consumer."""
+"""Retention of the log beyond the longest delay, because a due job may wait for a consumer."""
 
 QueueType = Literal["quorum", "classic"]
 

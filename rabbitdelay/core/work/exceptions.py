@@ -1,4 +1,4 @@
-"""What an exception that a handler raised means for its job, in one table."""
+"""The verdict on a job after its handler raised an exception, as one table."""
 
 from dataclasses import dataclass
 

@@ -13,7 +13,7 @@ RETURNED = Again(0)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What becomes of a job whose attempt failed."""
+    """The consequence of a failed attempt for its job."""
 
     attempt: int
     """Number of the failed attempt."""

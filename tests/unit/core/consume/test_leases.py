@@ -157,7 +157,7 @@ class Consumer(RuleBasedStateMachine):
         assert len(self.leases) == len(self.unacked)
         for lease in self.acked:
             copied = self.copies.get(lease, 0)
-            assert (lease in self.finished) != (copied > 0), "both finished and given back"
+            assert (lease in self.finished) != (copied > 0), "both finished and given up"
         assert not self.finished & self.unacked
         assert not self.finished & self.given_back
 

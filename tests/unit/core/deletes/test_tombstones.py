@@ -243,7 +243,7 @@ class Years(RuleBasedStateMachine):
             for known in self.consumers:
                 assert known.is_sure_of(copy.due_ms) or not may_come
                 if not may_be_dead:
-                    assert death(known, copy) is None, "killed what nobody deleted"
+                    assert death(known, copy) is None, "killed a job that no record deletes"
                 elif is_dead and known.is_sure_of(copy.due_ms):
                     assert death(known, copy) is not None, "revived"
 
