@@ -1,4 +1,4 @@
-"""The fixtures that every test may use: a shared broker, a namespace, a broker to break."""
+"""Fixtures for all tests: a shared broker, a namespace of the test's own, a broker to break."""
 
 import os
 import secrets
@@ -26,7 +26,7 @@ from tests.support.waiting import patience
 from tests.support.workers import GroupScheduling
 from tests.support.working import Looker
 
-# A deadline of Hypothesis is a timed test: it fails when the machine is busy.
+# Hypothesis's deadline would fail a test on a busy machine, so it is off.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -39,16 +39,16 @@ TopicsFactory = Callable[..., None]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let a SIGTERM end the run as Ctrl-C does: with every broker stopped."""
+    """Treat SIGTERM like Ctrl-C, so that an ended run stops every broker it started."""
     signal.signal(signal.SIGTERM, _interrupt)
     if worker := os.environ.get("PYTEST_XDIST_WORKER"):
         workers.prepare(worker)
-    elif config.getoption("numprocesses"):  # a worker that finds no broker could not end the run
+    elif config.getoption("numprocesses"):  # xdist workers without a broker cannot end the run
         brokers.require()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Scale the time after which a test counts as hung by the factor of all such bounds."""
+    """Scale every test's time limit by the factor that `patience` applies."""
     for item in items:
         mark = item.get_closest_marker("timeout")
         seconds = mark.args[0] if mark else float(config.getini("timeout"))
@@ -57,18 +57,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Let an interrupted run end its workers in good order."""
+    """Give the workers of an interrupted run time to stop their brokers."""
     if exitstatus == pytest.ExitCode.INTERRUPTED:
         workers.interrupt(session.config)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
-    """Distribute the tests of a parallel run."""
+    """Return the scheduler that distributes the tests of a parallel run."""
     return GroupScheduling(config, log)
 
 
 def pytest_report_header() -> str:
-    """Say which broker the run is on."""
+    """Name the broker of this run in the report's header."""
     return f"broker: {brokers.describe()}"
 
 
@@ -87,7 +87,7 @@ def broker_url(shared_broker: SharedBroker) -> str:
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace that no other test has; what it leaves on the shared broker is deleted."""
+    """A namespace unique to the test. Its queues and exchanges are deleted at the end."""
     name = f"t{secrets.token_hex(4)}"
     yield name
     if "shared_broker" in request.fixturenames:
@@ -97,9 +97,9 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def breakable_broker() -> Iterator[PrivateBroker]:
-    """A broker that a test may kill, and nobody uses after it.
+    """A broker of the test's own, which it may kill. No other test uses it afterwards.
 
-    RabbitMQ 3.10 that was killed again and again may answer every declare with INTERNAL_ERROR.
+    RabbitMQ 3.10 may answer every declare with INTERNAL_ERROR after it was killed several times.
     """
     with PrivateBroker.temporary() as broker:
         yield broker
@@ -107,7 +107,7 @@ def breakable_broker() -> Iterator[PrivateBroker]:
 
 @pytest.fixture
 def start_private_broker() -> Iterator[PrivateBrokerFactory]:
-    """Start a broker of the test's own, where the breakable one does not do."""
+    """Start brokers of the test's own, for tests that need options `breakable_broker` lacks."""
     with ExitStack() as brokers_to_end:
 
         def start(
@@ -121,16 +121,16 @@ def start_private_broker() -> Iterator[PrivateBrokerFactory]:
 
 @pytest.fixture
 def front() -> Iterator[Front]:
-    """The front that a test uses: sync, but for the tests in conformance, which use both."""
+    """The front end that a test uses: sync by default, both of them in tests/conformance."""
     with front_named("sync") as front:
         yield front
 
 
 @pytest.fixture
 def make_client(front: Front, broker_url: str, namespace: str) -> Iterator[ClientFactory]:
-    """Clients of this test's namespace, closed at its end.
+    """Create clients in the test's namespace. They are closed at the end of the test.
 
-    They do not wait for new queues to settle: only the tests that kill a broker need that.
+    They do not wait for new queues to stabilise, because only tests that kill a broker need that.
     """
     with ExitStack() as stack:
 
@@ -152,7 +152,7 @@ def client(make_client: ClientFactory) -> Client:
 
 @pytest.fixture
 def make_topics(broker_url: str, namespace: str) -> TopicsFactory:
-    """Make the namespace, and topics in it, as `topology apply` does."""
+    """Create the namespace and topics in it, as `topology apply` does."""
 
     def make(*topics: str) -> None:
         topology = Topology(namespace)
@@ -166,13 +166,13 @@ def make_topics(broker_url: str, namespace: str) -> TopicsFactory:
 
 @pytest.fixture
 def existing_namespace(make_topics: TopicsFactory) -> None:
-    """For tests that delete, pause or pop before anything was put: that makes no namespace."""
+    """A namespace that exists: delete, pause and pop do not create one, only a put does."""
     make_topics()
 
 
 @pytest.fixture
 def receive(broker_url: str, namespace: str) -> Iterator[ReceiverFactory]:
-    """Plain consumers of a topic's ready queue, stopped at the end."""
+    """Start plain AMQP consumers of a topic's ready queue. They are stopped at the end."""
     with ExitStack() as stack:
 
         def start(topic: str) -> Receiver:
@@ -183,7 +183,7 @@ def receive(broker_url: str, namespace: str) -> Iterator[ReceiverFactory]:
 
 @pytest.fixture
 def make_worker(front: Front, broker_url: str, namespace: str) -> WorkerFactory:
-    """Workers of this test's namespace; run them with `working`."""
+    """Create workers in the test's namespace. Run them with `working`."""
 
     def make(url: str = broker_url, **options: Any) -> Worker:  # noqa: ANN401 - passed on
         settings: dict[str, Any] = {"namespace": namespace, "settle_seconds": 0} | options
@@ -194,7 +194,7 @@ def make_worker(front: Front, broker_url: str, namespace: str) -> WorkerFactory:
 
 @pytest.fixture
 def buried(broker_url: str, namespace: str) -> Iterator[LookerFactory]:
-    """Lookers into the buried queue of a topic, which takes out what is in it."""
+    """Read the buried queue of a topic. Its messages stay in the queue."""
     with ExitStack() as stack:
 
         def look(topic: str) -> Looker:

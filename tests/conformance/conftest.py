@@ -1,4 +1,4 @@
-"""The conformance suite: what is promised is shown for both fronts, by the same code."""
+"""The conformance suite: tests of the product's promises, run against both front ends."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,6 @@ from tests.support.fronts import Front, front_named
 
 @pytest.fixture(params=fronts.NAMES)
 def front(request: pytest.FixtureRequest) -> Iterator[Front]:
-    """One front after the other."""
+    """Each front end in turn."""
     with front_named(request.param) as front:
         yield front

@@ -1,4 +1,4 @@
-"""Channels that the broker closes, alone, while their connection goes on."""
+"""Channels that the broker closes while their connection stays open."""
 
 import threading
 from functools import partial
@@ -12,21 +12,21 @@ from rabbitdelay.engine.consume.consumer import Consumer
 from tests.conftest import ReceiverFactory, WorkerFactory
 from tests.support.popping import pop
 from tests.support.waiting import patience, wait_until
-from tests.support.working import popper_of, publishing, working
+from tests.support.working import popper_of, publisher_connector, working
 
 UNKNOWN_TAG = 1_000_000
 
 
-def let_close(consumer: Consumer, number: int) -> None:
-    """Ack what was never delivered: the broker closes the channel, as by its consumer_timeout."""
+def make_broker_close(consumer: Consumer, number: int) -> None:
+    """Ack an unknown delivery tag: the broker closes the channel, as by its consumer_timeout."""
     consumer.call(partial(consumer.send, encode.ack(number, UNKNOWN_TAG)))
 
 
-def test_the_channel_of_a_pop(client: Client) -> None:
-    """What it held is handed out again, and cannot be settled by who had it."""
+def test_a_pop_survives_a_closed_channel(client: Client) -> None:
+    """Its job is handed out again, and its former holder cannot settle it."""
     client.put("t", id="a", ttr=60)
     job = pop(client)
-    let_close(popper_of(client).consumer, job._lease.channel)
+    make_broker_close(popper_of(client).consumer, job._lease.channel)
     wait_until(lambda: job.time_left == 0)
     for act in (job.finish, job.touch, job.release, partial(job.bury, "too late")):
         with pytest.raises(LeaseLost, match="connection"):
@@ -38,8 +38,8 @@ def test_the_channel_of_a_pop(client: Client) -> None:
     assert popper_of(client).consumer._connector._attempts == 0
 
 
-def test_the_channel_of_a_worker(client: Client, make_worker: WorkerFactory) -> None:
-    """It consumes again; a job that is at work is not run twice."""
+def test_a_worker_survives_a_closed_channel(client: Client, make_worker: WorkerFactory) -> None:
+    """It consumes again, and a running job does not run twice."""
     worker, seen, go_on = make_worker(concurrency=2), list[str](), threading.Event()
 
     @worker.handler("t", ttr=60)
@@ -53,7 +53,7 @@ def test_the_channel_of_a_worker(client: Client, make_worker: WorkerFactory) -> 
         assert worker._dispatcher is not None
         consumer = worker._dispatcher.consumer
         (lease,) = consumer.holding.leases.held()
-        let_close(consumer, lease.channel)
+        make_broker_close(consumer, lease.channel)
         client.put("t", id="next")
         wait_until(lambda: "next" in seen)
         go_on.set()
@@ -64,15 +64,17 @@ def test_the_channel_of_a_worker(client: Client, make_worker: WorkerFactory) -> 
     assert client.pop("t", wait=0.3) is None
 
 
-def test_the_channel_of_puts(client: Client, receive: ReceiverFactory) -> None:
-    """What was not confirmed goes again, over the same connection."""
+def test_puts_survive_a_closed_channel(client: Client, receive: ReceiverFactory) -> None:
+    """Unconfirmed puts are republished over the same connection."""
     client.put("t", delay=0.01)
     publisher = client._verbs.links._publisher
     assert publisher is not None
 
     def publish_nowhere() -> None:
         main, link = publisher._outgoing.get(""), publisher._connector.link
-        if main is not None and main.is_ready and link is not None:  # else it is closed already
+        if (
+            main is not None and main.is_ready and link is not None
+        ):  # otherwise it is closed already
             number = main.number
             link.send_frames(encode.publish(number, "nowhere", "", Message(b"", {}), 131_072))
 
@@ -81,7 +83,7 @@ def test_the_channel_of_puts(client: Client, receive: ReceiverFactory) -> None:
         futures.append(client.put_nowait("t", n, delay=0.01))
         if n % 100 == 50:
             wait_until(lambda: "" in publisher._outgoing)
-            publishing(client).call(publish_nowhere)
+            publisher_connector(client).call(publish_nowhere)
     ids = [future.result(patience(20)).id for future in futures]
     receive("t").wait_for(*ids)
-    assert publishing(client)._attempts == 0
+    assert publisher_connector(client)._attempts == 0

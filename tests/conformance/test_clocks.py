@@ -1,4 +1,4 @@
-"""Clocks of consumers: whatever they say, a deleted job does not run again as a retry."""
+"""Consumers with wrong clocks: a deleted job does not run again as a retry."""
 
 import time
 from collections import Counter
@@ -23,7 +23,7 @@ def skewed(days: float) -> Callable[[], float]:
     return lambda: time.time() + days * DAY_SECONDS
 
 
-def has_begun_to_forget(worker: Worker) -> bool:
+def has_started_to_forget(worker: Worker) -> bool:
     dispatcher = worker._dispatcher
     assert dispatcher is not None
     return dispatcher._follower.following.tombstones.floor_ms > 0
@@ -38,10 +38,10 @@ def test_jobs_that_fail_and_are_deleted_meanwhile_do_not_run_again(
     *,
     days: float,
 ) -> None:
-    """They wait in a hold queue for their second attempt while they are deleted.
+    """The jobs are deleted while they wait in a hold queue for their second attempt.
 
-    The worker begins to forget between both: before that it knows every delete, and if it began
-    earlier, it would read the log again for the first attempt and keep all of it.
+    The worker starts to forget deletes in between. Before that it knows every delete, and if it
+    started earlier, it would read the log again for the first attempt and keep all of it.
     """
     monkeypatch.setattr(reader, "SWEEP_SECONDS", 4.0)
     worker, runs = make_worker(clock=skewed(days)), Counter[str]()
@@ -54,13 +54,13 @@ def test_jobs_that_fail_and_are_deleted_meanwhile_do_not_run_again(
 
     jobs = [client.put("t", "fails") for _ in range(JOBS)]
     with working(worker):
-        wait_until(lambda: worker.stats().counts.released == JOBS, what="all have failed once")
-        wait_until(lambda: has_begun_to_forget(worker))
+        wait_until(lambda: worker.stats().counts.released == JOBS, what="all jobs have failed once")
+        wait_until(lambda: has_started_to_forget(worker))
         client.delete(jobs[0])
         client.delete_many(job.id for job in jobs[1:])
         wait_until(lambda: worker.stats().counts.deleted == JOBS, seconds=40, what="all dropped")
         client.put("t", "lives", id="lives")
-        wait_until(lambda: runs["lives"] == 1, seconds=40, what="the worker goes on")
+        wait_until(lambda: runs["lives"] == 1, seconds=40, what="the worker continues")
         wait_until(lambda: left_over(broker_url, client.topology) == {})
     assert runs == Counter([job.id for job in jobs] + ["lives"])
 
@@ -75,7 +75,7 @@ def test_a_message_without_dates_is_deleted_by_its_id(
     *,
     days: float,
 ) -> None:
-    """Another program has published it; the worker gives it an id."""
+    """Another program published the message, and the worker generates its id."""
     worker, runs = make_worker(clock=skewed(days)), Counter[str]()
 
     @worker.handler("t", backoff=[3])
@@ -89,15 +89,15 @@ def test_a_message_without_dates_is_deleted_by_its_id(
         wait_until(lambda: worker.stats().counts.released == 1)
         (name,) = runs
         client.delete(name)
-        wait_until(lambda: worker.stats().counts.deleted == 1, seconds=40, what="it is dropped")
+        wait_until(lambda: worker.stats().counts.deleted == 1, seconds=40, what="job dropped")
     assert runs == Counter([name])
 
 
 @SKEWS
-def test_lateness_of_a_retry_counts_from_what_its_putter_asked_for(
+def test_the_lateness_of_a_retry_is_relative_to_the_putters_due_time(
     client: Client, make_worker: WorkerFactory, *, days: float
 ) -> None:
-    """Its due time is the putter's, with the delays of its attempts: not the worker's time."""
+    """The due time is the putter's plus the delays of the attempts, not the worker's time."""
     worker, dues = make_worker(clock=skewed(days)), list[int]()
 
     @worker.handler("t", backoff=[1])

@@ -1,4 +1,4 @@
-"""A cluster of three: a put survives the loss of any one node."""
+"""A cluster of three nodes: a put survives the loss of any one node."""
 
 from datetime import timedelta
 
@@ -14,10 +14,10 @@ from tests.support.waiting import patience, wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_puts_go_on_when_a_node_is_killed(
+def test_puts_continue_when_a_node_is_killed(
     front: Front, start_private_broker: PrivateBrokerFactory, namespace: str
 ) -> None:
-    """The node that the client is connected to dies, and so does its share of the leaders."""
+    """The killed node is the one that the client is connected to, and leads some of the queues."""
     broker = start_private_broker(nodes=3)
     urls = ",".join(node.url for node in broker.nodes)
     delay = timedelta(seconds=2.25)
@@ -27,9 +27,9 @@ def test_puts_go_on_when_a_node_is_killed(
             wait_until(lambda: len(putters.returned) > 200, seconds=30)
             broker.nodes[0].kill()
             before = len(putters.returned)
-            wait_until(lambda: len(putters.returned) > before + 500, seconds=60, what="it goes on")
+            wait_until(lambda: len(putters.returned) > before + 500, seconds=60, what="more puts")
             broker.nodes[0].start()
     with Receiver(broker.nodes[1].url, Topology(namespace).ready_queue("t")) as receiver:
         receiver.wait_for(*(job.id for job in putters.returned), seconds=60)
         assert min(message.lateness_ms for message in receiver.messages) >= 0
-    assert not putters.unknown, "two of three nodes are a quorum: no put should give up"
+    assert not putters.unknown, "two of three nodes are a quorum, so every put must return"

@@ -1,4 +1,4 @@
-"""Faults of consumers: processes that die or stand still, a broker that dies, messages that lie."""
+"""Faults of consumers: killed and suspended processes, a killed broker, malformed messages."""
 
 import json
 import logging
@@ -58,7 +58,7 @@ front.run(worker)
 """
 
 
-def test_a_worker_that_is_killed_loses_nothing(
+def test_a_killed_worker_does_not_lose_jobs(
     front: Front, client: Client, broker_url: str, namespace: str
 ) -> None:
     client.put_many(JobSpec("t", 600, id=str(n)) for n in range(50))
@@ -67,23 +67,23 @@ def test_a_worker_that_is_killed_loses_nothing(
         process.signal(signal.SIGKILL)
         process.wait()
     found: dict[str, int] = {}
-    wait_until(lambda: found.update(taken(client)) or len(found) == 50, seconds=10)
+    wait_until(lambda: found.update(finish_ready_jobs(client)) or len(found) == 50, seconds=10)
     assert set(found.values()) == {1}
     assert client.pop("t", wait=0.3) is None
 
 
-def taken(client: Client) -> dict[str, int]:
-    """The attempts of what is ready, which is finished."""
+def finish_ready_jobs(client: Client) -> dict[str, int]:
+    """Pop and finish the ready jobs; return their attempts by id."""
     jobs = client.pop("t", max=50, wait=1)
     for job in jobs:
         job.finish()
     return {job.id: job.attempt for job in jobs}
 
 
-def test_a_worker_that_stands_still_is_replaced(
+def test_a_suspended_worker_is_replaced(
     front: Front, client: Client, broker_url: str, namespace: str, make_worker: WorkerFactory
 ) -> None:
-    """Beyond its heartbeat its jobs run elsewhere, and its own late ends are refused."""
+    """After its heartbeat timeout its jobs run elsewhere, and its late results are refused."""
     client.put_many(JobSpec("t", 30, id=str(n)) for n in range(5))
     seen: list[str] = []
     other = make_worker()
@@ -94,17 +94,21 @@ def test_a_worker_that_stands_still_is_replaced(
         with working(other):
             wait_until(lambda: len(seen) == 5, seconds=20, what=str(seen))
             process.signal(signal.SIGCONT)
-            wait_until(lambda: late(process) == 5, seconds=20, what=str(process.errors))
+            wait_until(
+                lambda: count_refused_results(process) == 5, seconds=20, what=str(process.errors)
+            )
         assert process.count("finished") == 0
     assert sorted(seen) == ["0", "1", "2", "3", "4"]
 
 
-def late(process: Process) -> int:
+def count_refused_results(process: Process) -> int:
     return sum("too late" in line for line in list(process.errors))
 
 
-def test_connections_that_are_cut_under_load(client: Client, make_worker: WorkerFactory) -> None:
-    """One worker runs each job once, however often its connection is lost."""
+def test_jobs_run_once_when_connections_are_cut_under_load(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """One worker runs each job once, regardless of how often its connection is lost."""
     worker, seen = make_worker(concurrency=8), Counter[str]()
 
     @worker.handler("t")
@@ -123,10 +127,10 @@ def test_connections_that_are_cut_under_load(client: Client, make_worker: Worker
     assert client.pop("t", wait=0.3) is None
 
 
-def test_what_is_tried_again_while_there_is_no_connection(
+def test_a_subscription_without_a_connection_is_made_after_the_reconnect(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """A pause may end just then: it is consumed all the same when there is one again."""
+    """A pause may end during the outage; the topic is consumed after the reconnect all the same."""
     worker, seen, tried = make_worker(), list[str](), list[bool]()
     worker.handler("t")(lambda job: seen.append(job.id))
     client.put("t", id="before")
@@ -149,16 +153,16 @@ def test_what_is_tried_again_while_there_is_no_connection(
 
 
 @pytest.mark.timeout(180)
-def test_a_broker_that_is_killed_under_load(
+def test_every_confirmed_job_runs_when_the_broker_is_killed_under_load(
     front: Front,
     breakable_broker: PrivateBroker,
     namespace: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Two workers at 500 jobs/s: every job whose put returned is done at least once.
+    """Two workers at 500 jobs/s: every job whose put returned runs at least once.
 
-    What is done while there is no connection need not be done again: it is acked when it comes
-    back to the worker that did it.
+    A job that finishes while there is no connection need not run again: it is acknowledged when it
+    is redelivered to the worker that ran it.
     """
     broker = breakable_broker
     arguments = (front.name, broker.url, namespace, "60", "3")
@@ -167,8 +171,10 @@ def test_a_broker_that_is_killed_under_load(
         Process(WORKER, *arguments) as one,
         Process(WORKER, *arguments) as two,
     ):
-        client.put_many(JobSpec(topic, 1) for topic in ("t", "u", "v"))  # they are settled now
-        assert client.pop("u") is not None  # which the death gives back
+        client.put_many(
+            JobSpec(topic, 1) for topic in ("t", "u", "v")
+        )  # their queues are stable afterwards
+        assert client.pop("u") is not None  # the kill gives this job back
         client.pop("v").finish()  # type: ignore[union-attr]
         popped = ThreadPoolExecutor(1).submit(client.pop, "v", wait=patience(90))
         putting = Rated(client, per_second=500)
@@ -178,10 +184,10 @@ def test_a_broker_that_is_killed_under_load(
         wait_until(lambda: len(putting.futures) > 500 + putting.at_restart(), seconds=30)
         confirmed = {job.id for job in putting.stop()}
         client.put("v")
-        assert popped.result(patience(30)) is not None, "the pop waited through it all"
+        assert popped.result(patience(30)) is not None, "the pop waited through the outage"
         assert client.pop("u", wait=patience(10)) is not None
         wait_until(lambda: confirmed <= ended(one, two).keys(), seconds=40)
-        wait_until(lambda: held(broker.url, Topology(namespace)) == 0)
+        wait_until(lambda: left_over(broker.url, Topology(namespace)) == 0)
         began = one.second_words("began") + two.second_words("began")
     twice = sum(count > 1 for count in began.values())
     with capsys.disabled():
@@ -190,12 +196,12 @@ def test_a_broker_that_is_killed_under_load(
 
 
 def ended(*processes: Process) -> Counter[str]:
-    """Which jobs were done, and how often."""
+    """Return the ids of the jobs that ended, with their counts."""
     return sum((process.second_words("ended") for process in processes), Counter[str]())
 
 
-def held(url: str, topology: Topology) -> int:
-    """How many jobs are left over: a queue that is deleted says so, of unacked ones too."""
+def left_over(url: str, topology: Topology) -> int:
+    """Return the number of messages left in the topic's ready and buried queues."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         queues = topology.ready_queue("t"), topology.buried_queue("t")
@@ -205,7 +211,7 @@ def held(url: str, topology: Topology) -> int:
 
 
 class Rated:
-    """A thread that puts so many jobs a second, and notes what was confirmed."""
+    """A thread that puts jobs at a fixed rate and records the results."""
 
     def __init__(self, client: Client, per_second: int) -> None:
         self.futures: list[Future[Job]] = []
@@ -217,13 +223,13 @@ class Rated:
         self._thread.start()
 
     def at_restart(self) -> int:
-        """How many were put when this was first asked."""
+        """Return the number of jobs that were put when this was first called."""
         if self._restart is None:
             self._restart = len(self.futures)
         return self._restart
 
     def stop(self) -> list[Job]:
-        """Return what was confirmed."""
+        """Stop, and return the confirmed jobs."""
         self._stop.set()
         self._thread.join(patience(70))
         return list(self._confirmed())
@@ -270,10 +276,10 @@ print("ended", flush=True)
 
 
 @pytest.mark.timeout(120)
-def test_a_job_that_kills_its_process_is_buried_and_no_other(
+def test_only_the_job_that_kills_its_process_is_buried(
     front: Front, client: Client, broker_url: str, namespace: str, buried: LookerFactory
 ) -> None:
-    """By the broker's own count; those around it are not taken down with it."""
+    """The broker's delivery count buries it; jobs delivered together with it are not affected."""
     client.put_many(JobSpec("t", id=f"before-{n}") for n in range(15))
     client.put("t", id="culprit")
     client.put_many(JobSpec("t", id=f"after-{n}") for n in range(15))
@@ -289,15 +295,15 @@ def test_a_job_that_kills_its_process_is_buried_and_no_other(
     assert len(buried("t").messages) == 0
 
 
-# Bad input
+# Malformed messages
 
 
 class Order(BaseModel):
     order: int
 
 
-def ordering(worker: Worker) -> list[int]:
-    """Handle orders; return where they are noted."""
+def handle_orders(worker: Worker) -> list[int]:
+    """Register a handler of orders; return the list in which it records them."""
     done: list[int] = []
 
     @worker.handler("t", ttr=60)
@@ -307,7 +313,7 @@ def ordering(worker: Worker) -> list[int]:
     return done
 
 
-def test_a_thousand_bad_messages(
+def test_a_thousand_malformed_messages_are_buried(
     *,
     client: Client,
     broker_url: str,
@@ -316,7 +322,7 @@ def test_a_thousand_bad_messages(
     buried: LookerFactory,
     make_topics: TopicsFactory,
 ) -> None:
-    """Each is buried with its reason. The worker neither dies nor reconnects for any of them."""
+    """Each is buried with its reason. The worker does not die or reconnect for any of them."""
     make_topics("t")
     draw = random.Random(20260101)
     bad = [fuzzed(draw, number) for number in range(1_000)]
@@ -325,7 +331,7 @@ def test_a_thousand_bad_messages(
         publish_frames(broker_url, queue, bad[start : start + 20])
         client.put("t", {"order": start // 20})
     worker = make_worker()
-    done = ordering(worker)
+    done = handle_orders(worker)
     with working(worker):
         wait_until(lambda: len(done) == 50, seconds=30, what=str(len(done)))
         graves = buried("t").wait_for(1_000, seconds=30)
@@ -353,7 +359,7 @@ NAMES = ("", "id", "\udcff\udcfe", "a\x00b", "i" * 255, "\u2028", None)
 
 
 def fuzzed(draw: random.Random, number: int) -> Message:
-    """A message that is not an order, and lies about itself besides."""
+    """Return a message that is not an order and has malformed headers and properties."""
     headers = {draw.choice(NUMBERS): draw.choice(VALUES) for _ in range(draw.randrange(4))}
     headers |= {
         draw.choice(("", "rd-token", "rd-version", "rd-callback", "x")): draw.choice(VALUES)
@@ -404,7 +410,7 @@ SMALL_TYPES = b"".join(
 )
 
 
-def test_headers_of_every_size_and_type(
+def test_headers_of_every_size_and_type_are_handled(
     *,
     client: Client,
     broker_url: str,
@@ -413,7 +419,7 @@ def test_headers_of_every_size_and_type(
     buried: LookerFactory,
     make_topics: TopicsFactory,
 ) -> None:
-    """Small types of AMQP, headers that fill a frame, and nesting that nobody can read."""
+    """Small AMQP types, headers that fill a frame, and nesting that is too deep to read."""
     make_topics("t")
     nested: Any = {}
     for _ in range(200):
@@ -429,7 +435,7 @@ def test_headers_of_every_size_and_type(
     publish_small_types(broker_url, queue)
     client.put("t", {"order": 1})
     worker = make_worker()
-    done = ordering(worker)
+    done = handle_orders(worker)
     with working(worker):
         wait_until(lambda: done == [1])
         graves = buried("t").wait_for(4)
@@ -442,7 +448,7 @@ def test_headers_of_every_size_and_type(
 
 
 def publish_small_types(url: str, queue: str) -> None:
-    """Types that our own encoder never writes."""
+    """Publish headers of types that our own encoder never writes."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         number = channel.channel_number
@@ -459,7 +465,7 @@ def publish_small_types(url: str, queue: str) -> None:
 
 @pytest.fixture
 def reader_url(shared_broker: SharedBroker, namespace: str) -> Iterator[str]:
-    """The URL of a user who may consume, and may publish nothing but fences."""
+    """The URL of a user that may consume, and may publish only fences."""
     manage(shared_broker, "PUT", f"users/{namespace}", password=namespace, tags="")
     permit_writing(shared_broker, namespace, rf"^{namespace}\.tombstones$")
     host = shared_broker.url.rpartition("@")[2]
@@ -468,7 +474,7 @@ def reader_url(shared_broker: SharedBroker, namespace: str) -> Iterator[str]:
 
 
 def permit_writing(shared: SharedBroker, user: str, names: str) -> None:
-    """Let a user read everything, and write only to these."""
+    """Let a user read everything, and write only to names that match."""
     allowed = {"configure": "", "write": names, "read": ".*"}
     manage(shared, "PUT", f"permissions/%2F/{user}", **allowed)
 
@@ -485,14 +491,14 @@ def manage(shared: SharedBroker, method: str, path: str, **fields: str) -> None:
     urlopen(request, timeout=patience(10)).close()  # noqa: S310 - always http
 
 
-def test_a_worker_that_may_not_publish(
+def test_a_worker_that_may_not_publish_keeps_jobs_for_retry(
     client: Client,
     reader_url: str,
     make_worker: WorkerFactory,
     buried: LookerFactory,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What it gives up is buried by the broker; what it gives back is held and not run again."""
+    """The broker buries its buried jobs. The worker keeps jobs to retry without running them."""
     client.put("t", id="bury")
     client.put("t", id="retry")
     seen: list[str] = []
@@ -511,7 +517,7 @@ def test_a_worker_that_may_not_publish(
     assert sorted(seen) == ["bury", "retry"]
 
 
-def test_a_worker_that_may_not_even_write_a_fence(
+def test_a_worker_that_may_not_write_a_fence_raises(
     client: Client,
     shared_broker: SharedBroker,
     namespace: str,
@@ -519,7 +525,7 @@ def test_a_worker_that_may_not_even_write_a_fence(
     *,
     make_worker: WorkerFactory,
 ) -> None:
-    """It cannot know what is deleted: it runs nothing, and says at once what it must be allowed."""
+    """Without a fence it cannot know the deletes, so it runs no job and names the permission."""
     client.put("t", id="dead")
     client.delete("dead")
     permit_writing(shared_broker, namespace, "")
@@ -536,7 +542,7 @@ def test_a_worker_that_may_not_even_write_a_fence(
         reader.pop("t", wait=patience(20))
 
 
-def test_a_worker_goes_on_when_it_may_write_again_while_others_delete(
+def test_a_worker_continues_when_it_may_write_fences_again(
     client: Client,
     shared_broker: SharedBroker,
     namespace: str,
@@ -545,7 +551,7 @@ def test_a_worker_goes_on_when_it_may_write_again_while_others_delete(
     make_worker: WorkerFactory,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its fences were refused for a while: it writes others, also while the log is being read."""
+    """Its fences were refused for a while. It writes new ones, also while other clients delete."""
     client.put("t", id="before")
     client.delete("nothing")
     worker = make_worker(reader_url, declare=False)

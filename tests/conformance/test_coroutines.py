@@ -1,4 +1,4 @@
-"""Coroutine functions as handlers: on one event loop in the sync front, on the user's in aio."""
+"""Coroutine handlers: on their own event loop in the sync front end, on the user's in aio."""
 
 import asyncio
 import inspect
@@ -14,13 +14,15 @@ from tests.support.working import cut_worker, working
 
 
 async def call(method: Callable[..., Any], *arguments: object) -> None:
-    """Call a method of a job, and await it unless it has waited."""
+    """Call a method of a job, and await the result if it is awaitable."""
     result = method(*arguments)
     if inspect.isawaitable(result):
         await result
 
 
-def test_many_at_once(client: Client, make_worker: WorkerFactory) -> None:
+def test_many_coroutine_handlers_run_concurrently(
+    client: Client, make_worker: WorkerFactory
+) -> None:
     worker, most, running, many = make_worker(concurrency=50), 0, 0, asyncio.Event()
 
     @worker.handler("t")
@@ -40,7 +42,7 @@ def test_many_at_once(client: Client, make_worker: WorkerFactory) -> None:
     assert 10 < most <= 50
 
 
-def test_what_they_return_and_raise(
+def test_coroutine_handlers_return_responses_and_raise_outcomes(
     client: Client, make_worker: WorkerFactory, buried: LookerFactory
 ) -> None:
     worker, attempts = make_worker(), Counter[str]()
@@ -69,7 +71,7 @@ def test_what_they_return_and_raise(
     assert reasons == ["attempt 2 of 2 failed", "never"]
 
 
-def test_they_may_settle_their_job(
+def test_coroutine_handlers_may_settle_their_job(
     client: Client, make_worker: WorkerFactory, buried: LookerFactory
 ) -> None:
     worker, seen = make_worker(), list[tuple[str, int]]()
@@ -95,10 +97,10 @@ def test_they_may_settle_their_job(
     assert client.pop("t", wait=0.2) is None
 
 
-def test_they_are_cancelled_with_their_connection(
+def test_coroutine_handlers_are_cancelled_when_their_connection_is_lost(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """Their job is handed out again, and runs again."""
+    """Their job is redelivered and runs again."""
     worker, seen = make_worker(concurrency=2), list[str]()
 
     @worker.handler("t", ttr=60)
@@ -120,8 +122,10 @@ def test_they_are_cancelled_with_their_connection(
     assert Counter(seen) == {"began": 2, "cancelled": 1, "ended": 1}
 
 
-def test_a_graceful_stop_lets_them_finish(client: Client, make_worker: WorkerFactory) -> None:
-    """Within the grace; who is not done then is cancelled, and its job goes back."""
+def test_a_graceful_stop_lets_coroutine_handlers_finish(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """A handler that is not done within the grace period is cancelled, and its job goes back."""
     worker, seen = make_worker(concurrency=2, grace=3.0), list[str]()
 
     @worker.handler("t", ttr=60)

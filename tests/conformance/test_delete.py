@@ -1,4 +1,4 @@
-"""Deletes: what is deleted never runs, comes back from nowhere, and leaves nothing behind."""
+"""Deletes: a deleted job never runs, never comes back, and leaves nothing in any queue."""
 
 import secrets
 import threading
@@ -35,16 +35,16 @@ from tests.support.waiting import patience, wait_until
 from tests.support.working import popper_of, publish, working
 
 PROPAGATION_SECONDS = patience(1.0)
-"""It is a few milliseconds; a machine that is busy with other tests may take longer."""
+"""A few milliseconds normally; a machine with other load may take longer."""
 
 
-# What is deleted, and how it is named
+# What can be deleted, and how it is named
 
 
-def test_a_delayed_job_never_runs(
+def test_a_deleted_delayed_job_never_runs(
     client: Client, make_worker: WorkerFactory, broker_url: str
 ) -> None:
-    """By a chosen id, by a generated one, as put returned it, and many of them at once."""
+    """By chosen id, by generated id, by the job that put returned, and many at once."""
     client.put("t", delay=0.4, id="chosen")
     generated, whole = (client.put("t", delay=0.4) for _ in range(2))
     many = [client.put("t", delay=0.4) for _ in range(4)]
@@ -67,8 +67,8 @@ def test_a_delayed_job_never_runs(
     assert left_over(broker_url, client.topology) == {}
 
 
-def test_it_is_never_popped(client: Client, broker_url: str) -> None:
-    """Neither one by one, nor several at once, nor by a pop that waits for it."""
+def test_a_deleted_job_is_never_popped(client: Client, broker_url: str) -> None:
+    """Not by a pop of one job or several, nor by a pop that is waiting for it."""
     jobs = [client.put("t", id=f"dead-{n}") for n in range(6)]
     client.put("t", id="lives")
     client.delete_many(jobs[:3])
@@ -86,10 +86,10 @@ def test_it_is_never_popped(client: Client, broker_url: str) -> None:
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_client_does_not_pop_what_it_deleted_before_reading_its_own_record(
+def test_a_client_does_not_pop_its_deleted_jobs_before_it_reads_its_own_record(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deletes by job and by id, a replaced job and a purged topic, with the log's reader behind."""
+    """Deletes by job and by id, a replaced job and a purged topic, while the log's reader lags."""
     assert client.pop("t") is None  # the client has read the log, and its proof is fresh
     with monkeypatch.context() as patch:
         patch.setattr(Follower, "delivered", lambda _self, _delivery: None)
@@ -106,8 +106,8 @@ def test_a_client_does_not_pop_what_it_deleted_before_reading_its_own_record(
     assert client.pop("t", wait=patience(20)) is not None
 
 
-def test_a_pop_of_deleted_jobs_only_comes_back_with_none(client: Client) -> None:
-    """In its time: it does not wait for ever, nor end early."""
+def test_a_pop_that_finds_only_deleted_jobs_returns_none(client: Client) -> None:
+    """It returns after its wait, neither early nor late."""
     client.delete_many([client.put("t") for _ in range(20)])
     assert client.pop("t") is None
     client.delete_many([client.put("t", delay=0.1) for _ in range(3)])
@@ -117,7 +117,7 @@ def test_a_pop_of_deleted_jobs_only_comes_back_with_none(client: Client) -> None
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_records_of_many_are_packed_and_told_of(client: Client) -> None:
+def test_the_records_of_delete_many_are_packed_and_reported(client: Client) -> None:
     so_far = list[int]()
     assert client.delete_many((f"x{n}" for n in range(2_500)), on_deleted=so_far.append) == 2_500
     assert so_far == [1_000, 2_000, 2_500]
@@ -125,7 +125,7 @@ def test_records_of_many_are_packed_and_told_of(client: Client) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "x" * 201, "a\ud800", 17, None, b"bytes", ["list"]])
-def test_what_is_no_id_is_refused(client: Client, wrong: Any) -> None:  # noqa: ANN401 - anything
+def test_an_invalid_id_is_refused(client: Client, wrong: Any) -> None:  # noqa: ANN401 - anything
     with pytest.raises(InvalidJob, match="id"):
         client.delete(wrong)
     with pytest.raises(DeleteManyFailed, match="id") as caught:
@@ -133,7 +133,7 @@ def test_what_is_no_id_is_refused(client: Client, wrong: Any) -> None:  # noqa: 
     assert caught.value.deleted == 0
 
 
-def test_ids_of_any_letters(client: Client) -> None:
+def test_ids_may_have_any_characters(client: Client) -> None:
     ids = ["ö" * 100, "a b\n", '"quoted\\"', "x" * 200, "\u2028", "😀"]
     client.put_many(JobSpec("t", id=name) for name in ids)
     client.delete_many(ids)
@@ -141,13 +141,13 @@ def test_ids_of_any_letters(client: Client) -> None:
     assert client.tombstones().count == len(ids)
 
 
-# Where the job is at that moment
+# The state of the job when it is deleted
 
 
-def test_while_it_is_ready_and_nobody_consumes(
+def test_a_ready_job_without_a_consumer_is_deleted(
     client: Client, make_worker: WorkerFactory, broker_url: str
 ) -> None:
-    """Whoever starts later reads the log first."""
+    """A worker that starts later reads the log first."""
     client.put_many(JobSpec("t", id=f"dead-{n}") for n in range(50))
     client.put("t", id="lives")
     client.delete_many(f"dead-{n}" for n in range(50))
@@ -158,8 +158,10 @@ def test_while_it_is_ready_and_nobody_consumes(
     assert left_over(broker_url, client.topology) == {}
 
 
-def test_while_a_busy_worker_has_prefetched_it(client: Client, make_worker: WorkerFactory) -> None:
-    """The check is made when it is handed out."""
+def test_a_prefetched_job_of_a_busy_worker_is_deleted(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """The worker checks the job when it hands it out."""
     worker, seen, go_on = make_worker(concurrency=1, prefetch=10), [], threading.Event()
 
     @worker.handler("t")
@@ -181,7 +183,7 @@ def test_while_a_busy_worker_has_prefetched_it(client: Client, make_worker: Work
 
 
 def is_known(worker: Worker, id: str) -> bool:
-    """Whether a worker knows that a job which it holds is deleted."""
+    """Return whether a worker knows that a job in its hands is deleted."""
     assert worker._dispatcher is not None
     holding = worker._dispatcher.holding
     leases = [lease for lease in holding.leases.held() if lease.job.id == id]
@@ -190,10 +192,10 @@ def is_known(worker: Worker, id: str) -> bool:
 
 @pytest.mark.parametrize("kind", ["thread", "async", "process"])
 @pytest.mark.parametrize("by", ["id", "job"])
-def test_while_its_handler_is_at_work(
+def test_a_job_is_deleted_while_its_handler_runs(
     client: Client, make_worker: WorkerFactory, kind: str, by: str, broker_url: str
 ) -> None:
-    """`job.deleted` turns true in it; its finish, and its response, are as usual."""
+    """`job.deleted` becomes true in the handler; finish and response work as usual."""
     worker = make_worker(pool="process" if kind == "process" else "thread", concurrency=1)
     is_async = kind == "async"
     handler = deleting.return_when_deleted_async if is_async else deleting.return_when_deleted
@@ -211,8 +213,10 @@ def test_while_its_handler_is_at_work(
     assert left_over(broker_url, client.topology) == {}
 
 
-def test_while_it_is_popped(client: Client, make_client: ClientFactory, broker_url: str) -> None:
-    """Somebody else's delete is seen too; one that was never deleted is not."""
+def test_a_popped_job_is_deleted(
+    client: Client, make_client: ClientFactory, broker_url: str
+) -> None:
+    """A delete by another client is seen; a job that is not deleted is not affected."""
     other = make_client()
     client.put("t", id="lives")
     put = client.put("t", id="dies")
@@ -230,7 +234,7 @@ def test_while_it_is_popped(client: Client, make_client: ClientFactory, broker_u
     assert left_over(broker_url, client.topology) == {}
 
 
-def test_while_it_waits_for_its_retry(
+def test_a_job_that_waits_for_its_retry_is_deleted(
     client: Client, make_worker: WorkerFactory, broker_url: str
 ) -> None:
     worker, seen = make_worker(), list[tuple[str, int]]()
@@ -250,7 +254,9 @@ def test_while_it_waits_for_its_retry(
     assert left_over(broker_url, client.topology) == {}
 
 
-def test_while_it_is_buried_and_then_kicked(client: Client, broker_url: str) -> None:
+def test_a_buried_job_that_is_deleted_and_then_kicked_does_not_run(
+    client: Client, broker_url: str
+) -> None:
     put = client.put("t", id="whole")
     client.put("t", id="by id")
     client.put("t", id="lives")
@@ -265,7 +271,7 @@ def test_while_it_is_buried_and_then_kicked(client: Client, broker_url: str) -> 
     assert left_over(broker_url, client.topology) == {}
 
 
-# What becomes of one that was deleted while it was held
+# Jobs deleted while they were reserved
 
 
 def _raise(error: BaseException) -> None:
@@ -281,10 +287,10 @@ ENDS: dict[str, Callable[[ReservedJob], object]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_nothing_is_given_back(
+def test_a_job_deleted_during_its_run_does_not_come_back(
     client: Client, make_worker: WorkerFactory, end: str, broker_url: str
 ) -> None:
-    """Whatever its handler does; who waits for its response is told that it was deleted."""
+    """This holds however its handler ends. A wait for its response raises that it was deleted."""
     worker, seen = make_worker(), list[int]()
 
     @worker.handler("t", ttr=1, backoff=0, max_attempts=3)
@@ -308,7 +314,7 @@ def test_nothing_is_given_back(
 
 
 @pytest.mark.parametrize("end", ["release", "bury"])
-def test_a_handler_may_settle_it_itself(
+def test_a_handler_may_settle_its_deleted_job(
     client: Client, make_worker: WorkerFactory, end: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker, seen = make_worker(), list[int]()
@@ -330,7 +336,7 @@ def test_a_handler_may_settle_it_itself(
     assert not [one for one in caplog.messages if "too late" in one]
 
 
-def test_a_block_may_settle_it_itself(client: Client) -> None:
+def test_a_with_block_may_settle_its_deleted_job(client: Client) -> None:
     client.put("t", id="dies")
     (job,) = take(client, 1)
     client.delete("dies")
@@ -340,7 +346,7 @@ def test_a_block_may_settle_it_itself(client: Client) -> None:
     assert client.pop("t", wait=0.2) is None
 
 
-def test_a_popped_one_is_settled_as_usual_and_gone(
+def test_a_popped_and_deleted_job_is_settled_as_usual(
     make_client: ClientFactory, broker_url: str
 ) -> None:
     client = make_client(retry=RetryPolicy(max_attempts=3, backoff=0))
@@ -359,7 +365,7 @@ def test_a_popped_one_is_settled_as_usual_and_gone(
     assert left_over(broker_url, client.topology) == {}
 
 
-def test_who_waits_for_the_response_of_one_not_handed_out_is_told(client: Client) -> None:
+def test_a_wait_for_the_response_of_a_dropped_job_raises(client: Client) -> None:
     job = client.put("t", delay=0.2, reply=True)
     client.delete(job)
     assert client.pop("t", wait=0.6) is None
@@ -367,10 +373,10 @@ def test_who_waits_for_the_response_of_one_not_handed_out_is_told(client: Client
         client.response(job, wait=patience(10))
 
 
-# Deleting what is not there, and using the id again
+# Deletes of absent jobs, and reused ids
 
 
-def test_what_is_finished_unknown_or_deleted_is_no_error(client: Client) -> None:
+def test_deleting_a_finished_unknown_or_deleted_job_is_not_an_error(client: Client) -> None:
     job = client.put("t", id="once")
     assert pops(client, wait=0.3) == ["once"]
     for _ in range(2):
@@ -383,7 +389,7 @@ def test_what_is_finished_unknown_or_deleted_is_no_error(client: Client) -> None
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_its_id_may_be_used_again_at_once(client: Client) -> None:
+def test_the_id_of_a_deleted_job_may_be_reused_at_once(client: Client) -> None:
     for n in range(200):
         client.delete("same")
         client.put("t", n, id="same")
@@ -396,8 +402,8 @@ def test_its_id_may_be_used_again_at_once(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_each_of_200_lives_when_it_was_put_after_the_delete(client: Client) -> None:
-    """By the very clock tick: a delete returns when its moment has passed."""
+def test_a_job_put_right_after_a_delete_of_its_id_lives(client: Client) -> None:
+    """Even within one clock tick, because a delete returns only after its moment has passed."""
     jobs = []
     for n in range(200):
         client.delete(f"id-{n}")
@@ -408,14 +414,14 @@ def test_each_of_200_lives_when_it_was_put_after_the_delete(client: Client) -> N
 
 
 def test_only_a_delete_by_id_waits_for_its_moment_to_pass(make_client: ClientFactory) -> None:
-    """By a clock that stands still: a delete of one job touches no later one, and needs none."""
-    moment, asked = time.time(), list[None]()
+    """With a stopped clock: a delete by job affects no later job, so it need not wait."""
+    stopped_at, asked = time.time(), list[None]()
 
-    def stands_still() -> float:
+    def stopped_clock() -> float:
         asked.append(None)
-        return moment
+        return stopped_at
 
-    client = make_client(clock=stands_still)
+    client = make_client(clock=stopped_clock)
     job = client.put("t", delay=60)
     client.delete("another")
     by_id = len(asked)
@@ -425,7 +431,9 @@ def test_only_a_delete_by_id_waits_for_its_moment_to_pass(make_client: ClientFac
     assert len(asked) < by_id
 
 
-def test_a_new_job_of_the_id_is_retried(client: Client, make_worker: WorkerFactory) -> None:
+def test_a_new_job_under_a_deleted_id_is_retried(
+    client: Client, make_worker: WorkerFactory
+) -> None:
     worker, seen = make_worker(), list[tuple[object, int]]()
 
     @worker.handler("t", backoff=0.05, max_attempts=3)
@@ -443,7 +451,7 @@ def test_a_new_job_of_the_id_is_retried(client: Client, make_worker: WorkerFacto
     assert seen == [("new", 1), ("new", 2), ("new", 3)]
 
 
-def test_of_two_with_one_id_the_one_given_is_deleted(client: Client) -> None:
+def test_a_delete_by_job_affects_only_one_of_two_jobs_with_the_same_id(client: Client) -> None:
     first, second = client.put("t", 1, id="same"), client.put("t", 2, id="same")
     client.delete(second)
     job = client.pop("t", wait=patience(5))
@@ -456,8 +464,8 @@ def test_of_two_with_one_id_the_one_given_is_deleted(client: Client) -> None:
 # Other languages
 
 
-def test_a_message_that_does_not_say_when_it_was_put(client: Client, broker_url: str) -> None:
-    """It is killed by a delete of its message_id, whenever that was."""
+def test_a_message_without_a_put_time_is_deleted_by_its_id(client: Client, broker_url: str) -> None:
+    """A delete of its message_id applies to it, at any time."""
     client.put("t", id="first")
     client.delete("plain")
     queue = client.topology.ready_queue("t")
@@ -469,9 +477,9 @@ def test_a_message_that_does_not_say_when_it_was_put(client: Client, broker_url:
     assert left_over(broker_url, client.topology) == {}
 
 
-def test_a_record_that_anybody_wrote(client: Client, broker_url: str) -> None:
+def test_records_of_other_programs_are_applied(client: Client, broker_url: str) -> None:
     jobs = [client.put("t", id=name) for name in ("by id", "by token", "kept")]
-    # Of two jobs that were put in the same millisecond their tokens decide which is the later one.
+    # Two jobs put in the same millisecond are ordered by their tokens.
     wait_until(lambda: int(time.time() * 1000) > jobs[2].put_ms)
     jobs += [client.put("t", id=name) for name in ("kept", "lives")]
     client.put("u")

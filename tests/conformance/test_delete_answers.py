@@ -1,4 +1,4 @@
-"""What deletes and purges answer: what was recorded, or what failed and for which id."""
+"""Results of deletes and purges: the number recorded, or an error that names the ids."""
 
 from collections.abc import Iterator
 
@@ -16,15 +16,15 @@ def proxy(broker_url: str) -> Iterator[Proxy]:
         yield proxy
 
 
-def test_a_delete_returns_how_many_ids_were_recorded(client: Client) -> None:
-    """Whether there was such a job is not known, and not counted."""
+def test_a_delete_returns_the_number_of_recorded_ids(client: Client) -> None:
+    """The number of jobs that exist under the id is unknown and does not count."""
     job = client.put("t", id="there", delay=60)
     assert client.delete("there") == client.delete(job) == client.delete("never put") == 1
     assert client.delete_many(["a", "b", job]) == 3
     assert client.delete_many([]) == 0
 
 
-def test_a_purge_returns_how_many_were_removed_at_once(client: Client) -> None:
+def test_a_purge_returns_the_number_of_jobs_removed_at_once(client: Client) -> None:
     client.put_many([])
     for delay in (0, 0, 60):
         client.put("t", delay=delay)
@@ -36,7 +36,7 @@ def test_a_delete_that_is_not_confirmed_names_its_id(
     make_client: ClientFactory, proxy: Proxy
 ) -> None:
     client = make_client(proxy.url)
-    client.delete("first")  # makes the log
+    client.delete("first")  # creates the log
     proxy.silence()
     with pytest.raises(OutcomeUnknown, match=r"^delete of order-42 was not confirmed in time"):
         client.delete("order-42", timeout=0.5)

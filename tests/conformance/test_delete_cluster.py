@@ -1,4 +1,4 @@
-"""A cluster of three: deletes hold when the node of their log goes, and the worker's own too."""
+"""A cluster of three nodes: deletes hold when the log's or the worker's node fails."""
 
 import time
 from collections.abc import Callable
@@ -23,28 +23,28 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PROMISED_SECONDS = 2.0
 SCHEDULING_SECONDS = 1.0
-"""Between the check of the proof and the hand-out, on a machine that has other things to do."""
+"""Time from the check of the proof to the hand-out, on a machine with other load."""
 TTR_SECONDS = 60
 DELAY_SECONDS = 15
-"""Long enough for the deletes of a step, while a node dies: what is not confirmed goes again after
-8 s. A delete that returned later than its job was handed out has promised nothing."""
+"""Long enough for the deletes of a step while a node dies: unconfirmed ones are republished after
+8 s. A delete that returns after its job was handed out does not promise anything."""
 
 
-def test_the_node_of_the_log_is_stopped_and_then_the_workers_own(
+def test_deletes_hold_when_the_node_of_the_log_and_then_the_workers_is_killed(
     front: Front,
     start_private_broker: PrivateBrokerFactory,
     namespace: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What is deleted before, between and after does not run; everything else does."""
+    """Jobs deleted before, between and after do not run; all others do."""
     broker = start_private_broker(nodes=3)
     with front.client(broker.url, namespace=namespace) as client:
-        client.put("t", id="first", delay=DELAY_SECONDS)  # its queues are settled now
+        client.put("t", id="first", delay=DELAY_SECONDS)  # its queues are stable afterwards
         client.delete("nobody")
     leading = leader_of_log(broker, namespace)
     others = [node for node in broker.nodes if node.name != leading.name]
     addresses = ",".join(node.url for node in [*others, leading])
-    # Whoever deletes keeps its connection here: what is tested is the log, and who reads it.
+    # The deleting client keeps its connection to this node: the log and its readers are tested.
     with front.client(others[1].url, namespace=namespace, timeout=patience(20)) as client:
         worker = front.worker(addresses, namespace=namespace, concurrency=10)
         seen: dict[str, float] = {}
@@ -76,10 +76,10 @@ def test_the_node_of_the_log_is_stopped_and_then_the_workers_own(
     assert len(books.too_late | books.just_missed) <= 100, "one stall at most"
 
 
-def test_no_deleted_job_runs_when_the_node_of_its_worker_stands_still(
+def test_no_deleted_job_runs_when_its_workers_node_is_suspended(
     front: Front, start_private_broker: PrivateBrokerFactory, namespace: str
 ) -> None:
-    """The worker has prefetched them, and its node is stopped with SIGSTOP."""
+    """The worker has prefetched the jobs, and its node is suspended with SIGSTOP."""
     broker = start_private_broker(nodes=3)
     with front.client(broker.url, namespace=namespace) as client:
         client.put("t", id="first")
@@ -92,19 +92,19 @@ def test_no_deleted_job_runs_when_the_node_of_its_worker_stands_still(
 
     @worker.handler("t", ttr=TTR_SECONDS)
     def work(job: ReservedJob) -> None:
-        # By the lease, which begins at the hand-out: the handler's thread may begin later.
+        # Taken from the lease, which begins at the hand-out: the handler's thread may start later.
         began[job.id] = time.monotonic() + job.time_left - TTR_SECONDS
         time.sleep(0.1)
 
     with front.client(leading.url, namespace=namespace, timeout=patience(30)) as client:
         client.put_many(JobSpec("t", id=name) for name in ids)
-        client.delete("nobody")  # a declare hangs while a node does, so the log is declared now
+        client.delete("nobody")  # declares the log now, because a declare hangs while a node does
         with working(worker):
             wait_until(lambda: ids[2] in began, seconds=60)
             with standing_still(of_worker):
                 client.delete_many(ids)
                 deleted_at = time.monotonic()
-                time.sleep(5)  # a job that must not run is told by time alone
+                time.sleep(5)  # only time shows that a job does not run
             client.put("t", id="alive")
             wait_until(lambda: "alive" in began, seconds=90)
     last = max(at for name, at in began.items() if name in ids)
@@ -112,10 +112,10 @@ def test_no_deleted_job_runs_when_the_node_of_its_worker_stands_still(
     assert len(began) < len(ids)
 
 
-def test_a_log_without_a_replica_on_the_clients_node_is_told_as_that(
+def test_the_error_names_a_log_without_a_replica_on_the_clients_node(
     front: Front, start_private_broker: PrivateBrokerFactory, namespace: str
 ) -> None:
-    """The broker refuses with 406, as it does when a queue has other arguments."""
+    """The broker refuses with 406, the same code as for a queue with other arguments."""
     broker = start_private_broker(nodes=3)
     with front.client(broker.url, namespace=namespace) as client:
         client.put("t", id="first")
@@ -126,16 +126,16 @@ def test_a_log_without_a_replica_on_the_clients_node_is_told_as_that(
     replica = f'<<"/">>, <<"{namespace}.tombstones">>, \'{without.name}\''
     leading.control("eval", f"ok = rabbit_stream_queue:delete_replica({replica}).")
     with front.client(without.url, namespace=namespace) as client:
-        # 4.3 does not tell it from a replica that is yet to start: the pop waits for that.
-        with pytest.raises((QueueUnavailable, CutOff), match="connect to another node") as told:
+        # 4.3 cannot tell this from a replica that is still starting, so the pop waits for it.
+        with pytest.raises((QueueUnavailable, CutOff), match="connect to another node") as raised:
             client.pop("t", wait=patience(3))
-        assert "replica on the local node" in str(told.value)
+        assert "replica on the local node" in str(raised.value)
 
 
 def delete_half(client: Client, name: str, step: Callable[[], None]) -> dict[str, float]:
-    """Put jobs, delete half of them, and let something happen before they are due.
+    """Put jobs, delete half of them, and run a step before they are due.
 
-    Return when each delete returned.
+    Return the time at which each delete returned.
     """
     kinds = ("dead", "alive")
     client.put_many(
@@ -154,13 +154,13 @@ def delete_half(client: Client, name: str, step: Callable[[], None]) -> dict[str
 
 
 def wait_for_rest(seen: dict[str, float], number: int) -> None:
-    """Wait until all that were not deleted have run."""
+    """Wait until all jobs that were not deleted have run."""
     wanted = {f"{number}-{when}-{n}-alive" for when in ("before", "after") for n in range(100)}
     wait_until(lambda: wanted <= seen.copy().keys(), seconds=90, what=f"step {number}")
 
 
 def leader_of_log(broker: PrivateBroker, namespace: str) -> Node:
-    """The node on which the log is written."""
+    """Return the node of the log's leader."""
     management = Management(broker.nodes[0].management_url)
     nodes = {node.name: node for node in broker.nodes}
     path = f"queues/{quote('/', safe='')}/{namespace}.tombstones"

@@ -1,4 +1,4 @@
-"""Deletes hold: through workers that die, a broker that dies or stands still, and a log that goes.
+"""Deletes hold when workers die, the broker dies or is suspended, and the log is deleted.
 
 Every test has jobs that must run beside those that must not.
 """
@@ -33,7 +33,7 @@ SAYS_READ = "log of deletes: read ("
 
 
 class Seen:
-    """A handler that notes which jobs it ran, and when."""
+    """A handler that records the jobs that it ran, with their times."""
 
     def __init__(self, worker: Worker, *, seconds: float = 0.0) -> None:
         self.times: dict[str, float] = {}
@@ -49,19 +49,19 @@ class Seen:
         return set(self.times.copy())
 
     def wait_for(self, ids: set[str], *, seconds: float = 60.0) -> None:
-        """Wait until these have run."""
+        """Wait until the jobs with these ids have run."""
         what = f"{len(ids)} jobs run"
         wait_until(lambda: ids <= self.ids, seconds=seconds, what=what)
 
 
 def wait_for_deleted(worker: Worker, count: int) -> None:
-    """Wait until a worker has dropped so many."""
+    """Wait until a worker has dropped `count` jobs."""
     wait_until(
         lambda: worker.stats().counts.deleted == count, seconds=60, what=f"{count} are dropped"
     )
 
 
-# Many jobs, many deletes, workers that come and go
+# Many jobs, many deletes, restarted workers
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_half_of_the_jobs_are_deleted_while_workers_are_restarted(
     count: int,
     shortest_span: float,
 ) -> None:
-    """None of the deleted runs, but for those that had just been handed out; all others run."""
+    """No deleted job runs, unless it had just been handed out; all others run."""
     pace = Pace.measure(client, count)
     lead, span = pace.lead(), pace.span(shortest_span)
     arguments = (front.name, broker_url, namespace)
@@ -124,10 +124,10 @@ def test_half_of_the_jobs_are_deleted_while_workers_are_restarted(
 
 
 @pytest.mark.timeout(180)
-def test_a_worker_that_starts_reads_all_of_a_long_log_first(
+def test_a_starting_worker_reads_all_of_a_long_log_first(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """The jobs are ready before it starts, and their deletes are at the end of the log."""
+    """The jobs are ready before the worker starts, and their deletes are at the end of the log."""
     dead = [f"dead-{n}" for n in range(300)]
     alive = {f"alive-{n}" for n in range(30)}
     client.put_many(JobSpec("t", id=name) for name in sorted([*dead, *alive], key=hash))
@@ -144,23 +144,23 @@ def test_a_worker_that_starts_reads_all_of_a_long_log_first(
     assert seen.ids == alive
 
 
-# The broker dies, or stands still
+# The broker is killed or suspended
 
 
 @pytest.mark.timeout(180)
-def test_deletes_go_on_while_the_broker_is_killed(
+def test_deletes_continue_when_the_broker_is_killed(
     front: Front,
     breakable_broker: PrivateBroker,
     namespace: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A delete that returned holds, before and after; of one that did not, nothing is known."""
+    """A delete that returned holds, before and after the kill; the outcome of others is unknown."""
     broker = breakable_broker
     first_due = time.time() + 9
     worker = front.worker(broker.url, namespace=namespace, concurrency=10)
     seen = Seen(worker)
     with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:
-        client.put("t", id="before-all")  # the queues are settled now
+        client.put("t", id="before-all")  # the queues are stable afterwards
         with working(worker):
             seen.wait_for({"before-all"})
             put_over(client, 2_000, first_due, 8.0)
@@ -181,7 +181,7 @@ def test_deletes_go_on_while_the_broker_is_killed(
 
 
 class Deletes:
-    """A thread that deletes one job after the other, and notes when each delete returned."""
+    """A thread that deletes jobs one by one and records when each delete returned."""
 
     def __init__(self, client: Client, ids: list[str]) -> None:
         self.returned: dict[str, float] = {}
@@ -191,7 +191,7 @@ class Deletes:
         self.thread = threading.Thread(target=self._delete)
 
     def is_done(self) -> bool:
-        """Whether all were tried."""
+        """Return whether every delete has returned or failed."""
         return len(self.returned) + len(self.unknown) == len(self._ids)
 
     def _delete(self) -> None:
@@ -205,7 +205,7 @@ class Deletes:
 
 @contextmanager
 def deleting(client: Client, ids: list[str]) -> Iterator[Deletes]:
-    """Delete these, in order, beside what the block does."""
+    """Delete these ids in order on another thread inside the block."""
     deletes = Deletes(client, ids)
     deletes.thread.start()
     try:
@@ -215,14 +215,14 @@ def deleting(client: Client, ids: list[str]) -> Iterator[Deletes]:
 
 
 @pytest.mark.timeout(180)
-def test_a_broker_that_stands_still(
+def test_no_deleted_job_runs_while_the_broker_is_suspended(
     front: Front,
     breakable_broker: PrivateBroker,
     namespace: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What a worker has prefetched it does not hand out while it cannot know what is deleted."""
+    """The worker does not hand out prefetched jobs while it cannot learn of deletes."""
     monkeypatch.setattr(fence, "LOOK_SECONDS", 0.3)
     monkeypatch.setattr(fence, "PATIENCE_SECONDS", 0.5)
     worker = front.worker(breakable_broker.url, namespace=namespace, concurrency=1, prefetch=100)
@@ -237,7 +237,7 @@ def test_a_broker_that_stands_still(
                 wait_until(lambda: worker.stats().running == 0)
                 handed_out = seen.ids
                 assert len(handed_out) < 90
-                time.sleep(1.0)  # it must not go on, which nothing tells but time
+                time.sleep(1.0)  # only time shows that no job is handed out
                 assert seen.ids == handed_out
                 assert not follower_of(worker).is_current
                 assert "was not read back in time" in follower_of(worker).state
@@ -247,17 +247,17 @@ def test_a_broker_that_stands_still(
     assert "99" not in seen.ids
 
 
-# What deletes need is deleted
+# Deletion of the log and of snapshots
 
 
-def test_the_log_is_deleted_while_a_worker_runs(
+def test_deletes_hold_when_the_log_is_deleted_under_a_worker(
     client: Client,
     broker_url: str,
     namespace: str,
     make_worker: WorkerFactory,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It takes no job until it has written back what it knows; the next worker finds it there."""
+    """The worker hands out no job until it has rewritten its tombstones, for later workers too."""
     first, second = make_worker(), make_worker()
     seen, seen_later = Seen(first), Seen(second)
     soon = [client.put("t", delay=4) for _ in range(50)]
@@ -285,10 +285,10 @@ def test_the_log_is_deleted_while_a_worker_runs(
     assert seen_later.ids == {"at last"}
 
 
-def test_deletes_while_the_log_is_deleted_again_and_again(
+def test_deletes_hold_when_the_log_is_deleted_repeatedly(
     client: Client, broker_url: str, namespace: str, make_worker: WorkerFactory
 ) -> None:
-    """With a worker that runs, every delete that returned holds."""
+    """With a running worker, every delete that returned holds."""
     worker = make_worker()
     seen = Seen(worker)
     client.put_many(JobSpec("t", id=f"job-{n}", delay=12) for n in range(1_000))
@@ -307,20 +307,20 @@ def test_deletes_while_the_log_is_deleted_again_and_again(
 
 
 def knows(worker: Worker, id: str) -> bool:
-    """Whether a worker knows that a job was deleted."""
+    """Return whether a worker knows that a job was deleted."""
     follower = follower_of(worker)
     with follower.lock:
         return follower.following.tombstones.kills("t", id, "", 1) is not None
 
 
-def test_snapshots_and_their_queue_are_deleted_while_a_worker_runs(
+def test_a_worker_continues_when_snapshots_and_their_queue_are_deleted(
     client: Client,
     broker_url: str,
     namespace: str,
     make_worker: WorkerFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing stops, and snapshots are taken on."""
+    """The worker continues, and new snapshots are taken."""
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
     monkeypatch.setattr(snapshot_writer, "ASK_AGAIN_SECONDS", 1.0)
     topology = Topology(namespace)
@@ -333,32 +333,32 @@ def test_snapshots_and_their_queue_are_deleted_while_a_worker_runs(
         for name in (topology.snapshots, topology.compaction):
             streams.delete_queue(broker_url, name)
         taken_ms = follower_of(worker).stats().snapshot_ms or 0
-        client.put("t", id="goes on")
-        seen.wait_for({"goes on"})
+        client.put("t", id="continues")
+        seen.wait_for({"continues"})
         client.delete_many(f"second-{n}" for n in range(1_300))
         wait_until(lambda: (follower_of(worker).stats().snapshot_ms or 0) > taken_ms, seconds=60)
         assert len(streams.trailers(broker_url, topology.snapshots)) == 1
         assert follower_of(worker).is_current
 
 
-# A job that waited for longer than tombstones are remembered
+# Jobs that waited longer than tombstones are remembered
 
 
-def test_a_job_that_is_overdue_is_looked_up_in_the_whole_log(
+def test_an_overdue_job_is_looked_up_in_the_whole_log(
     client: Client,
     make_client: ClientFactory,
     make_worker: WorkerFactory,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Consumers have forgotten its tombstone, and the snapshot does not have it."""
+    """Consumers have forgotten its tombstone, and the snapshot does not contain it."""
     forget_soon(monkeypatch)
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 1_000_000)
     dead, alive = client.put("t", delay=0.1), client.put("t", delay=0.1)
     client.delete(dead.id)
     other = make_client()
     assert other._follower().is_current
-    wait_until(lambda: other.tombstones().count == 0, seconds=30, what="it forgets")
+    wait_until(lambda: other.tombstones().count == 0, seconds=30, what="the client forgets")
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 1)
     wait_until(lambda: other.tombstones().snapshot_ms is not None, seconds=30)
     worker = make_worker()
@@ -371,7 +371,7 @@ def test_a_job_that_is_overdue_is_looked_up_in_the_whole_log(
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_one_reading_of_the_log_serves_jobs_that_are_due_further_and_further_back(
+def test_one_reading_of_the_log_serves_jobs_with_ever_older_due_times(
     client: Client,
     broker_url: str,
     namespace: str,
@@ -380,7 +380,7 @@ def test_one_reading_of_the_log_serves_jobs_that_are_due_further_and_further_bac
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each was due two days before the one that came before it."""
+    """Each job was due two days before the previous one."""
     monkeypatch.setattr(reader, "SWEEP_SECONDS", 0.05)
     worker = make_worker()
     seen = Seen(worker)
@@ -404,7 +404,7 @@ def test_one_reading_of_the_log_serves_jobs_that_are_due_further_and_further_bac
 
 
 def forget_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let consumers forget a tombstone half a second after its job is due."""
+    """Make consumers forget a tombstone half a second after its job is due."""
     defaults = Follower.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "grace_ms", 500)

@@ -1,4 +1,4 @@
-"""The log of deletes: it outlives the broker, and what others write into it stops nobody."""
+"""The log of deletes: it survives the broker, and foreign records in it do not stop clients."""
 
 import logging
 import time
@@ -18,13 +18,13 @@ from tests.support.fronts import Front
 from tests.support.waiting import patience, wait_until
 from tests.support.working import cut_pops, cut_worker, working
 
-# What lasts
+# Durability
 
 
-def test_what_returned_outlives_the_broker(
+def test_returned_deletes_survive_the_broker(
     front: Front, breakable_broker: PrivateBroker, namespace: str
 ) -> None:
-    """With no consumer alive; what was asked for in the outage holds too, or says so."""
+    """No consumer is alive. Calls during the outage also take effect, or raise OutcomeUnknown."""
     broker, jobs = breakable_broker, dict[str, Job]()
     names = ("by id", "whole", "purged", "during", "lives", "paused")
     topics = {"purged": "u", "paused": "p"}
@@ -55,7 +55,7 @@ def test_what_returned_outlives_the_broker(
         assert left_over(broker.url, another.topology, "t", "u") == {}
 
 
-def test_what_was_deleted_while_it_was_cut_off_is_known_before_it_goes_on(
+def test_a_consumer_learns_of_deletes_during_an_outage_before_it_continues(
     client: Client, make_client: ClientFactory, make_worker: WorkerFactory
 ) -> None:
     worker = make_worker()
@@ -78,10 +78,10 @@ def test_what_was_deleted_while_it_was_cut_off_is_known_before_it_goes_on(
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_log_that_is_missing_is_made_again(
+def test_a_missing_log_is_created_again(
     client: Client, make_client: ClientFactory, broker_url: str
 ) -> None:
-    """By the delete that finds it missing."""
+    """The delete that finds the log missing creates it."""
     client.delete("before")
     deleting.delete_log(broker_url, client.topology)
     job = client.put("t", id="by id")
@@ -91,7 +91,9 @@ def test_a_log_that_is_missing_is_made_again(
     assert job.id == "by id"
 
 
-def test_a_client_that_may_not_declare(client: Client, make_client: ClientFactory) -> None:
+def test_a_client_that_may_not_declare_can_delete_and_pause(
+    client: Client, make_client: ClientFactory
+) -> None:
     locked_down = make_client(declare=False)
     with pytest.raises(NamespaceMissing, match="there is no namespace"):
         locked_down.delete("x")
@@ -111,7 +113,7 @@ def test_a_client_that_may_not_declare(client: Client, make_client: ClientFactor
     assert locked_down.pop("t", wait=0.3) is None
 
 
-# What others write
+# Foreign records
 
 GARBAGE: list[bytes | dict[str, Any]] = [
     b"",
@@ -150,13 +152,13 @@ ODD: list[bytes | dict[str, Any]] = [
 ]
 
 
-def test_what_is_no_record_is_passed_over(
+def test_a_message_that_is_not_a_record_is_skipped(
     client: Client,
     make_worker: WorkerFactory,
     broker_url: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """With a warning, and nothing stops; nor by a record of an odd time or name."""
+    """The worker logs a warning and continues. Records with odd times and names are harmless."""
     caplog.set_level(logging.WARNING)
     client.put("t", id="lives")
     deleting.append(broker_url, client.topology, *GARBAGE)
@@ -175,10 +177,10 @@ def test_what_is_no_record_is_passed_over(
     assert client.tombstones().paused == ()
 
 
-def test_a_record_of_a_higher_version_stops_who_reads_it(
+def test_a_record_of_a_newer_version_stops_its_readers(
     client: Client, make_client: ClientFactory, make_worker: WorkerFactory, broker_url: str
 ) -> None:
-    """It must not guess. Who writes goes on."""
+    """Readers must not guess its meaning. Writers continue."""
     worker, later = make_worker(), make_worker()
     noting(worker)
     noting(later)
@@ -205,10 +207,10 @@ def test_a_record_of_a_higher_version_stops_who_reads_it(
     wait_until(lambda: list(left_over(broker_url, client.topology).values()) == [1])
 
 
-# How soon it is known
+# Propagation
 
 
-def test_how_soon_a_delete_is_known(client: Client, make_client: ClientFactory) -> None:
+def test_a_delete_is_known_soon(client: Client, make_client: ClientFactory) -> None:
     other, seconds = make_client(), list[float]()
     for n in range(50):
         other.put("t", id=str(n))
@@ -219,4 +221,4 @@ def test_how_soon_a_delete_is_known(client: Client, make_client: ClientFactory) 
         job.finish()
     quarter, median = (sorted(seconds)[number] for number in (12, 25))
     print(f"job.deleted after {median * 1000:.1f} ms p50, {max(seconds) * 1000:.1f} ms at most")  # noqa: T201
-    assert quarter < 0.1, "a busy machine may hold up many of them"
+    assert quarter < 0.1, "a busy machine may delay many of them"

@@ -1,4 +1,4 @@
-"""Faults: a broker that is killed, and what a put that returned is worth then."""
+"""A broker that is killed: jobs whose put returned survive."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from tests.support.fronts import Front
 from tests.support.putting import putting
 from tests.support.receiver import Receiver
 from tests.support.waiting import patience, wait_until
-from tests.support.working import cut, publishing
+from tests.support.working import cut, publisher_connector
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -35,10 +35,10 @@ def ready(broker: PrivateBroker, namespace: str, topic: str = "t") -> Receiver:
     return Receiver(broker.url, Topology(namespace).ready_queue(topic))
 
 
-def test_the_first_put_of_a_namespace_survives_the_brokers_death(
+def test_the_first_put_of_a_namespace_survives_a_kill_of_the_broker(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
-    """And again the first put on a hold queue, and the first of a topic, never used before."""
+    """So do the first put through a new hold queue and the first of a new topic."""
     with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:
         first = client.put("t", delay=4)
         kill(broker)
@@ -53,10 +53,10 @@ def test_the_first_put_of_a_namespace_survives_the_brokers_death(
             assert min(m.lateness_ms for m in receiver.messages + other.messages) >= 0
 
 
-def test_another_clients_put_through_a_queue_made_just_now_survives_too(
+def test_another_clients_put_through_a_new_queue_survives_a_kill_of_the_broker(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
-    """The one that did not make the queue cannot know its age, but for the announcement."""
+    """A client that did not create the queue learns that it is new only from the announcement."""
     with (
         front.client(broker.url, namespace=namespace, timeout=patience(20)) as maker,
         front.client(broker.url, namespace=namespace, timeout=patience(20)) as follower,
@@ -80,10 +80,10 @@ def exists(broker: PrivateBroker, queue: str) -> bool:
         return True
 
 
-def test_killed_while_eight_threads_put(
+def test_puts_of_eight_threads_survive_a_kill_of_the_broker(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
-    """Every put that returned arrives, none early; the others say that they do not know."""
+    """Every job whose put returned arrives, none early; the other puts raise OutcomeUnknown."""
     delay = timedelta(seconds=1.5)
     with front.client(broker.url, namespace=namespace, timeout=4) as client:
         client.put("t", delay=delay, timeout=patience(30))
@@ -91,9 +91,11 @@ def test_killed_while_eight_threads_put(
             wait_until(lambda: len(putters.returned) > 500, seconds=20)
             kill(broker)
             before = len(putters.returned)
-            wait_until(lambda: putters.unknown, seconds=10, what="a put in the outage gives up")
+            wait_until(lambda: putters.unknown, seconds=10, what="a put during the outage gives up")
             broker.start()
-            wait_until(lambda: len(putters.returned) > before + 500, seconds=30, what="it goes on")
+            wait_until(
+                lambda: len(putters.returned) > before + 500, seconds=30, what="puts continue"
+            )
     with ready(broker, namespace) as receiver:
         receiver.wait_for(*(job.id for job in putters.returned), seconds=30)
         assert min(message.lateness_ms for message in receiver.messages) >= 0
@@ -102,7 +104,7 @@ def test_killed_while_eight_threads_put(
 def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
-    """The time that it waited for the broker is taken off its delay."""
+    """The time that the put waited for the broker is subtracted from the delay."""
     with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:
         client.put("t", delay=0.5)
         kill(broker)
@@ -118,12 +120,12 @@ def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
 
 
 @pytest.mark.timeout(300)
-def test_the_broker_is_down_over_a_jobs_due_time(
+def test_a_job_that_was_due_while_the_broker_was_down_arrives_after_the_restart(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
-    """It arrives right after the restart, or when the broker has tried again after 5 s."""
+    """It arrives at once, or when the broker has retried after 5 s."""
     with front.client(broker.url, namespace=namespace) as client:
-        job = client.put("t", delay=4)  # returns after 3 s: the queue is new
+        job = client.put("t", delay=4)  # returns after 3 s, because the queue is new
         kill(broker)
         wait_until(lambda: time.time() * 1000 > job.due_ms, seconds=5)
         broker.start()
@@ -134,12 +136,12 @@ def test_the_broker_is_down_over_a_jobs_due_time(
     assert waited_ms < 10_000
 
 
-def test_jobs_parked_while_the_broker_started_are_sent_on(
+def test_jobs_parked_during_the_brokers_start_are_sent_on(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
-    """A broker on Mnesia may dead-letter before its bindings are back: made here by hand.
+    """A broker on Mnesia may dead-letter before its bindings exist. The test does this by hand.
 
-    Jobs of a topic that is really gone stay parked, for a person.
+    Jobs of a topic that is really gone stay parked for an operator.
     """
     topology = Topology(namespace)
     with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:
@@ -169,7 +171,7 @@ def test_jobs_parked_while_the_broker_started_are_sent_on(
             )
 
 
-def test_put_many_through_a_broker_restart_loses_nothing(
+def test_put_many_during_a_restart_of_the_broker_does_not_lose_jobs(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     confirmed: list[Job] = []
@@ -190,7 +192,7 @@ def test_put_many_through_a_broker_restart_loses_nothing(
         receiver.wait_for(*(job.id for job in confirmed), seconds=60)
 
 
-def test_put_many_that_fails_says_which_are_there(
+def test_a_failed_put_many_reports_the_confirmed_jobs(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     confirmed: list[Job] = []
@@ -215,10 +217,8 @@ def test_put_many_that_fails_says_which_are_there(
         receiver.wait_for(*claimed, seconds=60)
 
 
-def test_a_cut_connection_in_the_middle_of_puts(
-    front: Front, broker: PrivateBroker, namespace: str
-) -> None:
-    """The connection is cut again and again: everything arrives."""
+def test_puts_survive_lost_connections(front: Front, broker: PrivateBroker, namespace: str) -> None:
+    """The connection is cut repeatedly, and every job arrives."""
     with front.client(
         broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
     ) as client:
@@ -228,7 +228,7 @@ def test_a_cut_connection_in_the_middle_of_puts(
             futures.append(client.put_nowait("t", number, delay=0.1))
             if number % 1_000 == 500:
                 wait_until(
-                    partial(cut, publishing(client)),
+                    partial(cut, publisher_connector(client)),
                     seconds=30,
                     what="there is a connection to cut",
                 )
@@ -237,13 +237,13 @@ def test_a_cut_connection_in_the_middle_of_puts(
         receiver.wait_for(*(job.id for job in jobs), seconds=30)
 
 
-def test_one_vanished_topic_does_not_delay_the_others(
+def test_a_deleted_topic_does_not_delay_others(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
-    """Its jobs are parked in `unrouted`, every header kept, and the hold queue goes on."""
+    """Its jobs are parked in `unrouted` with all headers, and the hold queue continues."""
     topology = Topology(namespace)
     with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
-        delay = patience(4)  # longer than it takes to put all, and to delete the queue
+        delay = patience(4)  # longer than all puts and the deletion of the queue take
         callback = "https://x.example"
         gone = [client.put_nowait("gone", n, delay=delay, callback=callback) for n in range(200)]
         kept = [client.put_nowait("kept", n, delay=delay) for n in range(200)]

@@ -1,7 +1,7 @@
-"""First use: puts through new queues return without waiting, and survive the broker's death.
+"""First use: puts through new queues return without waiting, and survive a kill of the broker.
 
-Only the first puts of a namespace wait, once, for its streams. Here the namespace is there
-already. A put that waited for its queue to settle would not return, because that takes an hour.
+Only the first puts of a namespace wait, once, for its streams. Here the namespace already exists.
+The time for a queue to stabilise is set to an hour, so a put that waited for it would not return.
 """
 
 import random
@@ -27,7 +27,7 @@ HOUR_SECONDS = 3600.0
 @pytest.fixture
 def make_client(
     make_client: ClientFactory,
-    existing_namespace: None,  # noqa: ARG001 - made before it loses its queue `young`
+    existing_namespace: None,  # noqa: ARG001 - created before its queue `young` is deleted
     broker_url: str,
     namespace: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -39,8 +39,10 @@ def make_client(
     return make_client
 
 
-def test_puts_through_new_queues_do_not_wait_for_them_to_settle(make_client: ClientFactory) -> None:
-    """One after the other: about 18 hold queues are made. Then a new topic, and longer delays."""
+def test_puts_through_new_queues_do_not_wait_for_them_to_stabilise(
+    make_client: ClientFactory,
+) -> None:
+    """The first puts create about 18 hold queues; then a new topic and longer delays follow."""
     client, draw = make_client(settle_seconds=None), random.Random(1)
     for _ in range(60):
         client.put("t", delay=draw.uniform(0, 10))
@@ -48,8 +50,8 @@ def test_puts_through_new_queues_do_not_wait_for_them_to_settle(make_client: Cli
     client.put("t", delay=86_400)
 
 
-def test_many_putters_may_begin_at_once(make_client: ClientFactory) -> None:
-    """They make the same queues at the same time, and each waits until the others have."""
+def test_many_clients_may_start_to_put_at_once(make_client: ClientFactory) -> None:
+    """The clients declare the same queues concurrently, and each waits for the others' flush."""
     clients = [make_client(settle_seconds=None) for _ in range(4)]
     with ThreadPoolExecutor(len(clients)) as pool:
         delays = [0.5, 1, 2.5]
@@ -58,21 +60,21 @@ def test_many_putters_may_begin_at_once(make_client: ClientFactory) -> None:
             put.result(patience(40))
 
 
-def test_many_puts_through_many_new_queues(make_client: ClientFactory) -> None:
+def test_put_many_through_new_queues_does_not_wait(make_client: ClientFactory) -> None:
     client, draw = make_client(settle_seconds=None), random.Random(2)
     specs = [JobSpec(f"t{n % 3}", delay=draw.uniform(0, 10)) for n in range(60)]
     assert client.put_many(specs) == 60
 
 
-def test_a_client_that_may_not_declare_does_not_wait_either(make_client: ClientFactory) -> None:
+def test_a_client_that_may_not_declare_does_not_wait(make_client: ClientFactory) -> None:
     make_client(settle_seconds=None).put("t", delay=1)
     make_client(settle_seconds=None, declare=False).put("t", delay=1)
 
 
-def test_a_retry_does_not_wait_for_its_hold_queue_to_settle(
+def test_a_retry_does_not_wait_for_its_hold_queue_to_stabilise(
     make_client: ClientFactory, make_worker: WorkerFactory
 ) -> None:
-    """The hold queue of its backoff is new."""
+    """The hold queue for the backoff is new."""
     client, attempts = make_client(settle_seconds=None), []
     worker = make_worker(settle_seconds=None)
 
@@ -87,7 +89,7 @@ def test_a_retry_does_not_wait_for_its_hold_queue_to_settle(
         wait_until(lambda: len(attempts) == 2, what="the retry runs")
 
 
-def test_nothing_is_left_of_a_flush(
+def test_a_flush_leaves_no_queue_or_consumer_behind(
     make_client: ClientFactory, shared_broker: SharedBroker, namespace: str
 ) -> None:
     make_client(settle_seconds=None).put("t", delay=1)
@@ -95,10 +97,10 @@ def test_nothing_is_left_of_a_flush(
     assert makers(shared_broker.url, namespace) == 0
 
 
-def test_a_put_waits_while_another_client_is_making_queues(
+def test_a_put_waits_while_another_client_creates_queues(
     make_client: ClientFactory, broker_url: str, namespace: str
 ) -> None:
-    """Its queue was found, and may not be up: it is flushed when the other one is done."""
+    """An existing queue may not be up yet, so it is flushed after the other client is done."""
     make_client().put("t", delay=1)
     making = Topology(namespace).making.name
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
@@ -124,10 +126,10 @@ def flush_queues(broker: SharedBroker, namespace: str) -> list[str]:
 
 
 @pytest.mark.timeout(180)
-def test_puts_that_returned_survive_a_kill_a_moment_after_their_queues_were_made(
+def test_puts_that_returned_survive_a_kill_just_after_their_queues_were_created(
     front: Front, breakable_broker: PrivateBroker, namespace: str
 ) -> None:
-    """Each hold queue, and each topic, is used the first time; the last one right before."""
+    """Every hold queue and topic is used for the first time, the last one just before the kill."""
     broker, topics = breakable_broker, ["a", "b", "c"]
     ids: dict[str, list[str]] = {topic: [] for topic in topics}
     with front.client(broker.url, namespace=namespace, timeout=patience(40)) as client:

@@ -1,4 +1,4 @@
-"""Records that claim what cannot be, written by plain AMQP: no job dies of them, none is stuck."""
+"""Forged records written by plain AMQP: they neither kill nor block a job."""
 
 import logging
 import time
@@ -26,10 +26,10 @@ FORGED: dict[str, dict[str, Any]] = {
 }
 
 
-def runs_what_lives(
+def assert_live_jobs_run(
     client: Client, worker: Worker, broker_url: str, forged: dict[str, Any]
 ) -> None:
-    """Run a job, read the record, and run another job."""
+    """Run a job, append the record, and run another job."""
     seen = noting(worker)
     with working(worker):
         wait_until(lambda: seen == ["lives"], seconds=40, what="the first job runs")
@@ -39,7 +39,7 @@ def runs_what_lives(
 
 
 @pytest.mark.parametrize("what", FORGED)
-def test_a_forged_record_is_passed_over_with_a_warning(
+def test_a_forged_record_is_skipped_with_a_warning(
     client: Client,
     make_worker: WorkerFactory,
     broker_url: str,
@@ -47,14 +47,14 @@ def test_a_forged_record_is_passed_over_with_a_warning(
     *,
     what: str,
 ) -> None:
-    """By a worker that starts after it, and by one that reads it while it runs."""
+    """Both a worker that starts after it and one that reads it while running skip it."""
     caplog.set_level(logging.WARNING)
     client.put("t", id="dead")
     client.delete("dead")
     deleting.append(broker_url, client.topology, FORGED[what])
     client.put("t", id="lives")
     for _ in range(2):
-        runs_what_lives(client, make_worker(), broker_url, FORGED[what])
+        assert_live_jobs_run(client, make_worker(), broker_url, FORGED[what])
         client.put("t", id="lives")
     assert any("record skipped" in message for message in caplog.messages)
     assert pops(client, wait=2) == ["lives"]
@@ -73,10 +73,10 @@ def test_a_topic_with_a_forged_pause_is_paused_and_resumed(
     assert pops(make_client(), wait=2) == ["lives"]
 
 
-def test_a_delete_of_a_job_holds_though_the_clock_of_the_deleter_is_far_ahead(
+def test_a_delete_by_job_holds_when_the_deleters_clock_is_far_ahead(
     client: Client, make_client: ClientFactory, make_worker: WorkerFactory
 ) -> None:
-    """Its record is dated too far ahead, and names a token: that is exact."""
+    """The record's time is too far ahead, but it names a token, which makes it exact."""
     ahead = make_client(clock=lambda: time.time() + 400 * DAY_SECONDS)
     ahead.delete(client.put("t", id="dead", delay=0.5))
     client.put("t", id="lives", delay=1)

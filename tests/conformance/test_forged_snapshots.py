@@ -1,4 +1,4 @@
-"""Forged snapshots: whatever is written into their stream, workers start and deletes hold."""
+"""Forged snapshots: workers start and deletes hold, whatever is written into the stream."""
 
 import json
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from tests.support.deleting import noting
 from tests.support.waiting import wait_until
 from tests.support.working import working
 
-NOBODY = Anchor(0, "00" * 8)
+NO_ANCHOR = Anchor(0, "00" * 8)
 
 
 def with_fields(**changes: object) -> list[bytes]:
-    """A snapshot of nothing with other fields in its trailer, and a checksum that fits."""
-    writing = Writing(Tombstones(), NOBODY, "0123456789abcdef", 1_731_500_000_000)
+    """Return an empty snapshot with these fields in its trailer and a valid checksum."""
+    writing = Writing(Tombstones(), NO_ANCHOR, "0123456789abcdef", 1_731_500_000_000)
     pieces = [piece for piece in iter(writing.next_piece, None) if piece is not None]
     fields: dict[str, Any] = json.loads(writing.trailer())["trailer"] | changes
     trailer = {"trailer": fields, "checksum": snapshots._checksum(fields)}
@@ -54,10 +54,10 @@ def test_a_worker_starts_beside_a_forged_snapshot(
     *,
     what: str,
 ) -> None:
-    """The log is read instead: what lives runs, and what was deleted does not."""
+    """The worker reads the log instead: live jobs run, and deleted ones do not."""
     client.put("t", id="deleted")
     client.delete("deleted")
-    client.tombstones()  # by now all streams exist
+    client.tombstones()  # all streams exist afterwards
     client.put("t", id="lives")
     streams.append(broker_url, Topology(namespace).snapshots, FORGED[what]())
     worker = make_worker()

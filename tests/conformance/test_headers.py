@@ -1,4 +1,4 @@
-"""Headers of a putter: from the put to the handler, on every way that a job can take."""
+"""Headers given to a put: they reach the handler on every path that a job can take."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def test_headers_reach_the_handler_through_the_ladder_and_on_every_attempt(
     assert seen == [(attempt, HEADERS) for attempt in (1, 2, 3)]
 
 
-def test_headers_of_put_many_replace_and_reschedule(client: Client) -> None:
+def test_put_many_replace_and_reschedule_keep_headers(client: Client) -> None:
     client.put_many([JobSpec("t", id="many", headers={"n": 1})])
     put = client.replace("t", id="moved", delay=60, headers={"n": 2})
     moved = client.reschedule(put, delay=0)
@@ -85,9 +85,9 @@ def test_headers_reach_a_handler_in_a_process(client: Client, make_worker: Worke
     assert response.body == ["X-Request-Id", "flags", "of", "tenant", "trace-id"]
 
 
-def test_headers_of_other_programs_are_the_jobs_too(client: Client, broker_url: str) -> None:
+def test_headers_of_other_programs_are_part_of_the_job(client: Client, broker_url: str) -> None:
     """Without ours and the broker's, which are in message_headers."""
-    client.put("t", delay=60)  # makes the queues
+    client.put("t", delay=60)  # creates the queues
     headers = {"theirs": 1, "x-theirs": 2, "rd-attempt": 3}
     publish_frames(broker_url, client.topology.ready_queue("t"), [Message(b"", headers)])
     with pop(client, "t") as job:

@@ -1,4 +1,4 @@
-"""Queues that were deleted are made again; jobs parked meanwhile are sent on, and never early."""
+"""Deleted queues are declared again, and jobs parked meanwhile are sent on, but never early."""
 
 import logging
 import time
@@ -13,14 +13,14 @@ from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
 from tests.support.deleting import left_over, noting
 from tests.support.streams import delete_queue
 from tests.support.waiting import patience, wait_until
-from tests.support.working import cut, publishing, working
+from tests.support.working import cut, publisher_connector, working
 
 DELAY = 3.0
 HEALING_SECONDS = 30.0
 
 
 def parked(url: str, topology: Topology) -> int:
-    """Return how many jobs are in `unrouted`."""
+    """Return the number of jobs in `unrouted`."""
     return left_over(url, topology).get(topology.unrouted, 0)
 
 
@@ -38,7 +38,7 @@ def park(make_client: ClientFactory, broker_url: str, ready_queue: str) -> None:
     wait_until(lambda: parked(broker_url, client.topology) == 1, what="the job is parked")
 
 
-def test_a_ready_queue_that_is_deleted_under_a_worker_and_a_putter(
+def test_jobs_run_when_their_ready_queue_is_deleted_under_a_worker_and_a_putter(
     client: Client, make_worker: WorkerFactory, broker_url: str, ready_queue: str
 ) -> None:
     worker = make_worker()
@@ -53,14 +53,14 @@ def test_a_ready_queue_that_is_deleted_under_a_worker_and_a_putter(
     assert len(seen) == 21
 
 
-def test_a_putter_makes_a_deleted_ready_queue_again_and_warns(
+def test_a_putter_declares_a_deleted_ready_queue_again_and_warns(
     client: Client,
     receive: ReceiverFactory,
     broker_url: str,
     ready_queue: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """There is no worker: only the putter can notice."""
+    """There is no worker, so only the putter can notice."""
     caplog.set_level(logging.WARNING)
     client.put("t", id="lost with the queue")
     delete_queue(broker_url, ready_queue)
@@ -70,10 +70,10 @@ def test_a_putter_makes_a_deleted_ready_queue_again_and_warns(
     assert any(ready_queue in one and "deleted" in one for one in caplog.messages)
 
 
-def test_a_putter_binds_a_ready_queue_again_that_was_unbound(
+def test_a_putter_binds_an_unbound_ready_queue_again(
     client: Client, receive: ReceiverFactory, broker_url: str, ready_queue: str
 ) -> None:
-    """The queue exists, so looking for it tells nothing."""
+    """The queue exists, so a passive declare does not reveal the missing binding."""
     client.put("t", id="before")
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
         exchange = client.topology.ready_exchange
@@ -83,7 +83,7 @@ def test_a_putter_binds_a_ready_queue_again_that_was_unbound(
 
 
 @pytest.mark.usefixtures("park")
-def test_a_worker_that_starts_later_runs_parked_jobs(make_worker: WorkerFactory) -> None:
+def test_a_worker_that_starts_runs_parked_jobs(make_worker: WorkerFactory) -> None:
     worker = make_worker()
     seen = noting(worker)
     with working(worker):
@@ -116,12 +116,12 @@ def test_jobs_of_a_topic_that_no_client_uses_stay_parked(
         seen.append(job.id)
 
     with working(worker):
-        client.put("other", id="runs", delay=2)  # they have looked into unrouted by then
+        client.put("other", id="runs", delay=2)  # both have looked into unrouted by then
         wait_until(lambda: seen == ["runs"])
         assert parked(broker_url, client.topology) == 1
 
 
-def test_a_hold_queue_that_is_deleted_under_a_putter(
+def test_a_putter_declares_a_deleted_hold_queue_again(
     client: Client,
     receive: ReceiverFactory,
     broker_url: str,
@@ -139,10 +139,10 @@ def test_a_hold_queue_that_is_deleted_under_a_putter(
     assert any(hold_queue in one and "deleted" in one for one in caplog.messages)
 
 
-def test_a_job_that_finds_its_next_hold_queue_deleted(
+def test_a_job_whose_next_hold_queue_is_deleted_runs_on_time(
     make_client: ClientFactory, make_worker: WorkerFactory, broker_url: str
 ) -> None:
-    """Its putter has gone; a worker makes the queue again, and the job waits for the rest."""
+    """Its putter is gone. A worker declares the queue again, and the job waits for the rest."""
     with make_client() as putter:
         put_at = time.time()
         putter.put("t", id="parked", delay=1.5)
@@ -158,10 +158,10 @@ def test_a_job_that_finds_its_next_hold_queue_deleted(
     assert ran_at[0] - put_at >= 1.5
 
 
-def test_a_client_that_may_not_declare_says_what_is_missing(
+def test_a_client_that_may_not_declare_names_the_deleted_queue(
     make_client: ClientFactory, receive: ReceiverFactory, broker_url: str, ready_queue: str
 ) -> None:
-    """Its puts are parked at first; then they fail, until the queue is there again."""
+    """Its puts are parked at first. Then they raise until the queue exists again."""
     with make_client() as deployer:
         deployer.put("t")
     locked_down = make_client(declare=False)
@@ -184,10 +184,10 @@ def test_a_client_that_may_not_declare_says_what_is_missing(
     receiver.wait_for("afterwards")
 
 
-def test_a_client_whose_clock_is_ahead_sends_no_parked_job_on_early(
+def test_a_client_with_a_fast_clock_does_not_send_parked_jobs_on_early(
     make_client: ClientFactory, broker_url: str, receive: ReceiverFactory
 ) -> None:
-    """The hold queue is deleted. By the clock of the client that reconnects, the job is late."""
+    """The hold queue is deleted, and by the clock of the reconnecting client the job is late."""
     with make_client(clock=lambda: time.time() - 3_600) as behind:
         behind.put("t", id="first", delay=DELAY)
         receiver = receive("t")
@@ -197,7 +197,7 @@ def test_a_client_whose_clock_is_ahead_sends_no_parked_job_on_early(
         behind.put("t", id="job", delay=DELAY)
     other = make_client()
     other.put("other")
-    wait_until(partial(cut, publishing(other)))
+    wait_until(partial(cut, publisher_connector(other)))
     receiver.wait_for("job", seconds=HEALING_SECONDS)
     (received,) = (one for one in receiver.messages if one.id == "job")
     assert received.received_ms / 1000 - put_at >= DELAY

@@ -1,4 +1,4 @@
-"""A namespace or a topic that does not exist: only a put or a worker makes one."""
+"""A namespace or topic that does not exist: only a put or a worker creates one."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Made = Callable[[], list[str]]
 
 @pytest.fixture
 def made(shared_broker: SharedBroker, namespace: str) -> Made:
-    """The names of all that is there of this test's namespace."""
+    """Return the names of all queues and exchanges of the test's namespace."""
     management = shared_broker.management
 
     def names() -> list[str]:
@@ -44,7 +44,7 @@ def made(shared_broker: SharedBroker, namespace: str) -> Made:
     ],
     ids=["delete", "purge", "pause", "resume", "topics", "tombstones", "pop", "pop several"],
 )
-def test_a_call_in_a_namespace_that_does_not_exist_is_an_error_and_makes_nothing(
+def test_a_call_in_a_missing_namespace_raises_and_creates_nothing(
     make_client: ClientFactory,
     namespace: str,
     made: Made,
@@ -58,7 +58,7 @@ def test_a_call_in_a_namespace_that_does_not_exist_is_an_error_and_makes_nothing
     assert made() == []
 
 
-def test_many_deletes_say_that_the_namespace_does_not_exist(client: Client, made: Made) -> None:
+def test_delete_many_in_a_missing_namespace_raises(client: Client, made: Made) -> None:
     with pytest.raises(DeleteManyFailed, match="there is no namespace") as caught:
         client.delete_many(["a", "b"])
     assert caught.value.deleted == 0
@@ -67,7 +67,7 @@ def test_many_deletes_say_that_the_namespace_does_not_exist(client: Client, made
 
 
 def test_all_calls_work_right_after_the_first_put(client: Client) -> None:
-    """A client that was told that there is no namespace does not believe so for longer."""
+    """A client does not cache that a namespace is missing."""
     for call in (client.pop, client.topics, client.delete, client.pause):
         with pytest.raises(NamespaceMissing):
             call("t")
@@ -81,13 +81,11 @@ def test_all_calls_work_right_after_the_first_put(client: Client) -> None:
     client.resume("t")
 
 
-def test_a_response_may_be_asked_for_by_the_first_put_of_a_namespace(client: Client) -> None:
+def test_the_first_put_of_a_namespace_may_ask_for_a_response(client: Client) -> None:
     assert client.put("t", reply=True).reply_to is not None
 
 
-def test_a_pop_waits_for_a_namespace_that_does_not_exist_yet(
-    client: Client, make_client: ClientFactory
-) -> None:
+def test_a_pop_waits_for_a_missing_namespace(client: Client, make_client: ClientFactory) -> None:
     with ThreadPoolExecutor(1) as pool:
         popped = pool.submit(client.pop, "t", wait=patience(30))
         with pytest.raises(NamespaceMissing):
@@ -100,10 +98,10 @@ def test_a_pop_waits_for_a_namespace_that_does_not_exist_yet(
     job.finish()
 
 
-def test_a_pop_waits_for_a_topic_that_does_not_exist_yet(
+def test_a_pop_waits_for_a_missing_topic(
     client: Client, make_client: ClientFactory, make_topics: TopicsFactory, made: Made
 ) -> None:
-    """It serves the other topics meanwhile, and makes none."""
+    """It serves the other topics meanwhile, and does not create the missing one."""
     make_topics("there")
     before = sorted(made())
     assert client.pop("mistyped") is None
@@ -125,10 +123,10 @@ def test_a_pop_waits_for_a_topic_that_does_not_exist_yet(
         job.finish()
 
 
-def test_a_put_and_a_delete_at_the_same_moment_in_a_new_namespace(
+def test_a_delete_during_the_first_put_of_a_namespace_succeeds_or_raises(
     client: Client, make_client: ClientFactory
 ) -> None:
-    """The delete may come too early, and says so; after the put has returned it never does."""
+    """It raises if it is too early, and never after the put has returned."""
     other = make_client()
     with ThreadPoolExecutor(1) as pool:
         put = pool.submit(client.put, "t", id="x", delay=1)
@@ -149,7 +147,7 @@ def test_a_put_and_a_delete_at_the_same_moment_in_a_new_namespace(
     assert client.pop("t", wait=0.5) is None
 
 
-def test_a_topic_that_lost_its_ready_queue_is_made_whole_by_a_pop(
+def test_a_pop_declares_a_lost_ready_queue_again(
     client: Client, make_client: ClientFactory, shared_broker: SharedBroker, made: Made
 ) -> None:
     client.put("t")

@@ -1,7 +1,7 @@
-"""After an orderly end, nothing that was settled is delivered again.
+"""After an orderly end, no settled job is delivered again.
 
 A channel of the broker buffers settlements beyond 32 and drops them when it ends. Each test settles
-far more than that in one moment, in an order in which no frame covers many, and ends at once.
+far more than that at once, in an order in which no frame covers many, and ends immediately.
 """
 
 import random
@@ -20,7 +20,7 @@ JOBS = 300
 ROUNDS = 3
 
 
-def test_jobs_finished_by_pop_do_not_come_again_after_close(
+def test_jobs_finished_by_pop_are_not_redelivered_after_close(
     make_client: ClientFactory, broker_url: str, namespace: str
 ) -> None:
     for _ in range(ROUNDS):
@@ -33,18 +33,18 @@ def test_jobs_finished_by_pop_do_not_come_again_after_close(
         for job in jobs:
             job.finish()
         client.close()
-        assert _come_again(broker_url, namespace) == 0
+        assert _redelivered(broker_url, namespace) == 0
 
 
 @pytest.mark.parametrize("settled_by", ["finish", "release"])
-def test_jobs_settled_by_a_worker_do_not_come_again_after_it_stops(
+def test_jobs_settled_by_a_worker_are_not_redelivered_after_it_stops(
     client: Client,
     make_worker: WorkerFactory,
     broker_url: str,
     namespace: str,
     settled_by: str,
 ) -> None:
-    """All handlers end in the same moment, in any order, and the worker is stopped."""
+    """All handlers end at the same moment, in random order, and the worker is stopped."""
     for _ in range(ROUNDS):
         worker, running, go = make_worker(concurrency=JOBS), list[str](), threading.Event()
 
@@ -60,22 +60,22 @@ def test_jobs_settled_by_a_worker_do_not_come_again_after_it_stops(
         with working(worker):
             wait_until(lambda running=running: len(running) == JOBS, seconds=20)  # type: ignore[misc]
             go.set()
-        assert _come_again(broker_url, namespace) == 0
+        assert _redelivered(broker_url, namespace) == 0
 
 
-def test_an_end_with_jobs_left_in_the_queue_hands_them_back(
+def test_jobs_left_in_the_queue_are_handed_back_at_the_end(
     client: Client, make_worker: WorkerFactory, broker_url: str, namespace: str
 ) -> None:
-    """The proof of the acks may take a job from the queue: it is there again afterwards."""
+    """The proof of the acks may take a job from the queue, which must return to it."""
     client.put_many(JobSpec("t") for _ in range(2 * JOBS))
     worker = make_worker(prefetch=JOBS)
     worker.handler("t")(lambda _: None)
     worker.run(max_jobs=JOBS)
-    assert _come_again(broker_url, namespace) == JOBS
+    assert _redelivered(broker_url, namespace) == JOBS
 
 
-def _come_again(broker_url: str, namespace: str) -> int:
-    """Return how many jobs are ready when the last consumer is gone."""
+def _redelivered(broker_url: str, namespace: str) -> int:
+    """Return the number of ready jobs after the last consumer is gone."""
     queue = Topology(namespace).ready_queue("t")
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
         channel = connection.channel()

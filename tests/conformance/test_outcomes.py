@@ -1,4 +1,4 @@
-"""Failed attempts: what hooks, logs and headers say about them, and what follows them."""
+"""Failed attempts: the job's outcome, and how hooks, logs and headers report it."""
 
 import asyncio
 import logging
@@ -27,13 +27,13 @@ from tests.support.popping import pop
 from tests.support.waiting import patience, wait_until
 from tests.support.working import working
 
-Told = list[tuple[str, BaseException, Outcome]]
+Reports = list[tuple[str, BaseException, Outcome]]
 
 
-def _telling(worker: Any, told: Told) -> None:  # noqa: ANN401 - a worker of either front
+def _report_errors(worker: Any, reports: Reports) -> None:  # noqa: ANN401 - a worker of either front
     @worker.on_error  # type: ignore[untyped-decorator]
-    def tell(job: Job, error: BaseException, outcome: Outcome) -> None:
-        told.append((job.id, error, outcome))
+    def report(job: Job, error: BaseException, outcome: Outcome) -> None:
+        reports.append((job.id, error, outcome))
 
 
 def _hang(job: ReservedJob) -> None:
@@ -45,11 +45,11 @@ async def _hang_async(job: ReservedJob) -> None:
     await asyncio.sleep(30 + job.attempt)
 
 
-def test_on_error_learns_whether_the_job_is_retried_or_buried_and_when(
+def test_on_error_receives_whether_and_when_the_job_is_retried(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    worker, told = make_worker(), Told()
-    _telling(worker, told)
+    worker, reports = make_worker(), Reports()
+    _report_errors(worker, reports)
 
     @worker.handler("t", max_attempts=2, backoff=0.2)
     def fail(job: Job) -> None:
@@ -58,8 +58,8 @@ def test_on_error_learns_whether_the_job_is_retried_or_buried_and_when(
     client.put("t", id="job")
     before = datetime.now(UTC)
     with working(worker):
-        wait_until(lambda: len(told) == 2)
-    (_, first_error, first), (_, last_error, last) = told
+        wait_until(lambda: len(reports) == 2)
+    (_, first_error, first), (_, last_error, last) = reports
     assert [str(first_error), str(last_error)] == ["attempt 1 of 2", "attempt 2 of 2"]
     assert (first.attempt, first.max_attempts, first.will_retry, first.is_buried) == (
         *(1, 2),
@@ -72,12 +72,12 @@ def test_on_error_learns_whether_the_job_is_retried_or_buried_and_when(
     assert last == Outcome(2, 2, will_retry=False, is_buried=True, reason="attempt 2 of 2 failed")
 
 
-def test_the_outcome_says_what_a_handler_asked_for(
+def test_the_outcome_reflects_the_handlers_request(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """A delay that Retry names, the reason of a Bury, a job that its handler has settled itself."""
-    worker, told = make_worker(), Told()
-    _telling(worker, told)
+    """The handler asks for a delay with Retry, or gives a reason with Bury."""
+    worker, reports = make_worker(), Reports()
+    _report_errors(worker, reports)
 
     @worker.handler("t", max_attempts=5)
     def fail(job: ReservedJob) -> None:
@@ -90,19 +90,19 @@ def test_the_outcome_says_what_a_handler_asked_for(
     for name in ("retry", "bury"):
         client.put("t", id=name)
     with working(worker):
-        wait_until(lambda: len(told) == 2)
-    outcomes = {name: outcome for name, _, outcome in told}
+        wait_until(lambda: len(reports) == 2)
+    outcomes = {name: outcome for name, _, outcome in reports}
     assert outcomes["retry"].delay == timedelta(seconds=60)
     assert (outcomes["retry"].attempt, outcomes["retry"].max_attempts) == (1, 5)
     assert (outcomes["bury"].is_buried, outcomes["bury"].reason) == (True, "never")
     assert not outcomes["bury"].will_retry
 
 
-def test_the_outcome_of_a_deleted_job_is_that_it_is_dropped(
+def test_the_outcome_of_a_deleted_job_is_dropped(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    worker, told = make_worker(), Told()
-    _telling(worker, told)
+    worker, reports = make_worker(), Reports()
+    _report_errors(worker, reports)
 
     @worker.handler("t")
     def fail(job: ReservedJob) -> None:
@@ -113,25 +113,25 @@ def test_the_outcome_of_a_deleted_job_is_that_it_is_dropped(
     client_of_test = client
     client.put("t", id="job")
     with working(worker):
-        wait_until(lambda: told)
-    (_, _, outcome) = told[0]
+        wait_until(lambda: reports)
+    (_, _, outcome) = reports[0]
     assert (outcome.will_retry, outcome.is_buried, outcome.delay) == (False, False, None)
     assert outcome.reason is not None
     assert "deleted" in outcome.reason
 
 
-def test_the_outcome_of_a_job_that_timed_out(
+def test_the_outcome_of_a_timed_out_job_is_a_retry_and_then_bury(
     front: Front, client: Client, make_worker: WorkerFactory
 ) -> None:
-    worker, told = make_worker(), Told()
-    _telling(worker, told)
+    worker, reports = make_worker(), Reports()
+    _report_errors(worker, reports)
     hang = _hang if front.name == "sync" else _hang_async
     worker.handler("t", ttr=1, max_attempts=2)(hang)
     client.put("t", id="job")
     with working(worker):
-        wait_until(lambda: len(told) == 2, seconds=30)
-    assert [type(error) for _, error, _ in told] == [TimedOut, TimedOut]
-    (first, last) = (outcome for _, _, outcome in told)
+        wait_until(lambda: len(reports) == 2, seconds=30)
+    assert [type(error) for _, error, _ in reports] == [TimedOut, TimedOut]
+    (first, last) = (outcome for _, _, outcome in reports)
     assert (first.will_retry, first.attempt, first.max_attempts) == (True, 1, 2)
     assert first.delay is not None
     assert (last.is_buried, last.reason) == (True, "attempt 2 of 2 failed")
@@ -140,13 +140,13 @@ def test_the_outcome_of_a_job_that_timed_out(
 def test_a_hook_with_two_parameters_is_called_without_the_outcome(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """So is one whose third has a default; one that is named `outcome` gets it."""
+    """A third parameter with a default gets its default, unless it is named `outcome`."""
     worker = make_worker()
-    told: list[tuple[object, ...]] = []
+    reports: list[tuple[object, ...]] = []
     mark = object()
-    worker.on_error(lambda job, error: told.append((job.id, str(error))))
-    worker.on_error(lambda job, _error, mark=mark: told.append((job.id, mark)))
-    worker.on_error(lambda job, _error, outcome=None: told.append((job.id, outcome.will_retry)))
+    worker.on_error(lambda job, error: reports.append((job.id, str(error))))
+    worker.on_error(lambda job, _error, mark=mark: reports.append((job.id, mark)))
+    worker.on_error(lambda job, _error, outcome=None: reports.append((job.id, outcome.will_retry)))
 
     @worker.handler("t", max_attempts=1)
     def fail() -> None:
@@ -154,15 +154,15 @@ def test_a_hook_with_two_parameters_is_called_without_the_outcome(
 
     client.put("t", id="job")
     with working(worker):
-        wait_until(lambda: len(told) == 3)
-    assert told == [("job", "oh"), ("job", mark), ("job", False)]
+        wait_until(lambda: len(reports) == 3)
+    assert reports == [("job", "oh"), ("job", mark), ("job", False)]
 
 
 @pytest.mark.parametrize("own", [None, 3])
-def test_max_attempts_of_a_held_job_is_the_number_that_applies(
+def test_max_attempts_of_a_reserved_job_is_the_effective_number(
     make_client: ClientFactory, own: int | None
 ) -> None:
-    """Of a job that does not set its own it is that of the client; rescheduling does not pin it."""
+    """Without its own number the client's applies, and rescheduling does not store that one."""
     client = make_client(retry=RetryPolicy(max_attempts=7))
     client.put("t", id="job", max_attempts=own)
     job = pop(client)
@@ -183,10 +183,10 @@ def test_a_handler_in_a_process_sees_its_max_attempts(
     assert response.body == 4
 
 
-def test_a_retry_that_a_handler_asks_for_is_not_logged_as_a_failure(
+def test_a_requested_retry_is_not_logged_as_a_failure(
     client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The last one is: the job is buried."""
+    """Only the last attempt is logged as one, because the job is buried."""
     caplog.set_level(logging.INFO, "rabbitdelay.worker")
     worker = make_worker()
 
@@ -210,11 +210,11 @@ def _event(record: logging.LogRecord) -> str | None:
     return getattr(record, "event", None)
 
 
-def test_a_fixed_schedule_is_waited_as_it_stands(
+def test_a_fixed_backoff_schedule_is_followed_exactly(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    worker, told = make_worker(), Told()
-    _telling(worker, told)
+    worker, reports = make_worker(), Reports()
+    _report_errors(worker, reports)
     began: list[float] = []
 
     @worker.handler("t", max_attempts=4, backoff=[0.4, timedelta(seconds=0.2)])
@@ -224,23 +224,23 @@ def test_a_fixed_schedule_is_waited_as_it_stands(
 
     client.put("t")
     with working(worker):
-        wait_until(lambda: len(told) == 4)
-    delays = [outcome.delay for _, _, outcome in told]
+        wait_until(lambda: len(reports) == 4)
+    delays = [outcome.delay for _, _, outcome in reports]
     assert delays == [timedelta(seconds=one) for one in (0.4, 0.2, 0.2)] + [None]
     waits = [later - sooner for sooner, later in pairwise(began)]
     assert all(wait >= least for wait, least in zip(waits, (0.4, 0.2, 0.2), strict=True))
 
 
 class _BankBusy(ConnectionError):
-    """An error of a handler's own."""
+    """An exception that a handler defines itself."""
 
 
 def test_the_type_of_an_exception_decides_how_the_job_is_retried(
     client: Client, make_worker: WorkerFactory, buried: LookerFactory
 ) -> None:
-    """The nearest base class applies; a Retry and a Bury say themselves what becomes of the job."""
-    worker, told = make_worker(), Told()
-    _telling(worker, told)
+    """The nearest base class applies. Retry and Bury decide for themselves."""
+    worker, reports = make_worker(), Reports()
+    _report_errors(worker, reports)
     errors: dict[str, Exception] = {
         "busy": _BankBusy("busy"),
         "refused": ConnectionRefusedError("refused"),
@@ -263,8 +263,8 @@ def test_the_type_of_an_exception_decides_how_the_job_is_retried(
         client.put("t", id=name)
     with working(worker):
         graves = buried("t").wait_for(2)
-        wait_until(lambda: len(told) == len(errors))
-    outcomes = {name: outcome for name, _, outcome in told}
+        wait_until(lambda: len(reports) == len(errors))
+    outcomes = {name: outcome for name, _, outcome in reports}
     assert outcomes["busy"].delay == timedelta(seconds=30)
     assert outcomes["other"].delay == outcomes["retry"].delay == timedelta(seconds=60)
     assert (outcomes["busy"].max_attempts, outcomes["refused"].max_attempts) == (5, 1)
@@ -278,22 +278,22 @@ def test_the_type_of_an_exception_decides_how_the_job_is_retried(
 def test_a_timeout_can_have_a_policy_of_its_own(
     front: Front, client: Client, make_worker: WorkerFactory
 ) -> None:
-    worker, told = make_worker(), Told()
-    _telling(worker, told)
+    worker, reports = make_worker(), Reports()
+    _report_errors(worker, reports)
     hang = _hang if front.name == "sync" else _hang_async
     worker.handler("t", ttr=1, policies={TimedOut: Bury})(hang)
     client.put("t", id="job")
     with working(worker):
-        wait_until(lambda: told, seconds=30)
-    (_, _, outcome) = told[0]
+        wait_until(lambda: reports, seconds=30)
+    (_, _, outcome) = reports[0]
     assert (outcome.is_buried, outcome.reason) == (True, "TimedOut is not retried")
 
 
 @pytest.mark.parametrize("kind", ["refused", "odd"])
-def test_policies_hold_for_handlers_in_processes(
+def test_policies_apply_to_handlers_in_processes(
     client: Client, make_worker: WorkerFactory, buried: LookerFactory, kind: str
 ) -> None:
-    """Also where the exception could not leave its process as it was."""
+    """This includes exceptions that cannot be pickled."""
     worker = make_worker(pool="process")
     policies = {process_handlers.Refused: Bury, process_handlers.Odd: Bury}
     worker.handler("t", policies=policies)(process_handlers.raise_one)

@@ -1,4 +1,4 @@
-"""Pause, resume and purge: whole topics, for every consumer, now and later."""
+"""Pause, resume and purge: whole topics, for all present and future consumers."""
 
 import threading
 import time
@@ -18,10 +18,10 @@ from tests.support.working import popper_of, publish, working
 # Pause
 
 
-def test_nothing_is_handed_out_while_it_is_paused(
+def test_no_job_of_a_paused_topic_is_handed_out(
     client: Client, make_client: ClientFactory, make_worker: WorkerFactory
 ) -> None:
-    """Neither what is prefetched nor what comes; what runs goes on; then in order of arrival."""
+    """Neither prefetched nor new jobs start; running ones continue. Order is kept after resume."""
     worker, seen, go_on = make_worker(concurrency=1, prefetch=5), [], threading.Event()
 
     @worker.handler("t")
@@ -48,8 +48,10 @@ def test_nothing_is_handed_out_while_it_is_paused(
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_worker_that_starts_waits(client: Client, make_worker: WorkerFactory) -> None:
-    """Its other topics are served."""
+def test_a_worker_that_starts_waits_for_a_paused_topic(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """The worker handles its other topics."""
     client.pause("t")
     client.put("t", id="waits")
     client.put("u", id="runs")
@@ -65,10 +67,10 @@ def test_a_worker_that_starts_waits(client: Client, make_worker: WorkerFactory) 
     assert seen == ["runs", "too", "waits"]
 
 
-def test_a_pop_that_waits_goes_on_when_it_is_resumed(
+def test_a_waiting_pop_continues_when_its_topic_is_resumed(
     client: Client, make_client: ClientFactory
 ) -> None:
-    """Also one that was waiting already when the topic was paused."""
+    """This includes a pop that was already waiting when the topic was paused."""
     other = make_client()
     other.put("t", id="first")
     (first,) = take(client, 1)
@@ -99,7 +101,7 @@ def test_a_pop_that_waits_goes_on_when_it_is_resumed(
     ],
 )
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_pop_of_several_topics_serves_those_that_are_not(
+def test_a_pop_of_several_topics_serves_those_that_are_not_paused(
     client: Client, make_client: ClientFactory, *, has_job: bool
 ) -> None:
     other = make_client()
@@ -118,7 +120,7 @@ def test_a_pop_of_several_topics_serves_those_that_are_not(
     assert pops(client, "paused", "open", wait=0.3) == (["waits"] if has_job else [])
 
 
-def test_a_pop_that_waits_goes_on_with_the_topics_that_are_not_paused(
+def test_a_waiting_pop_continues_with_the_topics_that_are_not_paused(
     client: Client, make_client: ClientFactory, make_topics: TopicsFactory
 ) -> None:
     make_topics("paused", "open")
@@ -137,10 +139,10 @@ def test_a_pop_that_waits_goes_on_with_the_topics_that_are_not_paused(
     job.finish()
 
 
-def test_a_worker_until_empty_ends(
+def test_a_worker_until_empty_ends_despite_a_paused_topic(
     client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is paused counts as empty, and is told of."""
+    """A paused topic counts as empty, and the worker logs that its jobs were not run."""
     client.put("t", id="waits")
     client.put("u", id="runs")
     client.pause("t")
@@ -154,10 +156,10 @@ def test_a_worker_until_empty_ends(
     assert seen == ["runs", "waits"]
 
 
-def test_pausing_buries_nothing(
+def test_a_pause_does_not_bury_jobs(
     client: Client, make_worker: WorkerFactory, broker_url: str
 ) -> None:
-    """What is prefetched goes back each time; the broker's count stays far from its limit."""
+    """Each pause returns prefetched jobs; the broker's delivery count stays far from its limit."""
     worker, seen, go_on = make_worker(concurrency=1, prefetch=3), [], threading.Event()
 
     @worker.handler("t", ttr=60)
@@ -181,7 +183,7 @@ def test_pausing_buries_nothing(
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_pausing_and_resuming_twice_is_no_error(client: Client) -> None:
+def test_pausing_and_resuming_twice_is_not_an_error(client: Client) -> None:
     client.resume("never.paused")
     for _ in range(2):
         client.pause("t")
@@ -200,10 +202,10 @@ def test_pausing_and_resuming_twice_is_no_error(client: Client) -> None:
 # Purge
 
 
-def test_everything_in_a_topic_is_purged(
+def test_a_purge_deletes_all_jobs_of_a_topic(
     client: Client, make_worker: WorkerFactory, broker_url: str
 ) -> None:
-    """Delayed, ready and buried; what is put afterwards lives, and other topics are untouched."""
+    """Delayed, ready and buried jobs die; jobs put afterwards and other topics are unaffected."""
     client.put("t", id="buried")
     client.put("u", id="buried elsewhere")
     for job in take(client, 2, "t", "u"):
@@ -231,7 +233,7 @@ def test_everything_in_a_topic_is_purged(
     assert list(left_over(broker_url, client.topology, "u").values()) == [1]
 
 
-def test_what_is_held_is_purged_too(client: Client, broker_url: str) -> None:
+def test_leased_jobs_are_purged_too(client: Client, broker_url: str) -> None:
     client.put_many(JobSpec("t", id=str(n)) for n in range(2))
     client.put("u", id="elsewhere")
     released, finished, elsewhere = take(client, 3, "t", "u")
@@ -246,7 +248,7 @@ def test_what_is_held_is_purged_too(client: Client, broker_url: str) -> None:
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_topic_that_nobody_knows_is_no_error(client: Client) -> None:
+def test_purging_an_unknown_topic_is_not_an_error(client: Client) -> None:
     assert client.purge("nobody.put.here") == 0
     client.put("nobody.put.here", id="lives")
     assert pops(client, "nobody.put.here") == ["lives"]
@@ -263,7 +265,7 @@ def test_puts_right_after_a_purge_live(client: Client) -> None:
 
 
 def test_plain_messages_published_after_a_purge_live(client: Client, broker_url: str) -> None:
-    """Nobody knows when they were put: a purge is not for them."""
+    """Their put time is unknown, so a purge does not apply to them."""
     client.put("t")
     client.purge("t")
     assert client.pop("t") is None
@@ -272,10 +274,10 @@ def test_plain_messages_published_after_a_purge_live(client: Client, broker_url:
     assert pops(client, wait=1) == ["plain"]
 
 
-# What can be seen of it
+# Visibility
 
 
-def test_topics_and_tombstones_tell(client: Client) -> None:
+def test_topics_and_tombstones_report_pauses_and_deletes(client: Client) -> None:
     before_ms = int(time.time() * 1000)
     for topic in ("t", "u"):
         client.put(topic)
@@ -299,7 +301,7 @@ def test_topics_and_tombstones_tell(client: Client) -> None:
     wait_until(lambda: not any(one.paused for one in client.topics("t", "u")))
 
 
-def test_who_pauses_sees_it_at_once(client: Client) -> None:
+def test_a_pause_is_visible_to_its_client_at_once(client: Client) -> None:
     client.put("t")
     for _ in range(10):
         client.pause("t")

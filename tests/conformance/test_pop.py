@@ -1,4 +1,4 @@
-"""Popping jobs, and what their holder may do with them."""
+"""Popping jobs, and the verbs of a popped job."""
 
 import logging
 import signal
@@ -36,10 +36,10 @@ from tests.support.working import Process, cut_pops, popper_of, publish
 AT_ONCE = RetryPolicy(max_attempts=3, backoff=0)
 
 
-# What comes
+# What a pop returns
 
 
-def test_a_popped_job_says_what_it_is(client: Client) -> None:
+def test_a_popped_job_has_the_properties_of_its_put(client: Client) -> None:
     put = client.put("t", {"order": 42}, delay=0.1, ttr=30, id="close-42")
     job = pop(client)
     assert (job.id, job.body, job.attempt, job.topic) == ("close-42", {"order": 42}, 1, "t")
@@ -54,7 +54,7 @@ def test_a_popped_job_says_what_it_is(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_none_comes_until_the_wait_is_over(client: Client) -> None:
+def test_a_pop_without_a_job_returns_after_its_wait(client: Client) -> None:
     began = time.monotonic()
     assert client.pop("t", wait=0.5) is None
     assert 0.5 <= time.monotonic() - began < patience(5)
@@ -62,7 +62,7 @@ def test_none_comes_until_the_wait_is_over(client: Client) -> None:
 
 
 def test_a_job_put_later_arrives_at_once(client: Client, make_client: ClientFactory) -> None:
-    """The wait is the broker's: it sends the job, and nobody asks again and again."""
+    """The client waits for the broker's delivery instead of polling."""
     other = make_client()
     other.put("t")
     pop(client).finish()
@@ -70,21 +70,21 @@ def test_a_job_put_later_arrives_at_once(client: Client, make_client: ClientFact
     for _ in range(5):
         with ThreadPoolExecutor(1) as pool:
             popped = pool.submit(pop, client)
-            wait_until(lambda: waits(client))
+            wait_until(lambda: has_waiting_pop(client))
             other.put("t", delay=0.2)
             latest.append(popped.result(patience(20)).lateness)
             popped.result().finish()
-    assert min(latest) < 0.25, "a busy machine may hold up some of them"
+    assert min(latest) < 0.25, "a busy machine may delay some of them"
 
 
-def waits(client: Client) -> bool:
-    """Whether a pop is consuming."""
+def has_waiting_pop(client: Client) -> bool:
+    """Return whether a pop of the client is consuming."""
     requests = list(popper_of(client)._pops) if client._verbs.links._front is not None else []
     return any(request.slot is not None and request.slot._topics for request in requests)
 
 
 def test_no_topic_starves_another(client: Client, buried: LookerFactory) -> None:
-    """Also several at once: what comes too many is not bounced until the broker buries it."""
+    """Surplus deliveries are not bounced until the broker buries them."""
     client.put_many(JobSpec("flood", n) for n in range(400))
     client.put_many(JobSpec(topic, n) for n in range(6) for topic in ("few", "rare"))
     taken: list[str] = []
@@ -101,7 +101,7 @@ def test_no_topic_starves_another(client: Client, buried: LookerFactory) -> None
     assert buried("few").messages + buried("flood").messages == []
 
 
-def test_several_come_at_once(client: Client) -> None:
+def test_a_pop_returns_several_jobs(client: Client) -> None:
     client.put_many(JobSpec("t", n) for n in range(25))
     client.put("u")
     first = client.pop("t", max=20)
@@ -112,7 +112,7 @@ def test_several_come_at_once(client: Client) -> None:
         job.finish()
 
 
-def test_several_wait_for_the_first_only(
+def test_a_pop_of_several_jobs_waits_only_for_the_first(
     client: Client, make_client: ClientFactory, make_topics: TopicsFactory
 ) -> None:
     make_topics("t", "u")
@@ -122,7 +122,7 @@ def test_several_wait_for_the_first_only(
         popped: Future[list[ReservedJob]] = pool.submit(
             client.pop, ["t", "u"], max=9, wait=patience(30)
         )
-        wait_until(lambda: waits(client))
+        wait_until(lambda: has_waiting_pop(client))
         other.put_many(JobSpec("t", n) for n in range(3))
         found = popped.result(patience(20))
         found += client.pop("t", max=9) if len(found) < 3 else []
@@ -133,7 +133,7 @@ def test_several_wait_for_the_first_only(
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_many_threads_get_each_job_once(client: Client, make_client: ClientFactory) -> None:
+def test_many_popping_threads_get_each_job_once(client: Client, make_client: ClientFactory) -> None:
     clients = [client, make_client()]
     numbers: list[int] = []
 
@@ -150,10 +150,10 @@ def test_many_threads_get_each_job_once(client: Client, make_client: ClientFacto
     assert sorted(numbers) == list(range(1_000))
 
 
-# What its holder may do
+# The verbs of a popped job
 
 
-def test_release_gives_it_back_with_the_next_attempt(make_client: ClientFactory) -> None:
+def test_a_released_job_comes_back_with_its_next_attempt(make_client: ClientFactory) -> None:
     client = make_client(retry=RetryPolicy(backoff=0.2))
     client.put("t", id="a")
     began = time.monotonic()
@@ -170,7 +170,7 @@ def test_release_gives_it_back_with_the_next_attempt(make_client: ClientFactory)
     third.finish()
 
 
-def test_touch_restarts_the_ttr(client: Client) -> None:
+def test_a_touch_restarts_the_ttr(client: Client) -> None:
     client.put("t", ttr=3)
     job = pop(client)
     began = time.monotonic()
@@ -183,7 +183,7 @@ def test_touch_restarts_the_ttr(client: Client) -> None:
     assert client.pop("t", wait=0.5) is None
 
 
-def test_bury_keeps_it_with_the_reason(client: Client, buried: LookerFactory) -> None:
+def test_a_buried_job_is_kept_with_its_reason(client: Client, buried: LookerFactory) -> None:
     client.put("t", {"x": 1}, id="a")
     pop(client).bury("nobody wants it")
     (message,) = buried("t").wait_for(1)
@@ -196,7 +196,7 @@ class Order(BaseModel):
     order: int
 
 
-def test_a_body_as_a_model(client: Client) -> None:
+def test_a_body_is_read_as_a_model(client: Client) -> None:
     client.put("t", {"order": 42})
     job = pop(client)
     assert job.as_model(Order) == Order(order=42)
@@ -205,8 +205,10 @@ def test_a_body_as_a_model(client: Client) -> None:
     job.finish()
 
 
-def test_a_block_finishes_or_releases(make_client: ClientFactory, buried: LookerFactory) -> None:
-    """What it raises is in the headers of the copy, and at the end of the attempts buried."""
+def test_a_with_block_finishes_or_releases_its_job(
+    make_client: ClientFactory, buried: LookerFactory
+) -> None:
+    """The block's exception is recorded in the copy's headers; the last attempt buries the job."""
     client = make_client(retry=AT_ONCE)
     client.put("t", id="a")
     for attempt in (1, 2, 3):
@@ -225,7 +227,9 @@ def test_a_block_finishes_or_releases(make_client: ClientFactory, buried: Looker
     assert client.pop("t", wait=0.2) is None
 
 
-def test_a_jobs_own_attempts_win(make_client: ClientFactory, buried: LookerFactory) -> None:
+def test_a_jobs_own_max_attempts_take_precedence(
+    make_client: ClientFactory, buried: LookerFactory
+) -> None:
     client = make_client(retry=AT_ONCE)
     client.put("t", max_attempts=1)
     pop(client).release()
@@ -237,18 +241,18 @@ def test_a_jobs_own_attempts_win(make_client: ClientFactory, buried: LookerFacto
     "wrong",
     [{"topics": "a b"}, {"topics": []}, {"max": 0}, {"max": True}, {"wait": -1}, {"wait": "1"}],
 )
-def test_wrong_arguments_of_pop(client: Client, wrong: dict[str, object]) -> None:
+def test_invalid_arguments_of_pop_are_refused(client: Client, wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidJob):
         client.pop(**{"topics": "t", **wrong})  # type: ignore[call-overload]  # on purpose
 
 
-def test_a_release_with_a_delay_below_0_means_now(client: Client) -> None:
+def test_a_negative_release_delay_means_now(client: Client) -> None:
     client.put("t", id="again")
     pop(client).release(delay=-1)
     assert pop(client).attempt == 2
 
 
-def test_wrong_arguments_leave_the_job_held(client: Client) -> None:
+def test_invalid_arguments_leave_the_job_leased(client: Client) -> None:
     client.put("t")
     job = pop(client)
     with pytest.raises(InvalidJob, match="number of seconds"):
@@ -258,16 +262,16 @@ def test_wrong_arguments_leave_the_job_held(client: Client) -> None:
     job.finish()
 
 
-# How it is taken away
+# How a lease is lost
 
 
-def test_what_is_not_settled_is_given_back_at_the_ttr(make_client: ClientFactory) -> None:
-    """Whether or not its holder ever calls again; whoever asked is told."""
+def test_a_job_that_is_not_settled_is_given_back_at_its_ttr(make_client: ClientFactory) -> None:
+    """This does not depend on further calls by its holder, and `on_lost` callbacks are called."""
     client, other = make_client(), make_client(retry=AT_ONCE)
     client.put("t", ttr=1, id="a")
     job = pop(client)
     lost, began = threading.Event(), time.monotonic()
-    job.on_lost(lambda: 1 / 0)  # type: ignore[arg-type]  # it must do no harm
+    job.on_lost(lambda: 1 / 0)  # type: ignore[arg-type]  # its error must not matter
     job.on_lost(lost.set)
     again = pop(other)
     assert (again.id, again.attempt) == ("a", 2)
@@ -279,10 +283,10 @@ def test_what_is_not_settled_is_given_back_at_the_ttr(make_client: ClientFactory
         job.finish()
     again.finish()
     client.put("t", id="b")
-    pop(client).finish()  # the callback that failed has not ended its thread
+    pop(client).finish()  # the failed callback has not ended its thread
 
 
-def test_after_a_reconnect_a_finish_is_refused(client: Client, make_client: ClientFactory) -> None:
+def test_a_finish_after_a_reconnect_is_refused(client: Client, make_client: ClientFactory) -> None:
     client.put("t", id="a")
     job = pop(client)
     cut_pops(client)
@@ -297,12 +301,12 @@ def test_after_a_reconnect_a_finish_is_refused(client: Client, make_client: Clie
     assert pop(client).id == "b"
 
 
-def test_a_pop_that_waits_survives_a_cut_connection(client: Client) -> None:
+def test_a_waiting_pop_survives_a_lost_connection(client: Client) -> None:
     client.put("t")
     pop(client).finish()
     with ThreadPoolExecutor(1) as pool:
         popped = pool.submit(pop, client)
-        wait_until(lambda: waits(client))
+        wait_until(lambda: has_waiting_pop(client))
         cut_pops(client)
         client.put("t", id="a")
         assert popped.result(patience(20)).id == "a"
@@ -349,13 +353,13 @@ time.sleep(60)
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_control_c_ends_a_pop_that_waits(
+def test_control_c_ends_a_waiting_pop(
     front: Front, client: Client, broker_url: str, namespace: str
 ) -> None:
-    """The process lives on, and what is put from then on is not for it."""
+    """The process lives on, and the interrupted pop takes none of the jobs that are put later."""
     with Process(INTERRUPTED, front.name, broker_url, namespace) as process:
         process.wait_for("waits")
-        time.sleep(0.5)  # let it get into the pop; too early it is interrupted all the same
+        time.sleep(0.5)  # until it is in the pop; an earlier signal interrupts it as well
         process.signal(signal.SIGINT)
         process.wait_for("interrupted")
         for number in range(5):
@@ -363,15 +367,15 @@ def test_control_c_ends_a_pop_that_waits(
             assert pop(client).body == number
 
 
-def test_an_abandoned_pop_takes_nothing(client: Client) -> None:
-    """What had come for it, and what comes later, goes to others."""
+def test_an_abandoned_pop_takes_no_jobs(client: Client) -> None:
+    """Jobs already delivered to it, and jobs that arrive later, go to other pops."""
     client.put("t")
     pop(client).finish()
     popper = popper_of(client)
     flow = popper.pop(["t"], 2, None)
     step = next(flow)
     assert isinstance(step, Wait)
-    wait_until(lambda: waits(client))
+    wait_until(lambda: has_waiting_pop(client))
     client.put("t", id="a", ttr=60)
     with pytest.raises(KeyboardInterrupt):
         flow.throw(KeyboardInterrupt())
@@ -382,7 +386,7 @@ def test_an_abandoned_pop_takes_nothing(client: Client) -> None:
     job.finish()
 
 
-def test_close_gives_back_what_is_held_and_ends_pops(
+def test_close_gives_back_leased_jobs_and_ends_pops(
     client: Client, make_client: ClientFactory
 ) -> None:
     closing = make_client()
@@ -391,7 +395,7 @@ def test_close_gives_back_what_is_held_and_ends_pops(
     assert len(jobs) == 3
     with ThreadPoolExecutor(1) as pool:
         popped = pool.submit(closing.pop, ["t", "u"], wait=patience(60))
-        wait_until(lambda: waits(closing))
+        wait_until(lambda: has_waiting_pop(closing))
         began = time.monotonic()
         closing.close()
         with pytest.raises(ClientClosed):
@@ -408,7 +412,9 @@ def test_close_gives_back_what_is_held_and_ends_pops(
 # The queues, and the process
 
 
-def test_a_topic_that_was_never_declared(make_client: ClientFactory, client: Client) -> None:
+def test_a_pop_of_an_undeclared_topic_returns_none(
+    make_client: ClientFactory, client: Client
+) -> None:
     client.put("there")
     client.put("there")
     for other in (make_client(declare=False), make_client()):
@@ -416,21 +422,22 @@ def test_a_topic_that_was_never_declared(make_client: ClientFactory, client: Cli
         assert other.pop("there") is not None
 
 
-def test_queues_that_vanish_while_a_pop_waits(
+def test_a_waiting_pop_survives_the_deletion_of_its_queues(
     client: Client, broker_url: str, namespace: str, make_topics: TopicsFactory
 ) -> None:
-    """They are made again, and the pop goes on, with nothing left behind that takes jobs."""
+    """The queues are declared again, the pop continues, and no stray consumer takes jobs."""
     topology = Topology(namespace)
     make_topics("t", "u", "v")
     with ThreadPoolExecutor(1) as pool:
         popped = pool.submit(client.pop, ["t", "u", "v"], wait=patience(30))
-        wait_until(lambda: waits(client))
+        wait_until(lambda: has_waiting_pop(client))
         with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
             channel = connection.channel()
-            for topic in ("t", "u"):  # without waiting: both are gone before the pop hears of one
+            # Without waiting, so that both queues are gone before the pop learns of one.
+            for topic in ("t", "u"):
                 channel._impl.queue_delete(topology.ready_queue(topic))
             channel.queue_declare(topology.ready_queue("v"), passive=True)
-        # What is put before the queue is made again is parked as unrouted.
+        # A job put before its queue is declared again is parked as unrouted.
         wait_until(lambda: client.put("u", id="a").id == "a" and popped.done(), seconds=20)
         job = popped.result(patience(30))
         assert job is not None
@@ -442,7 +449,7 @@ def test_queues_that_vanish_while_a_pop_waits(
     assert [(job.id, job.redeliveries) for job in found] == [("b", 0), ("c", 0)]
 
 
-def test_plain_messages_are_jobs_and_others_are_buried(
+def test_plain_messages_are_jobs_and_unreadable_ones_are_buried(
     client: Client,
     broker_url: str,
     namespace: str,
@@ -464,7 +471,7 @@ def test_plain_messages_are_jobs_and_others_are_buried(
     assert "rd-attempt" in message.headers["rd-reason"]
 
 
-def test_a_ready_queue_that_is_deleted_is_made_again(client: Client, broker_url: str) -> None:
+def test_a_deleted_ready_queue_is_declared_again(client: Client, broker_url: str) -> None:
     client.put("t", 1)
     pop(client).finish()
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
@@ -476,7 +483,7 @@ def test_a_ready_queue_that_is_deleted_is_made_again(client: Client, broker_url:
     job.finish()
 
 
-def test_more_pops_at_once_than_there_are_channels(
+def test_there_may_be_more_concurrent_pops_than_channels(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(popping, "MAX_SLOTS", 3)
@@ -490,10 +497,10 @@ def test_more_pops_at_once_than_there_are_channels(
     assert sorted(job.body for job in jobs if job) == list(range(20))
 
 
-def test_a_copy_that_cannot_be_published_is_told(
+def test_a_release_whose_copy_cannot_be_published_raises(
     make_client: ClientFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job itself goes back, with the attempt that it had."""
+    """The job itself goes back to its queue, with an unchanged attempt."""
     client = make_client()
     client.put("t", ttr=60)
     job = pop(client)
@@ -506,8 +513,8 @@ def test_a_copy_that_cannot_be_published_is_told(
     again.finish()
 
 
-def test_nothing_is_left_behind(client: Client, caplog: pytest.LogCaptureFixture) -> None:
-    """A thousand pops later: as many channels as were used at once, no lease, no deadline."""
+def test_pops_leave_no_state_behind(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """After hundreds of pops the client has no leases or deadlines, and few channels."""
     caplog.set_level(logging.WARNING, "rabbitdelay")
     client.put_many(JobSpec("t", n, ttr=1) for n in range(500))
     for _ in range(250):
@@ -517,7 +524,7 @@ def test_nothing_is_left_behind(client: Client, caplog: pytest.LogCaptureFixture
     popper = popper_of(client)
     consumer = popper.consumer
     assert len(consumer.holding.leases) == 0
-    assert len(consumer._listeners) <= 5  # two of them for the log of deletes
+    assert len(consumer._listeners) <= 5  # two of them are for the log of deletes
     assert not popper._pops
     wire = consumer._connector.wire
     assert isinstance(wire, ThreadWire | LoopWire)
@@ -526,7 +533,7 @@ def test_nothing_is_left_behind(client: Client, caplog: pytest.LogCaptureFixture
 
 
 def timers(wire: ThreadWire | LoopWire) -> int:
-    """How many timers are set on the loop of a wire."""
+    """Return the number of timers set on the loop of a wire."""
     if isinstance(wire, ThreadWire):
         return len(wire._loop._timer._timeout_heap or ())
     return len(wire._loop._scheduled)  # type: ignore[attr-defined]  # on purpose

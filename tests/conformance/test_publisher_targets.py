@@ -1,4 +1,4 @@
-"""A target that stands still, refuses or is poisoned holds up only what goes there."""
+"""A target that hangs, refuses or is poisoned delays only the messages sent to it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ register({name}, spawn(fun() -> erlang:suspend_process(Leader), receive stop -> 
 
 @contextmanager
 def standing_still(broker: PrivateBroker, queue: str) -> Iterator[None]:
-    """Let the leader of a queue do nothing inside the block, as on a node that hangs."""
+    """Suspend the leader of a queue inside the block, as on a node that hangs."""
     node = broker.nodes[0]
     name = f"'suspends {queue}'"
     node.control("eval", SUSPEND.format(queue=queue, name=name))
@@ -40,14 +40,14 @@ def standing_still(broker: PrivateBroker, queue: str) -> Iterator[None]:
         node.control("eval", f"{name} ! stop.")
 
 
-def test_a_log_that_stands_still_holds_up_deletes_alone(
+def test_a_suspended_log_delays_only_deletes(
     front: Front,
     breakable_broker: PrivateBroker,
     namespace: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Puts go on while a delete waits, also over a connection that was opened meanwhile."""
+    """Puts continue while a delete waits, also over a connection opened meanwhile."""
     monkeypatch.setattr(stall_detector, "STALLED_SECONDS", 1.0)
     options = {"namespace": namespace, "settle_seconds": 0, "timeout": patience(20)}
     with front.client(breakable_broker.url, **options) as client, ThreadPoolExecutor() as pool:
@@ -68,13 +68,13 @@ def test_a_log_that_stands_still_holds_up_deletes_alone(
         client.delete("after")
 
 
-def test_one_poisoned_put_fails_and_no_other(
+def test_only_a_poisoned_put_fails(
     client: Client,
     receive: ReceiverFactory,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The broker closes the channel on it without saying which message it was."""
+    """The broker closes the channel without saying which message was the cause."""
     client.put("t", delay=0.01)
     monkeypatch.setattr(validation, "_reply_to", lambda queue: queue)
     futures = [client.put_nowait("t", n, delay=0.01) for n in range(150)]
@@ -90,13 +90,13 @@ def test_one_poisoned_put_fails_and_no_other(
     assert client.put("t").topic == "t"
 
 
-def test_a_full_queue_holds_up_what_goes_there_alone(
+def test_a_full_queue_delays_only_puts_to_it(
     client: Client,
     shared_broker: SharedBroker,
     namespace: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Many puts pass in the time in which one is refused again and again."""
+    """Many puts pass while one is refused repeatedly."""
     queue = Topology(namespace).ready_queue("full").replace(".", "[.]")
     definition = {"max-length": 1, "overflow": "reject-publish"}
     client.put("t", 0)
@@ -124,14 +124,14 @@ def test_a_full_queue_holds_up_what_goes_there_alone(
         found.add(pop(client, "full").body)
 
 
-def test_a_response_to_a_full_queue_holds_up_no_other_response(
+def test_a_response_to_a_full_queue_does_not_delay_other_responses(
     client: Client,
     make_worker: WorkerFactory,
     broker_url: str,
     namespace: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Many responses pass in the time in which one is refused again and again."""
+    """Many responses pass while one is refused repeatedly."""
     full = f"answers.{namespace}"
     worker = make_worker(allow_reply_to=[full])
     worker.handler("t", ttr=300)(lambda body: body)
@@ -157,7 +157,7 @@ def test_a_response_to_a_full_queue_holds_up_no_other_response(
 def test_a_put_over_a_slow_wire_is_confirmed(
     make_client: ClientFactory, broker_url: str, receive: ReceiverFactory
 ) -> None:
-    """One second each way, with all queues yet to be made, within the default timeout of 30 s."""
+    """One second each way, with no queue declared yet, within the default timeout of 30 s."""
     with Proxy(broker_url) as proxy:
         client = make_client(proxy.url, timeout=30)
         client.connect()
@@ -171,7 +171,7 @@ def test_a_put_over_a_slow_wire_is_confirmed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("delay_seconds", [0.5, 1.0])
-def test_a_worker_and_a_client_over_a_slow_wire(
+def test_a_worker_and_a_client_work_over_a_slow_wire(
     client: Client,
     make_client: ClientFactory,
     make_worker: WorkerFactory,
@@ -179,7 +179,7 @@ def test_a_worker_and_a_client_over_a_slow_wire(
     *,
     delay_seconds: float,
 ) -> None:
-    """They connect, become current, hand out, retry, settle and delete, with all defaults."""
+    """They connect, become current, hand out, retry, settle and delete with default settings."""
     with Proxy(broker_url, delay_seconds=delay_seconds) as proxy:
         far, worker = make_client(proxy.url, timeout=30), make_worker(proxy.url)
         attempts: list[tuple[str, int]] = []

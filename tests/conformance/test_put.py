@@ -26,7 +26,7 @@ from tests.support.fronts import Front
 from tests.support.waiting import patience
 
 
-def test_a_job_arrives_once_after_its_delay_as_it_was_put(
+def test_a_job_arrives_once_and_unchanged_after_its_delay(
     client: Client, receive: ReceiverFactory
 ) -> None:
     job = client.put("orderclose", {"order": 42}, delay=0.35, ttr=5, id="orderclose-42")
@@ -41,7 +41,7 @@ def test_a_job_arrives_once_after_its_delay_as_it_was_put(
 
 
 @pytest.mark.parametrize("delay", [0, 0.01, 0.09, 0.1, 0.99, 1, 1.11, timedelta(seconds=2)])
-def test_no_delay_is_early_and_none_is_lost(
+def test_delayed_jobs_are_neither_early_nor_lost(
     client: Client, receive: ReceiverFactory, delay: float | timedelta
 ) -> None:
     job = client.put("t", b"raw bytes", delay=delay)
@@ -53,7 +53,7 @@ def test_no_delay_is_early_and_none_is_lost(
 
 
 @pytest.mark.parametrize("delay", [-1, -0.001, timedelta(days=-400)])
-def test_a_delay_below_0_means_now(
+def test_a_negative_delay_means_now(
     client: Client, receive: ReceiverFactory, delay: float | timedelta
 ) -> None:
     job = client.put("t", delay=delay)
@@ -64,7 +64,9 @@ def test_a_delay_below_0_means_now(
     assert moved.due_ms == moved.put_ms
 
 
-def test_at_is_a_time_and_a_past_one_is_now(client: Client, receive: ReceiverFactory) -> None:
+def test_a_job_is_put_for_a_time_and_a_past_time_means_now(
+    client: Client, receive: ReceiverFactory
+) -> None:
     soon = client.put("t", at=datetime.now(UTC) + timedelta(seconds=2), id="soon")
     past = client.put("t", at=datetime(2020, 1, 1, tzinfo=UTC), id="past")
     receiver = receive("t")
@@ -76,7 +78,7 @@ def test_at_is_a_time_and_a_past_one_is_now(client: Client, receive: ReceiverFac
 
 
 def test_topics_do_not_get_each_others_jobs(client: Client, receive: ReceiverFactory) -> None:
-    """Also those whose names end alike, have empty words, or look like digits."""
+    """Also with topics that end alike, have empty words, or look like digits."""
     topics = ["b", "a.b", "x", "x.x", ".", "..", "a.", ".a", "0.0", "0"]
     for topic in topics:
         client.put(topic, topic, delay=0.02)
@@ -87,7 +89,7 @@ def test_topics_do_not_get_each_others_jobs(client: Client, receive: ReceiverFac
         assert len(messages) == 2
 
 
-def test_put_many_takes_a_generator(client: Client, receive: ReceiverFactory) -> None:
+def test_put_many_accepts_a_generator(client: Client, receive: ReceiverFactory) -> None:
     taken: list[int] = []
     confirmed: list[Job] = []
 
@@ -105,7 +107,7 @@ def test_put_many_takes_a_generator(client: Client, receive: ReceiverFactory) ->
 
 
 def test_put_many_keeps_a_bounded_window(make_client: ClientFactory) -> None:
-    """A generator is not read ahead of what the broker has confirmed by more than the window."""
+    """The generator is never read further ahead of the confirms than the window."""
     client = make_client(window=50)
     confirmed = 0
     furthest = 0
@@ -124,7 +126,7 @@ def test_put_many_keeps_a_bounded_window(make_client: ClientFactory) -> None:
     assert furthest <= 50
 
 
-def test_put_many_says_which_were_confirmed(client: Client) -> None:
+def test_put_many_reports_the_confirmed_jobs(client: Client) -> None:
     specs = [JobSpec("t", delay=60) for _ in range(10)]
     specs[7] = JobSpec("not a topic", delay=60)
     with pytest.raises(PutManyFailed, match=r"position 7.*may only contain") as caught:
@@ -133,7 +135,7 @@ def test_put_many_says_which_were_confirmed(client: Client) -> None:
     assert isinstance(caught.value.__cause__, InvalidJob)
 
 
-def test_put_many_of_something_else_says_so(client: Client) -> None:
+def test_put_many_refuses_items_that_are_not_job_specs(client: Client) -> None:
     with pytest.raises(PutManyFailed, match="must be a JobSpec, not tuple") as caught:
         client.put_many([JobSpec("t", delay=60), ("t", 2)])  # type: ignore[list-item]  # on purpose
     assert (caught.value.confirmed, caught.value.unconfirmed) == (1, (1,))
@@ -150,7 +152,7 @@ def test_put_many_reports_an_error_of_the_generator(client: Client) -> None:
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_an_error_in_on_confirmed_is_the_callers(client: Client) -> None:
+def test_an_error_in_on_confirmed_reaches_the_caller(client: Client) -> None:
     def break_down(_job: Job) -> None:
         raise ZeroDivisionError
 
@@ -159,7 +161,7 @@ def test_an_error_in_on_confirmed_is_the_callers(client: Client) -> None:
     assert client.put("t", delay=60).topic == "t"
 
 
-def test_putting_while_another_thread_closes_never_hangs(make_client: ClientFactory) -> None:
+def test_puts_during_a_close_by_another_thread_never_hang(make_client: ClientFactory) -> None:
     client = make_client()
     client.put("t")
     futures: list[Future[Job]] = []
@@ -179,7 +181,7 @@ def test_putting_while_another_thread_closes_never_hangs(make_client: ClientFact
         assert isinstance(future.exception(patience(10)), OutcomeUnknown | None)
 
 
-def test_put_many_of_nothing_is_nothing(client: Client) -> None:
+def test_put_many_of_no_jobs_returns_zero(client: Client) -> None:
     assert client.put_many([]) == 0
 
 
@@ -219,26 +221,26 @@ def test_the_same_id_may_be_put_twice(client: Client, receive: ReceiverFactory) 
 def test_a_large_body_travels_in_many_frames(
     make_client: ClientFactory, receive: ReceiverFactory
 ) -> None:
-    body = bytes(range(256)) * 8 * 1024  # 2 MiB, sixteen frames
+    body = bytes(range(256)) * 8 * 1024  # 2 MiB in sixteen frames
     make_client(max_body_bytes=4 * 1024 * 1024).put("t", body, delay=0.01)
     assert receive("t").wait_for_count(1)[0].body == body
 
 
-def test_a_classic_namespace_works_alike(
+def test_a_namespace_with_classic_queues_works(
     make_client: ClientFactory, receive: ReceiverFactory
 ) -> None:
     job = make_client(queue_type="classic").put("t", delay=0.25)
     assert receive("t").wait_for_count(1)[0].id == job.id
 
 
-def test_years_are_accepted_and_wait(client: Client, broker_url: str, namespace: str) -> None:
+def test_a_delay_of_years_is_accepted(client: Client, broker_url: str, namespace: str) -> None:
     client.put("t", delay=timedelta(days=9 * 365))
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
         declared = connection.channel().queue_declare(f"{namespace}.v1.hold.3240d", passive=True)
     assert declared.method.queue == f"{namespace}.v1.hold.3240d"
 
 
-def test_without_a_url_it_is_found(
+def test_a_client_without_a_url_finds_the_broker(
     front: Front, broker_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RABBITDELAY_URL", broker_url)
@@ -246,13 +248,13 @@ def test_without_a_url_it_is_found(
         assert client.put("t").topic == "t"
 
 
-def test_several_nodes_are_tried(make_client: ClientFactory, broker_url: str) -> None:
-    """The first that answers is taken."""
-    nobody = f"amqp://127.0.0.1:{pick_free(1)[0]}"
-    assert make_client(f"{nobody},{broker_url}").put("t").topic == "t"
+def test_a_client_tries_several_nodes(make_client: ClientFactory, broker_url: str) -> None:
+    """The first node that answers is used."""
+    unused = f"amqp://127.0.0.1:{pick_free(1)[0]}"
+    assert make_client(f"{unused},{broker_url}").put("t").topic == "t"
 
 
-def test_a_closed_client_says_so(make_client: ClientFactory) -> None:
+def test_a_closed_client_refuses_puts(make_client: ClientFactory) -> None:
     client = make_client()
     client.close()
     client.close()
@@ -260,9 +262,7 @@ def test_a_closed_client_says_so(make_client: ClientFactory) -> None:
         client.put("t")
 
 
-def test_closing_flushes_what_is_on_its_way(
-    make_client: ClientFactory, receive: ReceiverFactory
-) -> None:
+def test_close_flushes_puts_in_flight(make_client: ClientFactory, receive: ReceiverFactory) -> None:
     client = make_client()
     futures = [client.put_nowait("t", n) for n in range(2_000)]
     client.close()
@@ -270,7 +270,7 @@ def test_closing_flushes_what_is_on_its_way(
     receive("t").wait_for_count(2_000)
 
 
-def test_a_client_that_nobody_holds_still_flushes(
+def test_a_client_without_references_still_flushes(
     front: Front, broker_url: str, namespace: str, receive: ReceiverFactory
 ) -> None:
     def put_and_forget() -> Future[Job]:
@@ -281,7 +281,7 @@ def test_a_client_that_nobody_holds_still_flushes(
     receive("t").wait_for(job.id)
 
 
-def test_an_option_that_there_is_not(client: Client) -> None:
+def test_an_unknown_option_is_refused(client: Client) -> None:
     with pytest.raises(TypeError, match=r"no option 'delai'; did you mean 'delay'\?"):
         client.put("t", delai=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"unknown option 'priority'$"):

@@ -1,4 +1,4 @@
-"""What stands in the way of a put, each with its own clear error, and no password in any."""
+"""Refused puts: each cause has its own clear error, and no error contains a password."""
 
 import base64
 import json
@@ -60,7 +60,7 @@ def authority() -> trustme.CA:
 def broker(
     tmp_path_factory: pytest.TempPathFactory, tls_port: int, authority: trustme.CA
 ) -> Iterator[PrivateBroker]:
-    """A broker of its own: with TLS, and whose users and alarms can be changed."""
+    """A broker of this module's own, with TLS, so that users and alarms can be changed."""
     folder = tmp_path_factory.mktemp("broker")
     certificate = authority.issue_cert("localhost")
     certificate.cert_chain_pems[0].write_to_path(folder / "server.pem")
@@ -83,7 +83,7 @@ def broker(
 
 @pytest.fixture(scope="module")
 def management(broker: PrivateBroker) -> Management:
-    """Call the management API."""
+    """Call the broker's management API."""
 
     def call(method: str, path: str, **body: object) -> None:
         request = urllib.request.Request(  # noqa: S310 - our own broker
@@ -102,7 +102,7 @@ def management(broker: PrivateBroker) -> Management:
 
 @pytest.fixture
 def user_url(broker: PrivateBroker, management: Management, namespace: str) -> Callable[..., str]:
-    """The URL of a new user with these permissions."""
+    """Create a user with these permissions; return its URL."""
 
     def make(configure: str = "", write: str = "", read: str = "") -> str:
         management("PUT", f"users/{namespace}", password=SECRET, tags="")
@@ -115,7 +115,7 @@ def user_url(broker: PrivateBroker, management: Management, namespace: str) -> C
 
 @pytest.fixture(autouse=True)
 def _no_password_anywhere(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Whatever happens in these tests, at any log level, the password is not logged."""
+    """Assert that the password is not logged in any of these tests, at any log level."""
     caplog.set_level(logging.DEBUG)
     yield
     assert SECRET not in caplog.text
@@ -123,7 +123,7 @@ def _no_password_anywhere(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 @pytest.fixture
 def connect(front: Front) -> Connect:
-    """Connect, and close again."""
+    """Connect and close."""
 
     def open_and_close(url: str) -> None:
         with front.client(url, connect_timeout=0, settle_seconds=0):
@@ -132,20 +132,20 @@ def connect(front: Front) -> Connect:
     return open_and_close
 
 
-def test_nobody_there(connect: Connect) -> None:
+def test_an_address_without_a_broker_is_unreachable(connect: Connect) -> None:
     with pytest.raises(BrokerUnreachable, match=r"guest:\*\*\*@127.0.0.1.*refused"):
         connect(f"amqp://guest:{SECRET}@127.0.0.1:{pick_free(1)[0]}")
 
 
-def test_no_such_host(connect: Connect) -> None:
+def test_an_unknown_host_is_unreachable(connect: Connect) -> None:
     with pytest.raises(BrokerUnreachable):
         connect(f"amqp://guest:{SECRET}@no-such-host.invalid")
 
 
-def test_the_first_connection_is_waited_for(
+def test_a_client_waits_for_its_first_connection(
     front: Front, breakable_broker: PrivateBroker, namespace: str
 ) -> None:
-    """A service that starts a moment before its broker finds it, within connect_timeout."""
+    """A service that starts just before its broker connects within connect_timeout."""
     breakable_broker.nodes[0].kill()
     client = front.client(
         breakable_broker.url, namespace=namespace, settle_seconds=0, connect_timeout=patience(30)
@@ -156,31 +156,33 @@ def test_the_first_connection_is_waited_for(
     client.close()
 
 
-def test_something_else_answers_there(connect: Connect, broker: PrivateBroker) -> None:
+def test_a_server_that_does_not_speak_amqp_is_unreachable(
+    connect: Connect, broker: PrivateBroker
+) -> None:
     with pytest.raises(BrokerUnreachable, match="does not speak AMQP"):
         connect(f"amqp://guest:{SECRET}@127.0.0.1:{urlsplit(broker.management_url).port}")
 
 
-def test_a_wrong_scheme(front: Front) -> None:
+def test_a_url_with_another_scheme_is_refused(front: Front) -> None:
     with pytest.raises(InvalidConfiguration, match="amqp:// or amqps://"):
         front.client("redis://localhost")
 
 
 @pytest.mark.parametrize("url", [3, b"amqp://localhost", ["amqp://localhost"]])
-def test_a_url_that_is_no_text(front: Front, url: Any) -> None:  # noqa: ANN401 - anything
+def test_a_url_that_is_not_text_is_refused(front: Front, url: Any) -> None:  # noqa: ANN401 - anything
     with pytest.raises(InvalidConfiguration, match="must be text, not"):
         front.client(url)
 
 
 @pytest.mark.parametrize("value", ["x", -1, True, float("nan")])
 @pytest.mark.parametrize("name", ["timeout", "connect_timeout", "settle_seconds", "window"])
-def test_a_setting_that_is_none(front: Front, name: str, value: Any) -> None:  # noqa: ANN401 - the same
+def test_an_invalid_setting_is_refused(front: Front, name: str, value: Any) -> None:  # noqa: ANN401 - the same
     with pytest.raises(InvalidConfiguration, match=name):
         front.client("amqp://localhost", **{name: value})
 
 
 @pytest.mark.parametrize("value", ["x", -1, True])
-def test_a_timeout_that_is_none(front: Front, broker: PrivateBroker, value: Any) -> None:  # noqa: ANN401 - the same
+def test_an_invalid_timeout_is_refused(front: Front, broker: PrivateBroker, value: Any) -> None:  # noqa: ANN401 - the same
     with front.client(broker.url, settle_seconds=0) as client:
         with pytest.raises(InvalidConfiguration, match="timeout"):
             client.put("t", timeout=value)
@@ -188,18 +190,18 @@ def test_a_timeout_that_is_none(front: Front, broker: PrivateBroker, value: Any)
             client.delete("one", timeout=value)
 
 
-def test_a_refused_login(connect: Connect, broker: PrivateBroker) -> None:
+def test_a_wrong_password_is_refused(connect: Connect, broker: PrivateBroker) -> None:
     with pytest.raises(LoginRefused, match="login was refused: check the user and") as caught:
         connect(f"amqp://guest:{SECRET}@127.0.0.1:{urlsplit(broker.url).port}")
     assert SECRET not in str(caught.value)
 
 
-def test_a_missing_vhost(connect: Connect, broker: PrivateBroker) -> None:
+def test_a_missing_vhost_is_refused(connect: Connect, broker: PrivateBroker) -> None:
     with pytest.raises(VhostRefused, match="nowhere"):
         connect(f"{broker.url}nowhere")
 
 
-def test_a_closed_vhost(
+def test_a_vhost_without_permissions_is_refused(
     connect: Connect, broker: PrivateBroker, management: Management, namespace: str
 ) -> None:
     management("PUT", f"users/{namespace}", password=SECRET, tags="")
@@ -207,7 +209,7 @@ def test_a_closed_vhost(
         connect(f"amqp://{namespace}:{SECRET}@127.0.0.1:{urlsplit(broker.url).port}")
 
 
-def test_no_permission_to_declare(
+def test_a_declare_without_permission_is_refused(
     front: Front, user_url: Callable[..., str], namespace: str
 ) -> None:
     with (
@@ -219,7 +221,7 @@ def test_no_permission_to_declare(
         client.put("t")
 
 
-def test_no_permission_to_publish(
+def test_a_publish_without_permission_is_refused(
     front: Front, user_url: Callable[..., str], broker: PrivateBroker, namespace: str
 ) -> None:
     with front.client(broker.url, namespace=namespace, settle_seconds=0) as owner:
@@ -232,16 +234,16 @@ def test_no_permission_to_publish(
     ):
         client.put("t", delay=60)
     assert "docs/operations.md lists the permissions" in str(refused.value)
-    assert "declare=False" not in str(refused.value), "it is set already"
+    assert "declare=False" not in str(refused.value), "the client already sets it"
 
 
-def test_tls_to_a_port_without_tls_says_so(connect: Connect, broker: PrivateBroker) -> None:
+def test_tls_to_a_port_without_tls_is_refused(connect: Connect, broker: PrivateBroker) -> None:
     port = urlsplit(broker.url).port
     with pytest.raises(CertificateRefused, match="does not speak TLS: use amqp://"):
         connect(f"amqps://guest:guest@localhost:{port}")
 
 
-def test_a_putter_needs_write_alone_where_all_is_made(
+def test_a_putter_needs_only_write_if_all_queues_exist(
     front: Front, user_url: Callable[..., str], broker: PrivateBroker, namespace: str
 ) -> None:
     with front.client(broker.url, namespace=namespace, settle_seconds=0) as owner:
@@ -253,7 +255,7 @@ def test_a_putter_needs_write_alone_where_all_is_made(
         receiver.wait_for(job.id)
 
 
-def test_the_namespace_is_permission_enough_to_declare(
+def test_permissions_for_the_namespace_suffice_to_declare(
     front: Front, user_url: Callable[..., str], namespace: str
 ) -> None:
     own = rf"^{namespace}\."
@@ -261,7 +263,7 @@ def test_the_namespace_is_permission_enough_to_declare(
         assert client.put("t", delay=1.5).topic == "t"
 
 
-def test_a_locked_down_client_says_what_is_missing(
+def test_a_client_that_may_not_declare_names_the_missing_queues(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     with (
@@ -277,7 +279,7 @@ def test_a_locked_down_client_says_what_is_missing(
             channel.queue_declare(f"{namespace}.v1.unrouted", passive=True)
 
 
-def test_a_namespace_with_other_arguments(
+def test_a_namespace_with_other_arguments_is_refused(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     with front.client(broker.url, namespace=namespace, settle_seconds=0) as first:
@@ -289,7 +291,7 @@ def test_a_namespace_with_other_arguments(
         second.put("t")
 
 
-def test_one_refused_put_does_not_hurt_the_next(
+def test_a_refused_put_does_not_affect_the_next(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     other = Topology(namespace).ready_queue("taken")
@@ -302,10 +304,10 @@ def test_one_refused_put_does_not_hurt_the_next(
         assert client.put("t").topic == "t"
 
 
-def test_a_body_above_the_brokers_limit(
+def test_a_body_above_the_brokers_limit_is_refused(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
-    """The broker closes the channel; the put that caused it fails, those beside it do not."""
+    """The broker closes the channel; only the put that caused it fails, not those around it."""
     with front.client(
         broker.url,
         namespace=namespace,
@@ -321,8 +323,10 @@ def test_a_body_above_the_brokers_limit(
         assert all(future.result(patience(20)) for future in beside + after)
 
 
-def test_nowhere_to_put_a_job(front: Front, broker: PrivateBroker, namespace: str) -> None:
-    """Its hold queue and even `unrouted` are gone: the broker returns it, and put says so."""
+def test_a_put_without_hold_queue_and_unrouted_queue_is_refused(
+    front: Front, broker: PrivateBroker, namespace: str
+) -> None:
+    """The broker returns the message, the put raises, and the next one declares the queue again."""
     topology = Topology(namespace)
     with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
         client.put("t", delay=60)
@@ -332,17 +336,17 @@ def test_nowhere_to_put_a_job(front: Front, broker: PrivateBroker, namespace: st
             channel.queue_delete(topology.unrouted)
         with pytest.raises(JobRefused, match="nowhere to put"):
             client.put("t", delay=60)
-        assert client.put("t", delay=60).topic == "t"  # it has been made again
+        assert client.put("t", delay=60).topic == "t"  # the queue has been declared again
 
 
-def test_a_queue_that_is_full_for_a_while(
+def test_a_put_to_a_full_queue_waits_until_the_queue_accepts_it(
     front: Front,
     broker: PrivateBroker,
     management: Management,
     namespace: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What is refused is sent again, after a while on another channel, until it is taken."""
+    """A refused message is republished, after a while on another channel, until it is accepted."""
     full = {"max-length": 1, "overflow": "reject-publish"}
     queue = Topology(namespace).ready_queue("t").replace(".", "[.]")
     with front.client(
@@ -352,7 +356,7 @@ def test_a_queue_that_is_full_for_a_while(
         policy = f"policies/%2F/{namespace}"
         management("PUT", policy, pattern=f"^{queue}$", definition=full)
         ids = {put.result(patience(10)).id}
-        while wait([put], 0.5).done:  # a policy holds after a moment
+        while wait([put], 0.5).done:  # a policy takes effect after a moment
             ids.add(put.result().id)
             put = client.put_nowait("t")
         wait_until(
@@ -360,13 +364,13 @@ def test_a_queue_that_is_full_for_a_while(
         )
         assert not put.done()
         management("DELETE", policy)
-        found = {pop(client).id}  # so that the queue looks at its length again
+        found = {pop(client).id}  # so that the queue checks its length again
         ids.add(put.result(patience(30)).id)
         while found != ids:
             found.add(pop(client).id)
 
 
-def test_a_deleted_exchange_is_made_again(
+def test_a_deleted_exchange_is_declared_again(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     topology = Topology(namespace)
@@ -379,7 +383,7 @@ def test_a_deleted_exchange_is_made_again(
         receiver.wait_for(job.id)
 
 
-def test_tls_with_a_known_authority(
+def test_tls_with_a_known_authority_works(
     front: Front, broker: PrivateBroker, tls_port: int, namespace: str
 ) -> None:
     url = f"amqps://guest:guest@localhost:{tls_port}?cacertfile={broker.directory}/authority.pem"
@@ -389,26 +393,28 @@ def test_tls_with_a_known_authority(
         receiver.wait_for(job.id)
 
 
-def test_tls_with_an_unknown_authority(connect: Connect, tls_port: int) -> None:
+def test_tls_with_an_unknown_authority_is_refused(connect: Connect, tls_port: int) -> None:
     with pytest.raises(CertificateRefused, match="certificate verify failed"):
         connect(f"amqps://guest:{SECRET}@localhost:{tls_port}")
 
 
-def test_tls_with_another_host_name(connect: Connect, broker: PrivateBroker, tls_port: int) -> None:
+def test_tls_with_another_host_name_is_refused(
+    connect: Connect, broker: PrivateBroker, tls_port: int
+) -> None:
     authority = f"cacertfile={broker.directory}/authority.pem"
     with pytest.raises(CertificateRefused, match=r"127\.0\.0\.1"):
         connect(f"amqps://guest:{SECRET}@127.0.0.1:{tls_port}?{authority}")
 
 
-def test_tls_files_that_are_not_there(connect: Connect, tls_port: int) -> None:
+def test_missing_tls_files_are_refused(connect: Connect, tls_port: int) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot read the TLS files"):
         connect(f"amqps://guest:{SECRET}@localhost:{tls_port}?cacertfile=nothing.pem")
 
 
-def test_a_broker_alarm(
+def test_puts_during_a_broker_alarm_raise_and_continue_after_it(
     front: Front, broker: PrivateBroker, namespace: str, alarm: Callable[[bool], None]
 ) -> None:
-    """While the alarm lasts a put says so; when it ends, puts go on over the same connection."""
+    """Puts raise BrokerBlocked during the alarm, and continue over the same connection after it."""
     with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
         client.put("t", delay=0.01)
         alarm(True)  # noqa: FBT003 - on
@@ -423,16 +429,16 @@ def test_a_broker_alarm(
         assert waiting.result(patience(20)).topic == "t"
 
 
-def test_jobs_are_consumed_while_an_alarm_lasts(
+def test_jobs_are_consumed_during_an_alarm(
     front: Front,
     broker: PrivateBroker,
     namespace: str,
     alarm: Callable[[bool], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A fence cannot be written then, and neither can a delete: who consumes may go on, or begin.
+    """No fence and no delete can be written during an alarm, so consumers may continue and start.
 
-    Else nobody could ever consume what the alarm is about.
+    Otherwise the messages that cause the alarm could never be consumed.
     """
     monkeypatch.setattr(fence, "LOOK_SECONDS", 0.3)
     monkeypatch.setattr(fence, "PATIENCE_SECONDS", 0.5)
@@ -446,7 +452,9 @@ def test_jobs_are_consumed_while_an_alarm_lasts(
         assert first is not None
         assert first.body == 1
         alarm(True)  # noqa: FBT003 - on
-        time.sleep(2)  # until the proof has expired: the next pop needs another, and cannot write
+        time.sleep(
+            2
+        )  # until the proof has expired: the next pop needs another one, which cannot be written
         second = client.pop("t", wait=patience(10))
         assert second is not None
         assert client._follower().appender.is_blocked
@@ -470,7 +478,7 @@ def test_a_consumer_that_starts_during_an_alarm_reads_a_new_log_from_its_beginni
     alarm: Callable[[bool], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The log was deleted and made again: the position that its snapshot names is not there yet."""
+    """The log was deleted and created again, so the snapshot's position does not exist yet."""
     monkeypatch.setattr(fence, "LOOK_SECONDS", 0.3)
     monkeypatch.setattr(fence, "PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
@@ -500,14 +508,14 @@ def test_a_consumer_that_starts_during_an_alarm_reads_a_new_log_from_its_beginni
         alarm(False)  # noqa: FBT003 - off
 
 
-def test_a_worker_goes_on_after_an_alarm_while_others_delete(
+def test_a_worker_continues_after_an_alarm_while_others_delete(
     front: Front,
     broker: PrivateBroker,
     namespace: str,
     alarm: Callable[[bool], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A fence could not be written in time: another is, also while the log is being read."""
+    """A fence could not be written in time. Another one is, also while the log is being read."""
     monkeypatch.setattr(appender, "TIMEOUT_SECONDS", 1.0)
     monkeypatch.setattr(fence, "PATIENCE_SECONDS", 0.5)
     worker = front.worker(broker.url, namespace=namespace, settle_seconds=0)
@@ -532,7 +540,7 @@ def test_a_worker_goes_on_after_an_alarm_while_others_delete(
 
 @pytest.fixture
 def alarm(broker: PrivateBroker) -> Iterator[Callable[[bool], None]]:
-    """Set the broker's memory alarm."""
+    """Set or clear the broker's memory alarm."""
 
     def set_alarm(on: bool) -> None:  # noqa: FBT001 - on or off
         node = broker.nodes[0]

@@ -1,4 +1,4 @@
-"""Replace and reschedule: only the newest lives; and what clocks and bounds have to do with it."""
+"""Replace and reschedule: only the newest job lives, also with wrong clocks; and `max_delay`."""
 
 import time
 from collections.abc import Callable
@@ -25,8 +25,10 @@ DAY = timedelta(days=1)
 # Replace
 
 
-def test_only_the_newest_lives(client: Client, make_worker: WorkerFactory, broker_url: str) -> None:
-    """Debounced: it runs once, with what was said last; other ids are untouched."""
+def test_only_the_newest_of_replaced_jobs_lives(
+    client: Client, make_worker: WorkerFactory, broker_url: str
+) -> None:
+    """Debounced: the job runs once, with the last body; other ids are unaffected."""
     worker, seen = make_worker(), list[object]()
 
     @worker.handler("t")
@@ -45,7 +47,7 @@ def test_only_the_newest_lives(client: Client, make_worker: WorkerFactory, broke
     assert left_over(broker_url, client.topology) == {}
 
 
-def test_from_four_threads_at_once_exactly_one_lives(
+def test_exactly_one_job_of_four_replacing_threads_lives(
     make_client: ClientFactory, broker_url: str
 ) -> None:
     clients = [make_client() for _ in range(4)]
@@ -64,8 +66,8 @@ def test_from_four_threads_at_once_exactly_one_lives(
     assert set(left_over(broker_url, clients[0].topology)) == set()
 
 
-def test_a_replaced_job_is_dead_wherever_it_is(client: Client) -> None:
-    """Ready, held, or of another topic: the id counts."""
+def test_a_replaced_job_is_dead_in_every_state_and_topic(client: Client) -> None:
+    """The id decides: ready, leased and in another topic, the old jobs are dead."""
     client.put("t", "held", id="same")
     (held,) = take(client, 1)
     client.put("u", "elsewhere", id="same")
@@ -79,7 +81,7 @@ def test_a_replaced_job_is_dead_wherever_it_is(client: Client) -> None:
     assert client.pop(["t", "u"], wait=0.2) is None
 
 
-def test_what_is_replaced_can_be_deleted_and_put_again(client: Client) -> None:
+def test_a_replaced_job_can_be_deleted_and_put_again(client: Client) -> None:
     client.replace("t", 1, id="same")
     new = client.replace("t", 2, id="same")
     client.delete(new)
@@ -89,7 +91,7 @@ def test_what_is_replaced_can_be_deleted_and_put_again(client: Client) -> None:
     assert sorted(job.body for job in take(client, 2)) == [3, 4]
 
 
-def test_the_new_job_is_retried(client: Client, make_worker: WorkerFactory) -> None:
+def test_a_replacing_job_is_retried(client: Client, make_worker: WorkerFactory) -> None:
     worker, seen = make_worker(), list[tuple[int, int]]()
 
     @worker.handler("t", backoff=0.05)
@@ -115,10 +117,10 @@ client.replace("t", "new", id="same", delay=0.3)
 """
 
 
-def test_a_crash_in_between_leaves_both(
+def test_a_crash_during_replace_leaves_both_jobs(
     front: Front, client: Client, broker_url: str, namespace: str
 ) -> None:
-    """Never none: the new one is put first."""
+    """At least one job always remains, because the new one is put first."""
     client.put("t", "old", id="same", delay=0.3)
     with Process(KILLED_IN_BETWEEN, front.name, broker_url, namespace) as process:
         assert process.wait() < 0
@@ -127,7 +129,7 @@ def test_a_crash_in_between_leaves_both(
 
 @pytest.mark.parametrize("wrong", [None, "", 17, "x" * 201, "\ud800"])
 @pytest.mark.usefixtures("existing_namespace")
-def test_it_needs_an_id(client: Client, wrong: Any) -> None:  # noqa: ANN401 - anything
+def test_replace_needs_an_id(client: Client, wrong: Any) -> None:  # noqa: ANN401 - anything
     with pytest.raises(InvalidJob, match="id"):
         client.replace("t", id=wrong)
     with pytest.raises(TypeError, match="id"):
@@ -141,7 +143,7 @@ def test_it_needs_an_id(client: Client, wrong: Any) -> None:  # noqa: ANN401 - a
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.3, 0.8), (60, 0.3)], ids=["later", "earlier"])
-def test_it_runs_at_its_new_time_only(
+def test_a_rescheduled_job_runs_at_its_new_time_only(
     client: Client, make_worker: WorkerFactory, before: float, after: float
 ) -> None:
     worker, seen = make_worker(), list[tuple[str, object, float]]()
@@ -168,7 +170,7 @@ def test_it_runs_at_its_new_time_only(
     assert at >= moved.due_ms / 1000
 
 
-def test_a_time_instead_of_a_delay(client: Client) -> None:
+def test_reschedule_accepts_a_time_instead_of_a_delay(client: Client) -> None:
     job = client.put("t", delay=60)
     at = datetime.now(UTC) + timedelta(seconds=0.3)
     moved = client.reschedule(job, at=at)
@@ -177,8 +179,8 @@ def test_a_time_instead_of_a_delay(client: Client) -> None:
     assert found.token == moved.token
 
 
-def test_twice_in_a_row(client: Client) -> None:
-    """From the job that it was, and from the job that it is."""
+def test_a_job_can_be_rescheduled_repeatedly(client: Client) -> None:
+    """From the original job object and from the one that reschedule returned."""
     job = client.put("t", delay=0.2)
     second = client.reschedule(client.reschedule(job, delay=0.3), delay=0.4)
     third = client.reschedule(job, delay=0.5)
@@ -190,7 +192,7 @@ def test_twice_in_a_row(client: Client) -> None:
 
 
 def test_a_popped_job_can_be_rescheduled(client: Client, broker_url: str) -> None:
-    """It is for its holder to finish; what it does otherwise brings nothing back."""
+    """Its holder may still finish the old job, and releasing it does not bring it back."""
     client.put("t", "body", id="same")
     (job,) = take(client, 1)
     moved = client.reschedule(job, delay=0.3)
@@ -203,7 +205,7 @@ def test_a_popped_job_can_be_rescheduled(client: Client, broker_url: str) -> Non
 
 
 def test_a_rescheduled_job_keeps_its_attempt(client: Client) -> None:
-    """Its attempts go on where they were: rescheduling is not a way around max_attempts."""
+    """Attempts continue to count, so rescheduling does not bypass max_attempts."""
     client.put("t", "body", id="same", max_attempts=3)
     (first,) = take(client, 1)
     first.release(0)
@@ -221,7 +223,7 @@ def test_only_a_job_can_be_rescheduled(client: Client, wrong: Any) -> None:  # n
         client.reschedule(wrong, delay=1)
 
 
-def test_a_bad_time_leaves_the_job_as_it_is(client: Client) -> None:
+def test_an_invalid_time_leaves_the_job_unchanged(client: Client) -> None:
     job = client.put("t", delay=0.2)
     for wrong in ({}, {"delay": "soon"}, {"at": datetime(2030, 1, 1)}):  # noqa: DTZ001
         with pytest.raises(InvalidJob):
@@ -238,10 +240,10 @@ def skewed(make_client: ClientFactory, seconds: float) -> Client:
 
 
 @pytest.mark.parametrize("seconds", [-2, 2], ids=["behind", "ahead"])
-def test_by_job_a_delete_is_exact_whatever_the_clocks(
+def test_a_delete_by_job_is_exact_with_any_clock(
     client: Client, make_client: ClientFactory, seconds: float
 ) -> None:
-    """It kills the one that was given, just put or not, and nothing that is put next."""
+    """The delete applies to the given job, however new, and not to a job that is put next."""
     deleter = skewed(make_client, seconds)
     chosen, generated = client.put("t", "dead", id="same"), client.put("t", "dead")
     deleter.delete_many([chosen, generated])
@@ -250,8 +252,8 @@ def test_by_job_a_delete_is_exact_whatever_the_clocks(
     assert client.pop("t", wait=0.2) is None
 
 
-def test_by_id_with_a_clock_behind(client: Client, make_client: ClientFactory) -> None:
-    """It does not hold for what was put within that time, and holds for what is older."""
+def test_a_delete_by_id_with_a_slow_clock(client: Client, make_client: ClientFactory) -> None:
+    """The delete misses jobs put within the clock's lag and applies to older ones."""
     deleter = skewed(make_client, -2)
     younger = skewed(make_client, 0)
     older = skewed(make_client, -3)
@@ -263,8 +265,8 @@ def test_by_id_with_a_clock_behind(client: Client, make_client: ClientFactory) -
     assert pops(client, wait=0.3) == ["younger", generated.id]
 
 
-def test_by_id_with_a_clock_ahead(client: Client, make_client: ClientFactory) -> None:
-    """It holds, and kills too what is put under the same id until that time has come."""
+def test_a_delete_by_id_with_a_fast_clock(client: Client, make_client: ClientFactory) -> None:
+    """The delete also applies to jobs put under the same id until the clock's time is reached."""
     deleter = skewed(make_client, 2)
     client.put("t", id="same")
     generated = client.put("t")
@@ -279,10 +281,10 @@ def test_by_id_with_a_clock_ahead(client: Client, make_client: ClientFactory) ->
 @pytest.mark.parametrize(
     ("seconds", "bodies"), [(-2, ["new", "old"]), (2, ["new"])], ids=["behind", "ahead"]
 )
-def test_replace_with_another_clock(
+def test_replace_with_a_wrong_clock(
     client: Client, make_client: ClientFactory, seconds: float, bodies: list[str]
 ) -> None:
-    """With a clock behind, what was put within that time lives beside it: never none."""
+    """With a slow clock, a job put within its lag lives beside the new one: at least one lives."""
     replacer = skewed(make_client, seconds)
     client.put("t", "old", id="same")
     replacer.replace("t", "new", id="same")
@@ -291,7 +293,7 @@ def test_replace_with_another_clock(
 
 
 @pytest.mark.parametrize("seconds", [-2, 2], ids=["behind", "ahead"])
-def test_reschedule_is_exact_whatever_the_clocks(
+def test_reschedule_is_exact_with_any_clock(
     client: Client, make_client: ClientFactory, seconds: float
 ) -> None:
     job = client.put("t", id="same", delay=0.2)
@@ -305,11 +307,11 @@ TICK_SECONDS = 0.05
 
 
 def ticking() -> float:
-    """A clock of coarse ticks: what is done one after the other is done at one time."""
+    """Return the time of a clock with coarse ticks, on which consecutive calls get one time."""
     return time.time() // TICK_SECONDS * TICK_SECONDS
 
 
-def test_what_was_put_in_the_same_millisecond_is_replaced(make_client: ClientFactory) -> None:
+def test_a_job_put_in_the_same_millisecond_is_replaced(make_client: ClientFactory) -> None:
     client = make_client(clock=ticking)
     for n in range(15):
         client.put("t", "old", id=str(n))
@@ -319,7 +321,7 @@ def test_what_was_put_in_the_same_millisecond_is_replaced(make_client: ClientFac
     assert client.pop("t", wait=0.2) is None
 
 
-def test_of_two_replaced_in_the_same_millisecond_the_last_lives(make_client: ClientFactory) -> None:
+def test_the_last_of_two_replaces_in_the_same_millisecond_lives(make_client: ClientFactory) -> None:
     client = make_client(clock=ticking)
     for n in range(15):
         client.replace("t", "old", id=str(n))
@@ -328,7 +330,7 @@ def test_of_two_replaced_in_the_same_millisecond_the_last_lives(make_client: Cli
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_what_is_put_after_a_delete_lives_whatever_the_ticks(make_client: ClientFactory) -> None:
+def test_a_job_put_after_a_delete_in_the_same_tick_lives(make_client: ClientFactory) -> None:
     client = make_client(clock=ticking)
     for n in range(15):
         client.delete(str(n))
@@ -336,7 +338,7 @@ def test_what_is_put_after_a_delete_lives_whatever_the_ticks(make_client: Client
     assert len(pops(client, wait=0.2)) == 15
 
 
-def test_what_was_replaced_is_rescheduled_with_a_clock_behind(
+def test_a_replaced_job_is_rescheduled_with_a_slow_clock(
     client: Client, make_client: ClientFactory
 ) -> None:
     job = client.replace("t", id="same", delay=0.2)
@@ -367,8 +369,8 @@ def test_a_delay_above_max_delay_is_refused(front: Front, make_client: ClientFac
             front.client("amqp://localhost", max_delay=wrong)
 
 
-def test_all_clients_of_a_namespace_have_one_max_delay(make_client: ClientFactory) -> None:
-    """Else one would forget deletes that another one's jobs still need."""
+def test_all_clients_of_a_namespace_have_the_same_max_delay(make_client: ClientFactory) -> None:
+    """A client with a lower max_delay would forget deletes that others' jobs still need."""
     make_client(max_delay=2 * DAY).put("t", id="dies")
     same = make_client(max_delay=timedelta(days=2))
     same.delete("dies")
@@ -379,7 +381,7 @@ def test_all_clients_of_a_namespace_have_one_max_delay(make_client: ClientFactor
                 call()
 
 
-def test_a_worker_of_a_namespace_with_a_max_delay(
+def test_a_worker_needs_the_max_delay_of_its_namespace(
     make_client: ClientFactory, make_worker: WorkerFactory
 ) -> None:
     client = make_client(max_delay=DAY)
@@ -394,8 +396,8 @@ def test_a_worker_of_a_namespace_with_a_max_delay(
         other.run(until_empty=True)
 
 
-def test_a_long_delay_of_a_chosen_id_raises_the_horizon(client: Client) -> None:
-    """Deletes of chosen ids are kept for that long; a generated id carries its own time."""
+def test_a_long_delay_with_a_chosen_id_raises_the_horizon(client: Client) -> None:
+    """Deletes of chosen ids are kept that long; a generated id carries its put time."""
 
     def horizon_ms() -> int:
         return client._follower().following.tombstones.horizon_ms
@@ -409,7 +411,7 @@ def test_a_long_delay_of_a_chosen_id_raises_the_horizon(client: Client) -> None:
     wait_until(lambda: horizon_ms() >= 90 * DAY / timedelta(milliseconds=1))
 
 
-def test_the_horizon_needs_no_room_in_a_full_window(make_client: ClientFactory) -> None:
+def test_a_horizon_record_does_not_need_room_in_the_window(make_client: ClientFactory) -> None:
     client = make_client(window=1, timeout=patience(5))
     client.put("t", delay=60 * DAY, id="long")
     assert client.tombstones().records > 0

@@ -1,4 +1,4 @@
-"""Responses: what a handler returned, for whoever asked for it."""
+"""Responses: a handler's return value, sent to the client that asked for it."""
 
 import json
 import threading
@@ -52,32 +52,34 @@ def worker(make_worker: WorkerFactory) -> Iterator[Worker]:
 
 @pytest.mark.usefixtures("worker")
 class TestReply:
-    def test_the_return_value_comes_back(self, client: Client) -> None:
+    def test_a_return_value_is_sent_as_the_response(self, client: Client) -> None:
         job = client.put("double", 21, reply=True)
         response = client.response(job, wait=patience(10))
         assert response is not None
         assert (response.id, response.body) == (job.id, {"double": 42})
 
     @pytest.mark.parametrize("value", [b"bytes", "text", None, {"a": [1]}])
-    def test_it_is_of_the_type_that_was_returned(self, client: Client, value: object) -> None:
+    def test_a_response_has_the_type_of_the_return_value(
+        self, client: Client, value: object
+    ) -> None:
         response = client.response(client.put("double", value, reply=True), wait=patience(10))
         assert response is not None
         assert response.body == value
 
-    def test_many_at_once_in_any_order(self, client: Client) -> None:
+    def test_responses_of_many_jobs_are_read_in_any_order(self, client: Client) -> None:
         jobs = [client.put("double", n, reply=True) for n in range(20)]
         for n, job in reversed(list(enumerate(jobs))):
             response = client.response(job, wait=patience(10))
             assert response is not None
             assert response.body == {"double": 2 * n}
 
-    def test_two_jobs_with_one_id_have_their_own(self, client: Client) -> None:
+    def test_two_jobs_with_one_id_have_separate_responses(self, client: Client) -> None:
         first = client.put("double", 1, id="same", reply=True)
         second = client.put("double", 2, id="same", reply=True)
         responses = [client.response(job, wait=patience(10)) for job in (second, first)]
         assert [one.body for one in responses if one] == [{"double": 4}, {"double": 2}]
 
-    def test_none_when_it_did_not_come_in_time(self, client: Client) -> None:
+    def test_a_response_that_is_not_there_in_time_is_none(self, client: Client) -> None:
         job = client.put("double", 1, delay=60, reply=True)
         assert client.response(job, wait=0.1) is None
 
@@ -89,14 +91,14 @@ class TestReply:
             ("odd", "not JSON-serializable"),
         ],
     )
-    def test_whoever_waits_is_told_that_there_will_be_none(
+    def test_a_job_without_a_return_value_raises_no_response(
         self, client: Client, body: str, why: str
     ) -> None:
         job = client.put("double", body, reply=True)
         with pytest.raises(NoResponse, match=why):
             client.response(job, wait=patience(10))
 
-    def test_a_job_that_was_put_without_it_has_none(self, client: Client) -> None:
+    def test_a_job_put_without_reply_has_no_response(self, client: Client) -> None:
         with pytest.raises(InvalidJob, match="reply=True"):
             client.response(client.put("double", 1), wait=1)
         with pytest.raises(InvalidJob, match="needs the job that put returned"):
@@ -104,7 +106,7 @@ class TestReply:
         with pytest.raises(InvalidJob, match="either reply or reply_to"):
             client.put("double", 1, reply=True, reply_to="q")
 
-    def test_of_many(self, client: Client) -> None:
+    def test_jobs_of_put_many_have_responses(self, client: Client) -> None:
         jobs: list[Job] = []
         queue = client.reply_queue()
         specs = (JobSpec("double", n, reply_to=queue) for n in range(50))
@@ -112,14 +114,14 @@ class TestReply:
         found = [client.response(job, wait=patience(10)) for job in jobs]
         assert sorted(one.body["double"] for one in found if one) == [2 * n for n in range(50)]
 
-    def test_the_client_waits_on_through_a_lost_connection(self, client: Client) -> None:
+    def test_a_wait_for_a_response_survives_a_lost_connection(self, client: Client) -> None:
         job = client.put("double", 4, delay=1, reply=True)
         cut_pops(client)
         response = client.response(job, wait=patience(15))
         assert response is not None
         assert response.body == {"double": 8}
 
-    def test_closing_ends_the_wait(self, make_client: ClientFactory) -> None:
+    def test_close_ends_a_wait_for_a_response(self, make_client: ClientFactory) -> None:
         client = make_client()
         job = client.put("double", 1, delay=60, reply=True)
         threading.Timer(0.3, client.close).start()
@@ -140,23 +142,23 @@ def answers(broker_url: str, namespace: str) -> Iterator[str]:
 
 @pytest.mark.usefixtures("worker")
 class TestPlainAmqp:
-    def test_a_queue_of_the_putters_own(
+    def test_a_response_is_sent_to_a_queue_of_the_putters_own(
         self, client: Client, broker_url: str, answers: str
     ) -> None:
-        """Any queue that the worker allows may be named, as AMQP's convention says."""
+        """The putter may name any queue that the worker allows, by AMQP's reply_to convention."""
         job = client.put("double", 3, reply_to=answers)
         with Receiver(broker_url, answers) as receiver:
-            wait_until(lambda: receiver.messages, what="the response is there")
+            wait_until(lambda: receiver.messages, what="the response has arrived")
         (message,) = receiver.messages
         assert message.properties.correlation_id == job.id
         assert json.loads(message.body) == {"double": 6}
         assert message.headers["rd-token"] == job.token
 
-    def test_a_queue_that_is_not_there_keeps_no_job_from_being_finished(
+    def test_a_missing_reply_queue_does_not_keep_a_job_from_finishing(
         self, client: Client, worker: Worker
     ) -> None:
         client.put("double", 3, reply_to="answers.no-such-queue")
-        wait_until(lambda: worker.stats().counts.finished == 1, what="it is finished")
+        wait_until(lambda: worker.stats().counts.finished == 1, what="the job is finished")
 
     def test_a_topic_keeps_its_responses(
         self, client: Client, broker_url: str, namespace: str
@@ -166,12 +168,12 @@ class TestPlainAmqp:
         queue = client.topology.responses_queue("kept")
         assert queue == f"{namespace}.v1.responses.kept"
         with Receiver(broker_url, queue) as receiver:
-            wait_until(lambda: len(receiver.messages) == 2, what="both are kept")
+            wait_until(lambda: len(receiver.messages) == 2, what="both responses are kept")
         assert sorted(json.loads(message.body) for message in receiver.messages) == [1, 2]
 
 
 class TestAllowedQueues:
-    def test_a_queue_that_is_not_allowed_gets_no_response(
+    def test_a_queue_that_is_not_allowed_does_not_get_a_response(
         self,
         client: Client,
         make_worker: WorkerFactory,
@@ -179,7 +181,7 @@ class TestAllowedQueues:
         answers: str,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """The jobs are handled normally: finished, retried, buried, and their responses kept."""
+        """The jobs are handled normally: finished, retried or buried, and their responses kept."""
         worker = make_worker()
 
         @worker.handler("orders", keep_responses=True, max_attempts=2, backoff=0)
@@ -191,7 +193,7 @@ class TestAllowedQueues:
         for body in (1, 2, -1):
             client.put("orders", body, reply_to=answers)
         with working(worker):
-            wait_until(lambda: _handled(worker) == (2, 1), what="all are handled")
+            wait_until(lambda: _handled(worker) == (2, 1), what="all jobs are handled")
         assert _count(broker_url, answers) == 0
         assert _count(broker_url, client.topology.responses_queue("orders")) == 2
         assert worker.stats().counts.refused_replies == 3
@@ -203,7 +205,7 @@ class TestAllowedQueues:
         assert told == [expected]
 
     @pytest.mark.parametrize("queue", ["tombstones", "snapshots", "v1.ready.other"])
-    def test_internal_queues_get_no_response_even_when_all_are_allowed(
+    def test_internal_queues_do_not_get_responses_even_if_all_queues_are_allowed(
         self, client: Client, make_worker: WorkerFactory, namespace: str, queue: str
     ) -> None:
         worker = make_worker(allow_reply_to=["*"])
@@ -211,16 +213,16 @@ class TestAllowedQueues:
         other = client.put("other", "to be seen")
         client.put("orders", {"delete": [other.id], "time": 2**47}, reply_to=f"{namespace}.{queue}")
         with working(worker):
-            wait_until(lambda: worker.stats().counts.finished == 1, what="it is finished")
+            wait_until(lambda: worker.stats().counts.finished == 1, what="the job is finished")
         assert worker.stats().counts.refused_replies == 1
         popped = client.pop("other", max=10, wait=patience(10))
         assert [job.id for job in popped] == [other.id]
 
     @pytest.mark.parametrize("is_allowed", [True, False])
-    def test_a_client_that_pops_has_a_list_of_its_own(
+    def test_a_popping_client_has_its_own_list_of_allowed_queues(
         self, make_client: ClientFactory, broker_url: str, answers: str, *, is_allowed: bool
     ) -> None:
-        """A job that it buries is reported to the reply queue."""
+        """A job that the client buries is reported to an allowed reply queue."""
         client = make_client(allow_reply_to=[answers] if is_allowed else [])
         client.put("orders", 1, reply_to=answers)
         job = client.pop("orders", wait=patience(10))
@@ -229,7 +231,7 @@ class TestAllowedQueues:
         client.close()
         assert _count(broker_url, answers) == (1 if is_allowed else 0)
 
-    def test_a_putter_cannot_fill_the_log_with_names_of_queues(
+    def test_a_putter_cannot_fill_the_log_with_queue_names(
         self,
         client: Client,
         make_worker: WorkerFactory,
@@ -241,11 +243,11 @@ class TestAllowedQueues:
         worker.handler("orders")(lambda body: body)
         client.put_many(JobSpec("orders", n, reply_to=f"queue-{n}") for n in range(10))
         with working(worker):
-            wait_until(lambda: worker.stats().counts.finished == 10, what="all are finished")
+            wait_until(lambda: worker.stats().counts.finished == 10, what="all jobs are finished")
         assert worker.stats().counts.refused_replies == 10
         assert sum("response refused" in one.message for one in caplog.records) == 3
 
-    def test_a_list_that_cannot_be_meant_is_an_error(
+    def test_an_invalid_list_of_allowed_queues_is_an_error(
         self, make_worker: WorkerFactory, namespace: str
     ) -> None:
         with pytest.raises(InvalidConfiguration, match="must be a list of queue names"):
@@ -260,6 +262,6 @@ def _handled(worker: Worker) -> tuple[int, int]:
 
 
 def _count(url: str, queue: str) -> int:
-    """Return how many messages are ready in a queue."""
+    """Return the number of ready messages in a queue."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         return int(connection.channel().queue_declare(queue, passive=True).method.message_count)

@@ -1,7 +1,7 @@
-"""A connection falls silent: packets vanish without a reset, and deletes hold all the same.
+"""A silent connection: packets vanish without a reset, and deletes hold all the same.
 
-A worker hands out a job only if it has proof, written into the log of deletes at most two seconds
-ago, that it knows every delete. So no job runs that was deleted more than two seconds before.
+A worker hands out a job only with a proof, written to the log of deletes at most two seconds ago,
+that it knows every delete. So no job runs that was deleted more than two seconds before.
 """
 
 import time
@@ -18,7 +18,7 @@ from tests.support.working import follower_of, working
 
 PROMISED_SECONDS = 2.0
 SCHEDULING_SECONDS = 1.0
-"""Between the check of the proof and the hand-out, on a machine that has other things to do."""
+"""Time from the check of the proof to the hand-out, on a machine with other load."""
 SILENT_SECONDS = 5.0
 IDLE_SECONDS = 4.0
 TTR_SECONDS = 60
@@ -31,14 +31,14 @@ def proxy(broker_url: str) -> Iterator[Proxy]:
 
 
 class Runs:
-    """Notes when each job was handed out; each runs for a tenth of a second."""
+    """Records when each job was handed out; each job runs for a tenth of a second."""
 
     def __init__(self, worker: Worker) -> None:
         self.began: dict[str, float] = {}
         worker.handler("t", ttr=TTR_SECONDS)(self._run)
 
     def _run(self, job: ReservedJob) -> None:
-        # By the lease, which begins at the hand-out: the handler's thread may begin later.
+        # Taken from the lease, which begins at the hand-out: the handler's thread may start later.
         self.began[job.id] = time.monotonic() + job.time_left - TTR_SECONDS
         time.sleep(0.1)
 
@@ -53,7 +53,7 @@ class Runs:
 def test_no_job_runs_that_was_deleted_two_seconds_before(
     proxy: Proxy, client: Client, make_worker: WorkerFactory, *, only: int | None
 ) -> None:
-    """The worker has prefetched them, and one or both of its connections fall silent."""
+    """The worker has prefetched the jobs, and one or both of its connections fall silent."""
     ids = [f"job-{number:03}" for number in range(100)]
     client.put_many(JobSpec("t", id=name) for name in ids)
     worker = make_worker(proxy.url, concurrency=1, prefetch=100)
@@ -63,7 +63,7 @@ def test_no_job_runs_that_was_deleted_two_seconds_before(
         proxy.silence(only=only)
         client.delete_many(ids)
         deleted_at = time.monotonic()
-        time.sleep(SILENT_SECONDS)  # a job that must not run is told by time alone
+        time.sleep(SILENT_SECONDS)  # only time shows that a job does not run
         proxy.restore()
         client.put("t", id="alive")
         runs.wait_for("alive")
@@ -71,19 +71,19 @@ def test_no_job_runs_that_was_deleted_two_seconds_before(
     assert len(runs.began) < 50
 
 
-def test_an_idle_worker_writes_no_fence_and_a_busy_one_about_one_a_second(
+def test_an_idle_worker_writes_no_fences_and_a_busy_one_about_one_a_second(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """Everything in the log is a fence of this worker's: nothing is deleted."""
+    """Everything in the log is a fence of this worker, because no job is deleted."""
     client.put("t", id="first")
     worker = make_worker(concurrency=1, prefetch=100)
     runs = Runs(worker)
     with working(worker):
         runs.wait_for("first")
         follower = follower_of(worker)
-        wait_until(lambda: not follower.following.proof.is_awaited, what="its fence is back")
+        wait_until(lambda: not follower.following.proof.is_awaited, what="its fence is read back")
         while_idle = follower.following.read_count
-        time.sleep(IDLE_SECONDS)  # a fence that must not be written is told by time alone
+        time.sleep(IDLE_SECONDS)  # only time shows that no fence is written
         assert follower.following.read_count == while_idle
         began = time.monotonic()
         client.put_many(JobSpec("t", id=f"job-{number}") for number in range(30))
@@ -92,10 +92,10 @@ def test_an_idle_worker_writes_no_fence_and_a_busy_one_about_one_a_second(
         assert 2 <= fences <= time.monotonic() - began + 2
 
 
-def test_a_worker_that_was_idle_proves_that_it_knows_every_delete(
+def test_a_worker_that_was_idle_needs_a_new_proof_to_hand_out_jobs(
     proxy: Proxy, client: Client, make_worker: WorkerFactory
 ) -> None:
-    """What the log says does not arrive, and jobs do: nothing runs before a fence is back."""
+    """Jobs arrive and records of the log do not: no job runs before a fence is read back."""
     client.put("t", id="first")
     worker = make_worker(proxy.url, concurrency=1)
     runs = Runs(worker)
@@ -107,18 +107,18 @@ def test_a_worker_that_was_idle_proves_that_it_knows_every_delete(
             client.put("t", id=f"dead-{number}", delay=0.5)
         client.delete_many(f"dead-{number}" for number in range(3))
         client.put("t", id="alive", delay=0.5)
-        wait_until(lambda: client.topics("t")[0].ready == 0, what="they were delivered")
-        time.sleep(1.0)  # a job that must not run is told by time alone
+        wait_until(lambda: client.topics("t")[0].ready == 0, what="the jobs are delivered")
+        time.sleep(1.0)  # only time shows that a job does not run
         assert list(runs.began) == ["first"]
         proxy.restore()
         runs.wait_for("alive")
     assert list(runs.began) == ["first", "alive"]
 
 
-def test_a_pop_hands_out_nothing_while_its_proof_is_too_old(
+def test_a_pop_without_a_fresh_proof_raises_and_returns_its_job(
     proxy: Proxy, client: Client, make_client: ClientFactory
 ) -> None:
-    """A job goes back when the pop's time is over, and the caller is told why."""
+    """The job goes back when the pop's wait is over, and the error says why."""
     popper = make_client(proxy.url)
     client.put("t", id="first")
     first = popper.pop("t", wait=patience(10))
@@ -136,10 +136,10 @@ def test_a_pop_hands_out_nothing_while_its_proof_is_too_old(
     second.finish()
 
 
-def test_a_pop_that_waited_for_long_has_its_job_at_once(
+def test_a_pop_that_waited_for_long_gets_its_job_at_once(
     client: Client, make_client: ClientFactory, make_topics: TopicsFactory
 ) -> None:
-    """Its proof has expired when the job comes: one round trip later it has another."""
+    """Its proof has expired when the job arrives; a new one takes one round trip."""
     make_topics("t")
     popper = make_client()
     assert popper.pop("t") is None

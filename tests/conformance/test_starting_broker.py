@@ -1,4 +1,4 @@
-"""A broker that starts behind a proxy, such as Docker's: connections are accepted, then closed."""
+"""A broker that starts behind a proxy such as Docker's, which accepts and closes connections."""
 
 import socket
 import threading
@@ -13,7 +13,7 @@ from tests.support.waiting import patience
 
 
 class Door:
-    """Accepts connections and closes the first of them at once; forwards later ones to a broker."""
+    """Accepts connections; closes the first of them and forwards later ones to a broker."""
 
     def __init__(self, url: str, closes: int) -> None:
         self._broker = ("127.0.0.1", urlsplit(url).port or 5672)
@@ -59,16 +59,16 @@ def door(request: pytest.FixtureRequest, broker_url: str) -> Iterator[Door]:
 
 
 @pytest.mark.parametrize("door", [2], indirect=True)
-def test_a_client_tries_again_until_the_broker_answers(
-    make_client: ClientFactory, door: Door
-) -> None:
+def test_a_client_retries_until_the_broker_answers(make_client: ClientFactory, door: Door) -> None:
     client = make_client(door.url, connect_timeout=patience(10))
     client.put("t", delay=60)
     assert door.count > 2
 
 
 @pytest.mark.parametrize("door", [10_000], indirect=True)
-def test_it_says_that_the_broker_may_be_starting(make_client: ClientFactory, door: Door) -> None:
+def test_the_error_says_that_the_broker_may_still_be_starting(
+    make_client: ClientFactory, door: Door
+) -> None:
     with pytest.raises(BrokerUnreachable, match="the broker is still starting behind a proxy"):
         make_client(door.url, connect_timeout=1)
     assert door.count > 1

@@ -1,4 +1,4 @@
-"""A job whose ttr has passed is ready again at once, or after the topic's `timeout_delay`."""
+"""A job whose TTR has passed is ready again at once, or after the topic's `timeout_delay`."""
 
 import threading
 import time
@@ -18,9 +18,10 @@ TIMEOUT_DELAY_SECONDS = 3
 def test_a_worker_gets_a_job_again_when_its_ttr_has_passed(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """Each time, whatever its backoff; a `timeout_delay` comes on top.
+    """A timeout skips the backoff and adds only `timeout_delay`.
 
-    Times are those of the hand-out, by the lease: a handler begins later on a busy machine.
+    Times are those of the hand-out, taken from the lease, because a handler starts later on a busy
+    machine.
     """
     worker, began, hang = make_worker(), dict[tuple[str, int], float](), threading.Event()
 
@@ -37,13 +38,13 @@ def test_a_worker_gets_a_job_again_when_its_ttr_has_passed(
         hang.set()
     gaps = [later - earlier for earlier, later in pairwise(_times(began, "at-once"))]
     assert min(gaps) >= TTR_SECONDS - 0.2, gaps
-    assert min(gaps) < TTR_SECONDS + 1, f"a busy machine may hold up some of {gaps}"
+    assert min(gaps) < TTR_SECONDS + 1, f"a busy machine may delay some of {gaps}"
     first, second = _times(began, "later")[:2]
     assert second - first >= TTR_SECONDS + TIMEOUT_DELAY_SECONDS - 0.2
 
 
 def test_a_pop_gets_a_job_again_when_its_ttr_has_passed(make_client: ClientFactory) -> None:
-    """Its first holder may never call again."""
+    """The first holder of the job does not call the client again."""
     holder, other, gaps = make_client(), make_client(), list[float]()
     for _ in range(3):
         holder.put("t", ttr=TTR_SECONDS)
@@ -54,13 +55,13 @@ def test_a_pop_gets_a_job_again_when_its_ttr_has_passed(make_client: ClientFacto
         assert again.attempt == 2
         again.finish()
     assert min(gaps) >= TTR_SECONDS - 0.2, gaps
-    assert min(gaps) < TTR_SECONDS + 1, f"a busy machine may hold up some of {gaps}"
+    assert min(gaps) < TTR_SECONDS + 1, f"a busy machine may delay some of {gaps}"
 
 
 def test_a_return_after_the_ttr_does_not_finish_a_job_that_was_lost_with_its_connection(
     broker_url: str, client: Client, make_worker: WorkerFactory
 ) -> None:
-    """The broker hands it to the same worker, which must not take it for done."""
+    """The broker redelivers the job to the same worker, which must not treat it as finished."""
     runs, may_return, has_returned = list[float](), threading.Event(), threading.Event()
 
     def hang(job: ReservedJob) -> None:
@@ -74,7 +75,7 @@ def test_a_return_after_the_ttr_does_not_finish_a_job_that_was_lost_with_its_con
         worker.handler("t")(hang)
         with working(worker):
             wait_until(lambda: runs, seconds=30)
-            proxy.silence()  # so that it cannot connect again before the handler has returned
+            proxy.silence()  # prevents a reconnect before the handler returns
             proxy.cut()
             wait_until(lambda: time.monotonic() > runs[0] + 0.5)
             may_return.set()

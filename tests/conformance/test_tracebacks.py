@@ -1,4 +1,4 @@
-"""Tracebacks: a buried job says where its last attempt failed, in a bounded text."""
+"""Tracebacks: a buried job records where its last attempt failed, in a bounded text."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def _close_order(number: int) -> None:
 def test_a_buried_job_keeps_the_traceback_of_its_last_attempt(
     client: Client, make_worker: WorkerFactory, buried: LookerFactory
 ) -> None:
-    """It begins with the handler's own frame; a copy that is tried again carries none."""
+    """It starts with the handler's own frame; the copies for retries carry none."""
     worker, seen = make_worker(), list[Any]()
 
     @worker.handler("t", max_attempts=2, backoff=0.1)
@@ -70,7 +70,7 @@ def test_a_popped_job_that_is_buried_by_its_block_keeps_the_traceback(
     assert grave.headers[TRACEBACK].endswith("\nLookupError: no such order: 7")
 
 
-def test_the_traceback_of_a_handler_in_a_process_is_the_one_from_there(
+def test_the_traceback_of_a_handler_in_a_process_is_from_that_process(
     client: Client, make_worker: WorkerFactory, buried: LookerFactory
 ) -> None:
     worker = make_worker(pool="process")
@@ -106,7 +106,7 @@ def test_headers_that_leave_no_room_for_a_traceback_are_kept_without_one(
     def fail(_job: Job) -> None:
         raise ValueError("x" * MAX_TRACEBACK)
 
-    client.put("t", delay=60)  # makes the queues
+    client.put("t", delay=60)  # creates the queues
     large = {"large": "h" * 123_000}
     publish_frames(
         broker_url, client.topology.ready_queue("t"), [Message(b"", large, message_id="job")]

@@ -1,4 +1,4 @@
-"""Retries that cannot be published: the consumer holds the job, and other jobs go on."""
+"""Retries that cannot be published: the consumer keeps the job, and other jobs continue."""
 
 import logging
 import time
@@ -25,23 +25,23 @@ BAD = [f"bad-{number}" for number in range(5)]
 
 
 class Runs:
-    """Which attempts of which jobs ran, and when."""
+    """The attempts that ran, with their times, by job id."""
 
     def __init__(self) -> None:
         self.times: dict[str, list[tuple[int, float]]] = defaultdict(list)
 
     def handle(self, job: Job) -> None:
-        """Fail the bad ones."""
+        """Record the attempt, and fail if the job is one of BAD."""
         self.times[job.id].append((job.attempt, time.monotonic()))
         if job.id in BAD:
             raise Retry("not yet", delay=DELAY)
 
     def attempts(self, name: str) -> list[int]:
-        """The attempts of a job that ran."""
+        """Return the attempts of a job that ran."""
         return [attempt for attempt, _ in self.times[name]]
 
     def assert_attempts_are_apart(self, count: int) -> None:
-        """Fail unless the bad jobs ran so often, each attempt after its delay."""
+        """Assert that each bad job ran `count` times, each attempt after its delay."""
         for name in BAD:
             assert self.attempts(name) == list(range(1, count + 1))
             times = [at for _, at in self.times[name]]
@@ -50,21 +50,21 @@ class Runs:
 
 @pytest.fixture
 def topic_without_hold_queues(client: Client) -> str:
-    """A topic whose jobs never needed a hold queue."""
+    """A topic whose jobs never needed a hold queue, so that none exists."""
     for name in (*BAD, *GOOD):
         client.put("t", id=name)
     return "t"
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_with_a_missing_hold_queue_jobs_wait_in_the_worker_and_others_run(
+def test_jobs_without_a_hold_queue_wait_in_the_worker_and_others_run(
     topic_without_hold_queues: str,
     make_worker: WorkerFactory,
     buried: LookerFactory,
     concurrency: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each attempt comes after its delay, the last one buries the job, and the log says why."""
+    """Each attempt runs after its delay, the last one buries the job, and the log says why."""
     worker, runs = make_worker(declare=False, concurrency=concurrency), Runs()
     worker.handler(topic_without_hold_queues, max_attempts=3)(runs.handle)
     with caplog.at_level(logging.WARNING), working(worker):
@@ -80,7 +80,7 @@ def test_with_a_missing_hold_queue_jobs_wait_in_the_worker_and_others_run(
 
 @pytest.fixture
 def user(shared_broker: SharedBroker, namespace: str) -> Iterator[Callable[..., str]]:
-    """Set what the test's own user may do; return its URL."""
+    """Set the permissions of the test's own user; return its URL."""
     management = shared_broker.management
 
     def permit(write: str, *, read: str = ".*", configure: str = "") -> str:
@@ -95,7 +95,7 @@ def user(shared_broker: SharedBroker, namespace: str) -> Iterator[Callable[..., 
     management.remove(f"users/{namespace}")
 
 
-def test_a_job_whose_retry_is_never_allowed_is_buried_after_its_attempts(
+def test_a_job_whose_retry_is_never_permitted_is_buried_after_its_attempts(
     topic_without_hold_queues: str,
     make_worker: WorkerFactory,
     user: Callable[..., str],
@@ -120,7 +120,7 @@ def test_a_job_whose_retry_is_never_allowed_is_buried_after_its_attempts(
     assert "buried (attempt 1 failed, and its retry could not be published" in caplog.text
 
 
-def test_with_a_hold_queue_that_may_not_be_made_jobs_wait_in_the_worker(
+def test_jobs_whose_hold_queue_may_not_be_declared_wait_in_the_worker(
     topic_without_hold_queues: str,
     make_worker: WorkerFactory,
     user: Callable[..., str],
@@ -128,7 +128,7 @@ def test_with_a_hold_queue_that_may_not_be_made_jobs_wait_in_the_worker(
     *,
     namespace: str,
 ) -> None:
-    """RabbitMQ asks for read on a queue that has a dead-letter exchange, to declare it."""
+    """To declare a queue with a dead-letter exchange, RabbitMQ requires read permission on it."""
     url = user(".*", read=rf"^{namespace}\.(?!v1\.hold).*", configure=".*")
     worker, runs = make_worker(url, concurrency=1), Runs()
     worker.handler(topic_without_hold_queues, max_attempts=2)(runs.handle)
@@ -139,13 +139,13 @@ def test_with_a_hold_queue_that_may_not_be_made_jobs_wait_in_the_worker(
     assert {read_grave(message.headers).reason for message in messages} == {"attempt 2 of 2 failed"}
 
 
-def test_a_retry_is_published_once_it_can_be(
+def test_a_retry_is_published_once_it_is_permitted(
     topic_without_hold_queues: str,
     make_worker: WorkerFactory,
     user: Callable[..., str],
     namespace: str,
 ) -> None:
-    """The permission comes back while the jobs are held: they run as the next attempt."""
+    """The permission returns while the worker keeps the jobs, and the next attempt runs."""
     worker, ran = make_worker(user(rf"^{namespace}\.tombstones"), declare=False), list[Any]()
 
     @worker.handler(topic_without_hold_queues)
@@ -161,7 +161,7 @@ def test_a_retry_is_published_once_it_can_be(
     assert sorted(ran[-len(BAD) :]) == [(name, 2) for name in BAD]
 
 
-def test_a_worker_that_stops_returns_what_it_holds(
+def test_a_worker_that_stops_returns_the_jobs_it_keeps(
     topic_without_hold_queues: str, make_worker: WorkerFactory, client: Client
 ) -> None:
     worker, runs = make_worker(declare=False, grace=30), Runs()
@@ -173,7 +173,7 @@ def test_a_worker_that_stops_returns_what_it_holds(
     wait_until(lambda: client.topics(topic_without_hold_queues)[0].ready == len(BAD))
 
 
-def test_a_release_that_cannot_be_published_tells_why_and_the_job_is_held(
+def test_a_release_that_cannot_be_published_raises_the_reason_and_keeps_the_job(
     client: Client, make_client: ClientFactory
 ) -> None:
     client.put("t", id="job")

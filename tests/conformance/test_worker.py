@@ -1,4 +1,4 @@
-"""Workers: handlers, what becomes of their jobs, and how a worker stops."""
+"""Workers: handlers, the outcomes of their jobs, and how a worker stops."""
 
 import asyncio
 import gc
@@ -37,7 +37,7 @@ from tests.support.working import Process, cut_worker, publish, working
 
 
 def _nothing(body: object) -> None:
-    """Do nothing with it."""
+    """Accept any body."""
 
 
 class Order(BaseModel):
@@ -47,7 +47,7 @@ class Order(BaseModel):
 def test_a_handler_gets_the_model_and_the_job(
     client: Client, make_worker: WorkerFactory, buried: LookerFactory
 ) -> None:
-    """A body that is not right is buried at once, with what is wrong with it."""
+    """An invalid body is buried at once, with the validation error as the reason."""
     worker, seen = make_worker(), []
 
     @worker.handler("t", ttr=30)
@@ -67,10 +67,10 @@ def test_a_handler_gets_the_model_and_the_job(
     assert all(message.headers["rd-attempt"] == 1 for message in graves)
 
 
-def test_what_a_handler_raises(
+def test_a_handlers_exception_decides_the_fate_of_its_job(
     client: Client, make_worker: WorkerFactory, buried: LookerFactory
 ) -> None:
-    """Retry, Bury, anything else: its text is in the headers, bounded, up to the last attempt."""
+    """Retry, Bury or any other exception; its bounded text is in the headers of each attempt."""
     worker, seen = make_worker(), []
     errors: dict[str, BaseException] = {
         "retry": Retry("later", delay=0.3),
@@ -112,10 +112,10 @@ def test_what_a_handler_raises(
     assert all("x-death" not in one for one in headers.values())
 
 
-def test_a_handler_that_hangs(
+def test_the_job_of_a_hanging_handler_runs_again(
     client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its job runs again elsewhere, its thread is replaced, and its late end is refused."""
+    """Its thread is replaced, and its late result is refused."""
     worker, seen, release = make_worker(concurrency=1), [], threading.Event()
 
     @worker.handler("t", ttr=1, backoff=0, backoff_max=0)
@@ -147,7 +147,7 @@ def test_a_handler_that_hangs(
 def test_a_handler_that_hangs_in_a_process_is_killed(
     client: Client, make_worker: WorkerFactory, tmp_path: Path
 ) -> None:
-    """Its job runs again, in another process."""
+    """Its job runs again in another process."""
     worker, notes = make_worker(pool="process", concurrency=1), tmp_path / "notes"
     worker.handler("t", backoff=0, backoff_max=0)(process_handlers.hang)
     client.put("t", str(notes), ttr=1)
@@ -160,8 +160,10 @@ def test_a_handler_that_hangs_in_a_process_is_killed(
         wait_until(lambda pid=process: not Path(f"/proc/{pid}").exists())  # type: ignore[misc]
 
 
-def test_touch_and_auto_touch(client: Client, make_worker: WorkerFactory) -> None:
-    """Also over a lost connection: the job comes back to the handler that is still at it."""
+def test_touch_and_auto_touch_keep_jobs_beyond_their_ttr(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """Also over a lost connection: the job is redelivered to the handler that still runs it."""
     worker, seen = make_worker(), []
 
     @worker.handler("touch", ttr=3)
@@ -183,17 +185,17 @@ def test_touch_and_auto_touch(client: Client, make_worker: WorkerFactory) -> Non
         wait_until(lambda: worker.stats().counts.finished == 1)
         for _ in range(4):
             cut_worker(worker)
-            time.sleep(0.23)  # in other phases of its touches
+            time.sleep(0.23)  # in different phases of its touches
         wait_until(lambda: ("auto", 1) in seen)
         wait_until(lambda: len(worker._dispatcher.holding.leases) == 0)  # type: ignore[union-attr]
         assert client.pop("auto", wait=0.3) is None
     assert seen == [("touch", 1), ("auto", 1)]
 
 
-def test_a_running_job_is_not_run_twice_after_a_cut(
+def test_a_running_job_does_not_run_twice_after_a_lost_connection(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """Neither one that is still at work, nor one that ended while there was no connection."""
+    """Neither a job that still runs, nor one that ended while there was no connection."""
     worker, seen = make_worker(concurrency=20), []
     cut, go_on = threading.Event(), threading.Event()
 
@@ -216,10 +218,8 @@ def test_a_running_job_is_not_run_twice_after_a_cut(
     assert client.pop("t", wait=0.5) is None
 
 
-def test_a_job_that_was_lost_gives_up_its_slot_at_the_ttr(
-    client: Client, make_worker: WorkerFactory
-) -> None:
-    """Somebody else has it, and its handler hangs: the worker goes on."""
+def test_a_lost_job_frees_its_slot_at_its_ttr(client: Client, make_worker: WorkerFactory) -> None:
+    """Another consumer has the job, and its handler hangs: the worker continues."""
     worker, release = make_worker(concurrency=1), threading.Event()
     seen: list[str] = []
 
@@ -234,7 +234,7 @@ def test_a_job_that_was_lost_gives_up_its_slot_at_the_ttr(
         wait_until(lambda: "hangs" in seen)
         cut_worker(worker)
         other = client.pop("t", wait=patience(5))
-        if other is not None:  # else it came back to the worker, which is as well
+        if other is not None:  # otherwise it came back to the worker, which is equally valid
             other.finish()
         client.put("t", id="next")
         wait_until(lambda: "next" in seen, seconds=8)
@@ -242,7 +242,7 @@ def test_a_job_that_was_lost_gives_up_its_slot_at_the_ttr(
 
 
 def test_no_topic_starves_another(client: Client, make_worker: WorkerFactory) -> None:
-    """A flood of jobs of one topic that do not end, and the others' run all the same."""
+    """Jobs of other topics run despite a flood of jobs that do not end."""
     worker, quick_ones, most = make_worker(concurrency=4), [], Counter[str]()
     running, go_on = Counter[str](), threading.Event()
 
@@ -276,7 +276,7 @@ def test_no_topic_starves_another(client: Client, make_worker: WorkerFactory) ->
     assert most["slow"] >= 2
 
 
-def test_hooks_and_log_records(
+def test_hooks_and_log_records_report_a_jobs_run(
     client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "rabbitdelay.worker")
@@ -293,7 +293,7 @@ def test_hooks_and_log_records(
     worker.before(lambda job: seen.append(("before", job.id)))
     worker.on_error(lambda job, error: seen.append(("error", job.id, str(error))))
     worker.after(lambda job, value: seen.append(("after", job.id, value)))
-    worker.after(lambda _job, _value: exit(1))  # noqa: PLR1722 - it must do no harm
+    worker.after(lambda _job, _value: exit(1))  # noqa: PLR1722 - its error must not matter
     client.put("t", id="fails")
     with working(worker):
         wait_until(lambda: worker.stats().counts.finished == 1)
@@ -309,8 +309,10 @@ def test_hooks_and_log_records(
     assert (finished.attempt, finished.lateness_ms >= 0) == (2, True)  # type: ignore[attr-defined]
 
 
-def test_async_handlers(client: Client, make_worker: WorkerFactory) -> None:
-    """Many at once on one loop; one that is too late is cancelled."""
+def test_async_handlers_run_concurrently_and_are_cancelled_at_the_ttr(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """Many run on one loop; one that exceeds its TTR is cancelled."""
     worker, seen = make_worker(concurrency=30), []
 
     @worker.handler("t", ttr=1, backoff=0, backoff_max=0)
@@ -349,11 +351,13 @@ def test_a_plain_message_is_a_job(
     assert seen == [(b"plain", 1, 7.0), (b"plain", 2, 7.0)]
 
 
-# How it ends
+# Stopping
 
 
-def test_a_graceful_stop(client: Client, make_worker: WorkerFactory) -> None:
-    """What runs may finish within the grace; the rest, and what was not begun, goes back."""
+def test_a_graceful_stop_finishes_running_jobs_and_returns_the_rest(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """Running jobs may finish within the grace period; all other jobs go back."""
     worker, begun, done = make_worker(concurrency=2, prefetch=6, grace=3.0), [], []
     release = threading.Event()
 
@@ -401,7 +405,7 @@ print("ended", signal.getsignal(signal.SIGTERM) is theirs, flush=True)
         ("{'handle_signals': True}", []),
     ],
 )
-def test_a_handler_that_the_program_installed_keeps_its_signal_unless_told(  # noqa: PLR0917
+def test_a_signal_handler_of_the_program_is_kept_unless_overridden(  # noqa: PLR0917
     front: Front, client: Client, broker_url: str, namespace: str, options: str, told: list[str]
 ) -> None:
     client.put("t", id="job")
@@ -413,10 +417,10 @@ def test_a_handler_that_the_program_installed_keeps_its_signal_unless_told(  # n
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_that_the_program_leaves_to_python_stops_the_worker(
+def test_a_signal_without_a_handler_of_the_program_stops_the_worker(
     front: Front, client: Client, broker_url: str, namespace: str, number: signal.Signals
 ) -> None:
-    """Also SIGINT under asyncio.run, which installs a handler of its own for it."""
+    """Also SIGINT under asyncio.run, which installs its own handler for it."""
     client.put("t", 0, id="job")
     with Process(SIGNALLED, front.name, broker_url, namespace) as process:
         process.wait_for("done job")
@@ -428,7 +432,7 @@ def test_a_signal_that_the_program_leaves_to_python_stops_the_worker(
 def test_signals_cannot_be_handled_on_another_thread(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """Without being told to, a worker on another thread handles none, and runs."""
+    """A worker on another thread runs without signal handlers unless it is asked to set them."""
     client.put("t")
     told, worker = make_worker(), make_worker()
     for one in (told, worker):
@@ -456,8 +460,10 @@ print("ended", flush=True)
 """
 
 
-def test_signals(front: Front, client: Client, broker_url: str, namespace: str) -> None:
-    """The first lets handlers finish; the second ends it at once, and gives back what runs."""
+def test_the_first_signal_drains_a_worker_and_the_second_ends_it(
+    front: Front, client: Client, broker_url: str, namespace: str
+) -> None:
+    """The first lets handlers finish; the second ends the worker and gives running jobs back."""
     client.put("t", 1.5, id="short")
     with Process(SIGNALLED, front.name, broker_url, namespace) as process:
         process.wait_for("began short")
@@ -468,7 +474,7 @@ def test_signals(front: Front, client: Client, broker_url: str, namespace: str) 
     with Process(SIGNALLED, front.name, broker_url, namespace) as process:
         process.wait_for("began long")
         process.signal(signal.SIGTERM)
-        process.wait_for_error("worker: stopping")  # two signals at once are one
+        process.wait_for_error("worker: stopping")  # two simultaneous signals count as one
         process.signal(signal.SIGTERM)
         began = time.monotonic()
         assert process.wait() == 0
@@ -479,7 +485,9 @@ def test_signals(front: Front, client: Client, broker_url: str, namespace: str) 
     assert (job.id, job.attempt) == ("long", 1)
 
 
-def test_max_jobs_and_until_empty(client: Client, make_worker: WorkerFactory) -> None:
+def test_a_run_ends_after_max_jobs_or_when_its_topics_are_empty(
+    client: Client, make_worker: WorkerFactory
+) -> None:
     done: list[str] = []
 
     def make() -> Worker:
@@ -502,11 +510,13 @@ def test_max_jobs_and_until_empty(client: Client, make_worker: WorkerFactory) ->
     assert sorted(done) == sorted([*(str(n) for n in range(20)), "u"])
 
 
-# Its queues
+# Queues
 
 
-def test_a_worker_that_may_not_declare(client: Client, make_worker: WorkerFactory) -> None:
-    """It fails on the topic that is missing, whatever the others do."""
+def test_a_worker_that_may_not_declare_raises_for_a_missing_topic(
+    client: Client, make_worker: WorkerFactory
+) -> None:
+    """The missing topic alone raises; a worker of existing topics runs."""
     client.put("there")
     worker = make_worker(declare=False)
     worker.handler("there")(lambda _: None)
@@ -518,10 +528,10 @@ def test_a_worker_that_may_not_declare(client: Client, make_worker: WorkerFactor
     fine.run(until_empty=True)
 
 
-def test_a_ready_queue_that_vanishes(
+def test_a_worker_declares_a_deleted_ready_queue_again(
     client: Client, make_worker: WorkerFactory, broker_url: str, namespace: str
 ) -> None:
-    """It is made again, consumed once, and what ran there does not hold up the rest."""
+    """It is consumed once, and a job that ran during the deletion does not delay others."""
     worker, seen = make_worker(concurrency=2), []
 
     @worker.handler("t", ttr=30)
@@ -534,7 +544,7 @@ def test_a_ready_queue_that_vanishes(
         wait_until(lambda: seen == ["runs"])
         with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
             connection.channel().queue_delete(Topology(namespace).ready_queue("t"))
-        cut_worker(worker)  # so that it is subscribed by the reconnect, and again by the timer
+        cut_worker(worker)  # so that the reconnect subscribes, and the timer again
         wait_until(lambda: client.put("t", id="again").id in seen, seconds=15)
         wait_until(lambda: worker.stats().running == 0)
         with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
@@ -544,10 +554,10 @@ def test_a_ready_queue_that_vanishes(
         assert method.method.consumer_count == 1
 
 
-def test_a_suspect_that_was_lost_leaves_nothing_behind(
+def test_a_lost_suspect_does_not_block_its_worker(
     *, make_worker: WorkerFactory, broker_url: str, namespace: str, make_topics: TopicsFactory
 ) -> None:
-    """It waits until it can run alone; the connection is lost meanwhile; the worker goes on."""
+    """It waits to run alone when the connection is lost; the worker continues with other jobs."""
     worker, seen, release = make_worker(concurrency=2), [], threading.Event()
 
     @worker.handler("t", ttr=30)
@@ -578,8 +588,8 @@ def test_a_suspect_that_was_lost_leaves_nothing_behind(
         assert dispatcher.consumer._connector._attempts == 1
 
 
-def test_nothing_is_left_behind(client: Client, make_worker: WorkerFactory) -> None:
-    """No thread, no event loop, no connection; also of handlers that were cut off."""
+def test_a_worker_leaves_no_threads_behind(client: Client, make_worker: WorkerFactory) -> None:
+    """Neither threads nor event loops nor connections, even after handlers timed out."""
     before = set(threading.enumerate())
     worker, release = make_worker(concurrency=4), threading.Event()
 
@@ -602,10 +612,10 @@ def test_nothing_is_left_behind(client: Client, make_worker: WorkerFactory) -> N
 
 
 @pytest.mark.parametrize("kind", ["thread", "async"])
-def test_a_job_that_is_cut_off_is_told_as_such(
+def test_a_job_that_exceeds_its_ttr_is_reported_as_timed_out(
     client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """To hooks as TimedOut, in the log as buried, and to who waits for a response."""
+    """To hooks as TimedOut, in the log as buried, and to a wait for its response as an error."""
     worker = make_worker()
     told: list[BaseException] = []
 
@@ -631,7 +641,7 @@ def test_a_job_that_is_cut_off_is_told_as_such(
     assert (record.levelname, record.job_id) == ("ERROR", job.id)  # type: ignore[attr-defined]
 
 
-def test_wrong_hooks_and_handlers(make_worker: WorkerFactory) -> None:
+def test_invalid_hooks_and_handlers_are_refused(make_worker: WorkerFactory) -> None:
     worker = make_worker()
     for register, wrong in (
         (worker.before, lambda: None),
@@ -651,10 +661,10 @@ def test_wrong_hooks_and_handlers(make_worker: WorkerFactory) -> None:
             worker.run()
 
 
-def test_a_finish_that_was_refused_is_not_counted_as_one(
+def test_a_job_whose_finish_was_refused_runs_again(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """Whoever is told that the job is lost may undo what they did: it must run again."""
+    """A handler that learns that the job is lost may roll back its work, so the job must rerun."""
     worker = make_worker()
     committed: list[int] = []
     runs: list[int] = []
@@ -674,7 +684,7 @@ def test_a_finish_that_was_refused_is_not_counted_as_one(
     assert (len(runs), len(committed)) == (2, 1)
 
 
-def test_a_worker_may_run_again(client: Client, make_worker: WorkerFactory) -> None:
+def test_a_worker_can_run_repeatedly(client: Client, make_worker: WorkerFactory) -> None:
     worker = make_worker(concurrency=50)
     done: list[object] = []
 
@@ -690,10 +700,10 @@ def test_a_worker_may_run_again(client: Client, make_worker: WorkerFactory) -> N
     assert sorted(map(str, done)) == [str(n) for n in range(8)]
 
 
-def test_a_worker_for_one_job_leaves_the_others_alone(
+def test_a_worker_for_one_job_does_not_fetch_others(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """RabbitMQ 3.10 counts what is handed back: twenty such workers would bury all others."""
+    """RabbitMQ 3.10 counts returned deliveries, so twenty such workers would bury all others."""
     client.put_many(JobSpec("t", n) for n in range(30))
     for _ in range(5):
         worker = make_worker(concurrency=50)
@@ -706,7 +716,7 @@ def test_a_worker_for_one_job_leaves_the_others_alone(
         job.finish()
 
 
-def test_a_new_queue_of_responses_does_not_eat_the_ttr(
+def test_a_new_responses_queue_does_not_use_up_the_ttr(
     make_client: ClientFactory, make_worker: WorkerFactory
 ) -> None:
     worker = make_worker(settle_seconds=3)
@@ -724,12 +734,12 @@ def test_a_new_queue_of_responses_does_not_eat_the_ttr(
 
 
 def _runs_of(topic: str) -> list[Run]:
-    """What is kept of one topic: a handler that hangs in another test keeps its own."""
+    """Return the live `Run` objects of one topic: hanging handlers of other tests keep theirs."""
     runs = [one for one in gc.get_objects() if isinstance(one, Run)]
     return [run for run in runs if run.handler.topic == topic]
 
 
-def test_auto_touch_keeps_no_finished_job(client: Client, make_worker: WorkerFactory) -> None:
+def test_auto_touch_releases_finished_jobs(client: Client, make_worker: WorkerFactory) -> None:
     worker = make_worker()
     worker.handler("renewed", auto_touch=True)(_nothing)
     client.put_many(JobSpec("renewed", ttr=3600) for _ in range(50))
@@ -738,12 +748,12 @@ def test_auto_touch_keeps_no_finished_job(client: Client, make_worker: WorkerFac
         wait_until(lambda: gc.collect() >= 0 and not _runs_of("renewed"))
 
 
-def test_a_worker_without_handlers(make_worker: WorkerFactory) -> None:
+def test_a_worker_without_handlers_does_not_run(make_worker: WorkerFactory) -> None:
     with pytest.raises(InvalidConfiguration, match="no handler"):
         make_worker().run()
 
 
-def test_stats_before_it_runs_are_zeros(make_worker: WorkerFactory) -> None:
+def test_the_stats_of_a_worker_that_has_not_run_are_zero(make_worker: WorkerFactory) -> None:
     stats = make_worker().stats()
     assert (stats.counts.finished, stats.counts.lateness_p99_ms) == (0, 0)
     assert (stats.running, stats.lost_threads) == (0, 0)
@@ -752,7 +762,7 @@ def test_stats_before_it_runs_are_zeros(make_worker: WorkerFactory) -> None:
 def test_an_orderly_stop_logs_no_warning(
     client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also while a job is at work, which is finished within the grace."""
+    """Also if a job still runs, which finishes within the grace period."""
     worker, may_end = make_worker(), threading.Event()
 
     @worker.handler("t")

@@ -103,7 +103,7 @@ def consuming(client: Client) -> Connector:
     return client._verbs.links._front.consumer._connector
 
 
-def publishing(client: Client) -> Connector:
+def publisher_connector(client: Client) -> Connector:
     """The connection on which a client puts."""
     assert client._verbs.links._publisher is not None
     return client._verbs.links._publisher._connector
@@ -179,7 +179,7 @@ def test_a_cut_in_the_middle_of_puts_by_many_tasks(new: New, receive: ReceiverFa
                 for n in range(1_000):
                     group.create_task(put(n))
                     if n % 250 == 100:
-                        await until(lambda: cut(publishing(client)))
+                        await until(lambda: cut(publisher_connector(client)))
                         await asyncio.sleep(0)
 
     run(main)
@@ -537,7 +537,7 @@ def test_many_tasks_at_once_share_one_client(new: New) -> None:
         async with asyncio.TaskGroup() as group:
             for n in range(200):
                 group.create_task(one(n))
-        assert publishing(client)._attempts == consuming(client)._attempts == 0
+        assert publisher_connector(client)._attempts == consuming(client)._attempts == 0
         await client.close()
 
     run(main)

@@ -1,4 +1,4 @@
-"""The broker that the suite shares: one that is named, one in Docker, or a private node."""
+"""The broker that the suite shares: the one at a given URL, one in Docker, or a private node."""
 
 import os
 import warnings
@@ -25,14 +25,14 @@ URL_VARIABLE = "RABBITDELAY_TEST_URL"
 
 @dataclass(frozen=True, slots=True)
 class SharedBroker:
-    """A broker that many tests use at once."""
+    """A broker that many tests use."""
 
     url: str
     management: Management
 
 
 def describe() -> str:
-    """The broker and its version, in a line for the head of the report."""
+    """Return the broker and its version as one line for the report's header."""
     if url := os.environ.get(URL_VARIABLE):
         return f"RabbitMQ {_version_at(url)}, named by {URL_VARIABLE}"
     if _prefers_docker():
@@ -45,14 +45,14 @@ def describe() -> str:
 
 
 def require() -> None:
-    """End the whole run when there is no broker, and none can be started."""
+    """End the whole run if no broker is available and none can be started."""
     if not (os.environ.get(URL_VARIABLE) or _prefers_docker() or find_installation()):
         pytest.exit(HOW_TO_GET_RABBITMQ, returncode=1)
 
 
 @contextmanager
 def shared_broker() -> Iterator[SharedBroker]:
-    """The broker, started if need be; without one the whole run ends."""
+    """Yield the shared broker, started if necessary; without a broker the whole run ends."""
     require()
     if url := os.environ.get(URL_VARIABLE):
         yield SharedBroker(url, Management.beside(url))
@@ -64,7 +64,7 @@ def shared_broker() -> Iterator[SharedBroker]:
 
 @cache
 def _prefers_docker() -> bool:
-    """Whether the shared broker runs in Docker: not with an engine that cannot get the image."""
+    """Whether the shared broker runs in Docker: not if the engine cannot get the image."""
     if os.environ.get(ROOT_VARIABLE) or not engine_answers():
         return False
     return find_installation() is None or has_image()
@@ -80,7 +80,8 @@ def _in_docker() -> Iterator[SharedBroker]:
         warnings.simplefilter("ignore")
         from testcontainers.core.config import testcontainers_config  # noqa: PLC0415 - slow, and
         from testcontainers.rabbitmq import RabbitMqContainer  # noqa: PLC0415 - warns
-    testcontainers_config.ryuk_disabled = True  # it is one more image to pull; the block ends ours
+    # ryuk would be one more image to pull, and the block stops our container
+    testcontainers_config.ryuk_disabled = True
     container = RabbitMqContainer(IMAGE).with_exposed_ports(5672, 15672)
     container.with_env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", dead_letter_retry_arguments())
     with container:

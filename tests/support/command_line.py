@@ -1,4 +1,4 @@
-"""Whether a command line is one that `rabbitdelay` takes, found out without running it."""
+"""Check that `rabbitdelay` accepts a command line, without running it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from rabbitdelay.cli import root
 
 
 def check(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parse arguments with the real parser, which does nothing with them; fail when it would."""
+    """Parse arguments with the real parser, all commands disabled; fail on a usage error."""
     for command in _tree(root):
         monkeypatch.setattr(command, "callback", None)
     try:

@@ -1,4 +1,4 @@
-"""What tests of deletes share: handlers that look at `job.deleted`, and what is left behind."""
+"""Helpers for tests of deletes: handlers that watch `job.deleted`, and queue contents."""
 
 import asyncio
 import json
@@ -22,25 +22,25 @@ PATIENCE_SECONDS = patience(10)
 
 
 def return_when_deleted(job: ReservedJob) -> float:
-    """Return the time at which its job was seen to be deleted: one clock for all processes."""
+    """Return the time at which the job's deletion was seen, by a clock that all processes share."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not job.deleted:
-        assert time.monotonic() < deadline, "job.deleted does not turn true"
+        assert time.monotonic() < deadline, "job.deleted did not become true"
         time.sleep(0.0005)
     return time.monotonic()
 
 
 async def return_when_deleted_async(job: ReservedJob) -> float:
-    """The same, in a coroutine."""
+    """Return the same from a coroutine."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not job.deleted:
-        assert time.monotonic() < deadline, "job.deleted does not turn true"
+        assert time.monotonic() < deadline, "job.deleted did not become true"
         await asyncio.sleep(0.0005)
     return time.monotonic()
 
 
 def noting(worker: Worker, *topics: str, **options: Any) -> list[str]:  # noqa: ANN401 - passed on
-    """Let a worker note the ids of the jobs that it runs, in the order in which they come."""
+    """Make a worker record the ids of the jobs that it runs, in their order."""
     seen: list[str] = []
 
     def note(job: ReservedJob) -> None:
@@ -53,7 +53,7 @@ def noting(worker: Worker, *topics: str, **options: Any) -> list[str]:  # noqa: 
 
 @contextmanager
 def deletes_flow(client: Client) -> Iterator[None]:
-    """Delete one id after the other, several a second, for as long as the block lasts."""
+    """Delete an id several times a second for the duration of the block."""
     is_over = threading.Event()
 
     def delete() -> None:
@@ -71,7 +71,7 @@ def deletes_flow(client: Client) -> Iterator[None]:
 
 
 def left_over(url: str, topology: Topology, *topics: str) -> dict[str, int]:
-    """What is in the ready and buried queues of topics, and in `unrouted`, if anything is."""
+    """Return the message counts of the topics' ready and buried queues and `unrouted`, if not 0."""
     names = [topology.unrouted]
     for topic in topics or ("t",):
         names += [topology.ready_queue(topic), topology.buried_queue(topic)]
@@ -80,18 +80,18 @@ def left_over(url: str, topology: Topology, *topics: str) -> dict[str, int]:
 
 
 def append(url: str, topology: Topology, *records: bytes | dict[str, Any]) -> None:
-    """Write into the log of deletes, as any AMQP client can."""
+    """Publish records to the log of deletes, as any AMQP client can."""
     bodies = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in records]
     _on_channel(url, lambda channel: _append(channel, topology.log().queue.name, bodies))
 
 
 def delete_log(url: str, topology: Topology) -> None:
-    """Delete the stream of deletes, as nobody should."""
+    """Delete the stream of deletes, which no client should do."""
     _on_channel(url, lambda channel: channel.queue_delete(topology.log().queue.name))
 
 
 def pops(client: Client, *topics: str, wait: float = 0) -> list[str]:
-    """The ids of what can be popped, which is finished."""
+    """Pop and finish jobs until none arrives; return their ids."""
     ids: list[str] = []
     while (job := client.pop(topics or ("t",), wait=patience(wait))) is not None:
         job.finish()
@@ -100,11 +100,11 @@ def pops(client: Client, *topics: str, wait: float = 0) -> list[str]:
 
 
 def take(client: Client, count: int, *topics: str) -> list[ReservedJob]:
-    """Pop so many jobs, in the order of their ids; they may come in several goes."""
+    """Pop `count` jobs, in several calls if necessary; return them ordered by id."""
     jobs: list[ReservedJob] = []
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(jobs) < count:
-        assert time.monotonic() < deadline, f"only {jobs} came"
+        assert time.monotonic() < deadline, f"only {jobs} arrived"
         jobs += client.pop(topics or ("t",), max=count - len(jobs), wait=1)
     return sorted(jobs, key=attrgetter("id"))
 

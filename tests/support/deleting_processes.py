@@ -1,4 +1,4 @@
-"""Processes that put, delete and run the same jobs, and the books that are kept of them."""
+"""Processes that put, delete and run the same jobs, and the records of what they did."""
 
 import time
 from collections.abc import Iterable
@@ -9,9 +9,9 @@ from rabbitdelay import Client, JobSpec
 from tests.support.working import Process
 
 PROPAGATION_SECONDS = 2.0
-"""What a delete may take to be known to a worker: a few ms, and more when two cores do it all."""
+"""Time allowed until a worker knows of a delete: a few ms, more when two cores do all the work."""
 
-# Prints when it is ready, and what it runs with the time.
+# Prints a line when it is ready, and one with the time for each job that it runs.
 WORKER = """
 import logging, os, sys, time
 from tests.support.fronts import front_named
@@ -26,7 +26,7 @@ def work(job):
 front.run(worker)
 """
 
-# Deletes its share of every second job, each at a random moment before it is due.
+# Deletes its share of every second job, each at a random moment before its due time.
 DELETER = """
 import os, random, sys, time
 from tests.support.fronts import front_named
@@ -48,7 +48,7 @@ with front_named(name).client(url, namespace=namespace, settle_seconds=0, timeou
 os.write(1, b"done\\n")
 """
 
-# A consumer that takes snapshots soon, until it is killed.
+# A consumer that writes snapshots early, until it is killed.
 COMPACTOR = """
 import sys, time
 from rabbitdelay import Client
@@ -63,7 +63,7 @@ time.sleep(600)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast this machine puts jobs now, so that a busy one gets more time for the same work."""
+    """The rate at which this machine puts jobs now, so that a busy machine gets more time."""
 
     trial_seconds: float
 
@@ -90,7 +90,7 @@ class Pace:
 def put_over(
     client: Client, count: int, first_due: float, span: float, *, topic: str = "t"
 ) -> None:
-    """Put so many jobs that are due one after the other."""
+    """Put `count` jobs with evenly spaced due times."""
     client.put_many(
         JobSpec(topic, id=f"job-{n}", at=datetime.fromtimestamp(first_due + span * n / count, UTC))
         for n in range(count)
@@ -98,50 +98,50 @@ def put_over(
 
 
 def times(processes: Iterable[Process], word: str) -> dict[str, float]:
-    """When each job was run, or deleted: the last time it was."""
+    """Return the last time at which each job was run or deleted, by job id."""
     found: dict[str, float] = {}
     for process in processes:
         for line in list(process.lines):
             first, *others = line.split()
-            if first == word and len(others) == 2:  # who is killed may not end its line
+            if first == word and len(others) == 2:  # a killed process may cut off its last line
                 found[others[0]] = max(float(others[1]), found.get(others[0], 0.0))
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What was deleted, what ran, and what should not have."""
+    """The times of deletes and runs, and the conclusions drawn from them."""
 
     deleted: dict[str, float]
-    """When each delete returned."""
+    """The time at which each delete returned."""
     ran: dict[str, float]
-    """When each job ran for the last time."""
+    """The time at which each job last ran."""
 
     @property
     def too_late(self) -> set[str]:
-        """Those that ran before their delete had returned."""
+        """Jobs that ran before their delete returned."""
         return {name for name, at in self._both() if at <= 0}
 
     @property
     def just_missed(self) -> set[str]:
-        """Those that were handed out within the propagation time of their delete."""
+        """Jobs that were handed out within the propagation time of their delete."""
         return {name for name, at in self._both() if 0 < at <= PROPAGATION_SECONDS}
 
     @property
     def wrong(self) -> dict[str, float]:
-        """Those that ran though they were deleted, with the seconds in between."""
+        """Deleted jobs that ran nevertheless, with the seconds between delete and run."""
         return {name: at for name, at in self._both() if at > PROPAGATION_SECONDS}
 
     @property
     def slowest_ms(self) -> float:
-        """The longest that a delete was not known to a worker that ran its job."""
+        """The longest time from a delete until a run of its job, in milliseconds."""
         return max((at * 1000 for _, at in self._both() if at > 0), default=0.0)
 
     def __str__(self) -> str:
         return (
             f"{len(self.deleted)} deleted, {len(self.ran)} ran; {len(self.too_late)} deletes came "
             f"too late, {len(self.just_missed)} within the propagation time "
-            f"(at most {self.slowest_ms:.1f} ms), {len(self.wrong)} ran that must not"
+            f"(at most {self.slowest_ms:.1f} ms), {len(self.wrong)} ran although deleted"
         )
 
     def _both(self) -> list[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""Runs a program of the documentation as it stands, in a namespace that is the test's own."""
+"""Runs a program from the documentation unchanged, in the test's own namespace."""
 
 import importlib
 import runpy
@@ -14,9 +14,9 @@ _FRONTS = ("rabbitdelay", "rabbitdelay.aio")
 
 
 def main(namespace: str, program: str) -> None:
-    """Run a file, and serve the application that it makes, if it makes one.
+    """Run a file, and serve the application that it defines as `app`, if it does.
 
-    New queues need not settle, which would take 3 s for each program.
+    Programs do not wait for new queues to stabilise, which would take 3 s for each program.
     """
     text = Path(program).read_text()
     for front in (one for one in _FRONTS if f"from {one} import" in text):

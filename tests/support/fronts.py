@@ -1,8 +1,8 @@
-"""The two fronts in one shape: what a test says is said once, and run against both.
+"""Both front ends behind one interface, so that each test is written once and run against both.
 
-The shape is that of the sync front, whose calls wait. The asyncio front is given it here: an event
-loop runs in a thread, each call is run on it and waited for. Programs that a test starts use the
-same, by the name of the front.
+The interface is that of the sync front end, whose calls block. For the asyncio front end, an event
+loop runs in a thread, and each call is run on that loop and waited for. The programs that tests
+start select a front end by its name.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ NAMES = ("sync", "aio")
 
 
 class Front(ABC):
-    """Makes clients and workers of one front."""
+    """Creates clients and workers of one front end."""
 
     name: str
 
@@ -39,23 +39,23 @@ class Front(ABC):
 
     @abstractmethod
     def client(self, url: str | None = None, **options: Any) -> Client:  # noqa: ANN401 - passed on
-        """Return a client, whose calls wait."""
+        """Return a client whose calls block."""
 
     @abstractmethod
     def worker(self, url: str | None = None, **options: Any) -> Worker:  # noqa: ANN401 - passed on
-        """Return a worker, whose `run` waits."""
+        """Return a worker whose `run` blocks."""
 
     @abstractmethod
     def run(self, worker: Worker, **options: Any) -> None:  # noqa: ANN401 - passed on
-        """Run a worker as a program does: in the first thread, with signals."""
+        """Run a worker as a program does: in the main thread, with signal handlers."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it; what is left running is an error."""
+        """Release the front end's resources. Tasks that still run are an error."""
 
 
 class SyncFront(Front):
-    """The sync front, as it is."""
+    """The sync front end, unchanged."""
 
     name = "sync"
 
@@ -72,11 +72,11 @@ class SyncFront(Front):
         worker.run(**options)
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: the sync front end has no resources of its own."""
 
 
 class AioFront(Front):
-    """The asyncio front, on an event loop in a thread."""
+    """The asyncio front end, on an event loop in a thread."""
 
     name = "aio"
 
@@ -84,40 +84,40 @@ class AioFront(Front):
         self.loop = LoopThread()
 
     def client(self, url: str | None = None, **options: Any) -> Client:  # noqa: ANN401 - passed on
-        """Return a client whose calls wait."""
+        """Return a client whose calls block."""
         return cast("Client", BlockingClient(self.loop, aio.Client(url, **options)))
 
     def worker(self, url: str | None = None, **options: Any) -> Worker:  # noqa: ANN401 - passed on
-        """Return a worker whose `run` waits."""
+        """Return a worker whose `run` blocks."""
         return cast("Worker", Blocking(self.loop, aio.Worker(url, **options)))
 
     def run(self, worker: Worker, **options: Any) -> None:  # noqa: ANN401 - passed on
         """Run a worker on an event loop of its own."""
-        asyncio.run(unwrapped(worker).run(**options))
+        asyncio.run(unwrap(worker).run(**options))
 
     def close(self) -> None:
-        """End the event loop."""
+        """Stop the event loop."""
         self.loop.close()
 
 
 def front_named(name: str) -> Front:
-    """Return a front by its name."""
+    """Return the front end with this name."""
     return {"sync": SyncFront, "aio": AioFront}[name]()
 
 
 class LoopThread:
-    """An event loop in a thread. At its end no task may be left, and none may have failed."""
+    """An event loop in a thread. Closing it asserts that no task is what and that none failed."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []
-        """What the event loop was told that nobody else was."""
+        """Errors that reached only the event loop's exception handler."""
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(self._failed)
         self._thread = threading.Thread(target=self.loop.run_forever, name="loop", daemon=True)
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine, and wait for it; whoever waits no more cancels it."""
+        """Run a coroutine on the loop and return its result; cancel it if the wait is aborted."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result()
@@ -126,7 +126,7 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """Stop, when all tasks have ended."""
+        """Stop the loop after all tasks have ended."""
         try:
             left = "tasks are left on the event loop"
             wait_until(lambda: not asyncio.all_tasks(self.loop), seconds=6, what=left)
@@ -141,15 +141,15 @@ class LoopThread:
 
 
 class Blocking:
-    """What is to be awaited, as it is when each call waits; all else is as it was."""
+    """Wraps an async object so that its coroutine methods block; everything else is unchanged."""
 
     def __init__(self, loop: LoopThread, awaited: Any) -> None:  # noqa: ANN401 - a client, a job ...
         self.loop = loop
         self.awaited = awaited
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever it has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         found = getattr(self.awaited, name)
-        return self._waits(found) if inspect.iscoroutinefunction(found) else found
+        return self._blocking_call(found) if inspect.iscoroutinefunction(found) else found
 
     def __repr__(self) -> str:
         return repr(self.awaited)
@@ -166,20 +166,22 @@ class Blocking:
     ) -> None:
         self.loop.call(self.awaited.__aexit__(kind, error, traceback))
 
-    def _waits(self, function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    def _blocking_call(
+        self, function: Callable[..., Coroutine[Any, Any, Any]]
+    ) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - passed on
-            return self._wrapped(self.loop.call(function(*map(unwrapped, arguments), **options)))
+            return self._wrap(self.loop.call(function(*map(unwrap, arguments), **options)))
 
         return call
 
-    def _wrapped(self, result: Any) -> Any:  # noqa: ANN401 - whatever was returned
+    def _wrap(self, result: Any) -> Any:  # noqa: ANN401 - any result
         if isinstance(result, list):
-            return [self._wrapped(one) for one in result]
+            return [self._wrap(one) for one in result]
         return Blocking(self.loop, result) if isinstance(result, aio.ReservedJob) else result
 
 
 class BlockingClient(Blocking):
-    """A client whose calls wait."""
+    """A client whose calls block."""
 
     def put_nowait(self, *arguments: Any, **options: Any) -> Future[Any]:  # noqa: ANN401 - passed on
         """Put a job without waiting."""
@@ -193,6 +195,6 @@ class BlockingClient(Blocking):
         return asyncio.run_coroutine_threadsafe(result(self.loop.call(put())), self.loop.loop)
 
 
-def unwrapped(one: Any) -> Any:  # noqa: ANN401 - anything
-    """What stands behind an object of these."""
+def unwrap(one: Any) -> Any:  # noqa: ANN401 - anything
+    """Return the async object that a `Blocking` wraps, or the object itself."""
     return one.awaited if isinstance(one, Blocking) else one

@@ -1,7 +1,7 @@
-"""A program whose main thread is interrupted by a signal handler that raises, again and again.
+"""A program whose main thread is interrupted by a raising signal handler, again and again.
 
-Its arguments are a URL, a namespace and the number of interrupts. Another thread puts through the
-same client meanwhile. It prints what became of the client.
+Its arguments are a URL, a namespace and the number of interrupts. Meanwhile another thread puts
+through the same client. The program prints how the client came through.
 """
 
 import json
@@ -17,11 +17,11 @@ from tests.support.interrupts import Alarms
 from tests.support.waiting import patience, wait_until
 
 ROUND = 50
-"""Interrupts of one kind of call before the next kind has its turn."""
+"""Number of interrupts of one kind of call before the next kind has its turn."""
 
 
 def main(url: str, namespace: str, times: int) -> None:
-    """Interrupt a client, and see whether it still works."""
+    """Interrupt a client, and check that it still works."""
     with Client(url, namespace=namespace, settle_seconds=0, timeout=patience(20)) as client:
         for _ in range(20):
             client.put("t", delay=60)
@@ -40,14 +40,14 @@ def main(url: str, namespace: str, times: int) -> None:
 
 
 def put_until(client: Client, returned: list[Job], stop: threading.Event) -> None:
-    """Put from another thread, which no signal interrupts."""
+    """Put from a second thread, which no signal interrupts."""
     while not stop.is_set():
         returned.append(client.put("t", delay=60))
         time.sleep(0.01)
 
 
 def put_three(client: Client) -> None:
-    """Put several; an interrupt inside the generator ends in a PutManyFailed."""
+    """Put three jobs; an interrupt inside the generator surfaces as a PutManyFailed."""
     try:
         client.put_many(JobSpec("t", delay=60) for _ in range(3))
     except PutManyFailed as error:
@@ -55,7 +55,7 @@ def put_three(client: Client) -> None:
 
 
 def interrupt(client: Client, times: int) -> None:
-    """Interrupt all kinds of calls."""
+    """Interrupt calls of every kind."""
     calls: tuple[Callable[[], object], ...] = (
         lambda: client.put("t", delay=60),
         lambda: client.put_nowait("t", delay=60).result(),

@@ -1,4 +1,4 @@
-"""Signals whose handler raises in the main thread, as alarm timeouts and notebooks do."""
+"""Signals with a handler that raises in the main thread, as alarms and notebooks use them."""
 
 import random
 import signal
@@ -9,11 +9,11 @@ from typing import Self
 
 
 class Interrupted(Exception):
-    """What the signal handler raises."""
+    """Raised by the signal handler."""
 
 
 class Alarms:
-    """SIGALRM interrupts calls of the main thread inside the block, at random moments."""
+    """Interrupts calls of the main thread with SIGALRM at random moments inside the block."""
 
     def __init__(self, seed: int) -> None:
         self._draw = random.Random(seed)
@@ -21,7 +21,7 @@ class Alarms:
 
     def __enter__(self) -> Self:
         assert threading.current_thread() is threading.main_thread()
-        self._timer = signal.setitimer(signal.ITIMER_REAL, 0)  # that of pytest-timeout
+        self._timer = signal.setitimer(signal.ITIMER_REAL, 0)  # the timer of pytest-timeout
         self._before = signal.signal(signal.SIGALRM, self._interrupt)
         return self
 
@@ -50,7 +50,7 @@ class Alarms:
     def interrupt_often(
         self, call: Callable[[], object], *, times: int, within_seconds: float
     ) -> None:
-        """Call a function again and again, until signals have interrupted it so often."""
+        """Call a function repeatedly until signals have interrupted it `times` times."""
         interrupted = 0
         while interrupted < times:
             interrupted += self.interrupts(call, within_seconds=within_seconds)

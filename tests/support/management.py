@@ -25,7 +25,7 @@ class Management:
 
     @classmethod
     def beside(cls, amqp_url: str) -> Self:
-        """The one that a broker at this AMQP URL has on the default port, if any."""
+        """Return the API of the broker at this AMQP URL, assumed to listen on the default port."""
         parts = urlsplit(amqp_url)
         return cls(
             f"http://{parts.hostname}:15672/",
@@ -35,24 +35,24 @@ class Management:
         )
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON is anything
-        """What the API answers at this path below /api/."""
+        """Return the answer to a GET of this path below /api/."""
         return json.loads(self._call("GET", path))
 
     def put(self, path: str, body: object) -> None:
-        """Make or change what is at this path below /api/."""
+        """Create or replace the object at this path below /api/."""
         self._call("PUT", path, json.dumps(body).encode())
 
     def remove(self, path: str) -> None:
-        """Remove what is at this path below /api/."""
+        """Delete the object at this path below /api/."""
         self._call("DELETE", path)
 
     def names(self, kind: str, prefix: str) -> list[str]:
-        """The names of all `queues` or `exchanges` that begin so."""
+        """Return the names of all `queues` or `exchanges` with this prefix."""
         found = self.get(f"{kind}/{quote(self.vhost, safe='')}?columns=name")
         return [item["name"] for item in found if item["name"].startswith(prefix)]
 
     def delete(self, kind: str, name: str) -> None:
-        """Delete one; it may be gone already."""
+        """Delete a queue or an exchange, which may already be gone."""
         try:
             self._call("DELETE", f"{kind}/{quote(self.vhost, safe='')}/{quote(name, safe='')}")
         except HTTPError as error:
@@ -61,7 +61,7 @@ class Management:
                 raise
 
     def delete_namespace(self, namespace: str) -> None:
-        """Delete every queue and exchange of a namespace; nothing when the API is not there."""
+        """Delete every queue and exchange of a namespace; do nothing if the API is unreachable."""
         try:
             found = [
                 (kind, name)

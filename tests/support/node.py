@@ -1,4 +1,4 @@
-"""Node.js, and the packages that a package-lock.json names, by the machine's own npm."""
+"""Node.js and the packages of a package-lock.json, installed with the machine's npm."""
 
 import hashlib
 import shutil
@@ -15,7 +15,7 @@ _TIMEOUT_SECONDS = patience(120)
 
 
 def find_node() -> str:
-    """Where node is; installed with apt when it is missing, and a failure when that fails."""
+    """Return the path of node, installing it with apt if it is missing; fail if that fails."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         _install()
     node = shutil.which("node")
@@ -23,7 +23,7 @@ def find_node() -> str:
 
 
 def install_packages(lock_file: Path) -> Path:
-    """The node_modules folder of a lock file, installed on first use."""
+    """Return the node_modules folder for a lock file, installing the packages on first use."""
     folder = _CACHE / hashlib.sha256(lock_file.read_bytes()).hexdigest()[:16]
     if not (folder / "node_modules" / ".package-lock.json").exists():
         folder.mkdir(parents=True, exist_ok=True)

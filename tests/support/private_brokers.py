@@ -1,4 +1,4 @@
-"""The processes of private brokers: what is left of them, and nodes that stand still."""
+"""The processes of private brokers: finding leftovers, killing nodes and suspending them."""
 
 import os
 import signal
@@ -13,19 +13,19 @@ from rabbitdelay.private_broker.node import Node
 
 
 def traces(directory: Path) -> list[str]:
-    """Return what runs for the broker in this folder: processes and containers by name."""
+    """Return what runs for the broker in this folder: processes, and containers by name."""
     epmd = [str(pid) for pid in processes.marked(str(directory / "epmd"))]
     return traces_of_node(directory / "rabbitdelay1") + epmd
 
 
 def traces_of_node(directory: Path) -> list[str]:
-    """Return what runs for the node in this folder. Its port mapper outlives it."""
+    """Return what runs for the node in this folder, without its port mapper, which outlives it."""
     pids = [str(pid) for pid in processes.marked(str(directory))]
     return pids + (_containers(directory.parent) if is_in_docker() else [])
 
 
 def kill_from_outside(broker: PrivateBroker) -> None:
-    """End the first node behind the back of its broker, which does not learn of it."""
+    """Kill the first node without its `PrivateBroker` learning of it."""
     (node,) = broker.nodes
     if node.broker.container is not None:
         subprocess.run(["docker", "kill", node.broker.container], capture_output=True, check=True)
@@ -40,7 +40,7 @@ def is_in_docker() -> bool:
 
 @contextmanager
 def standing_still(*nodes: Node) -> Iterator[None]:
-    """Stop the processes of nodes with SIGSTOP inside the block."""
+    """Suspend the processes of nodes with SIGSTOP inside the block."""
     pids = [pid for node in nodes for pid in processes.marked(str(node.directory))]
     assert pids
     for pid in pids:

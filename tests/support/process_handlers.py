@@ -1,4 +1,4 @@
-"""Handlers that can be imported in another process, and note what they do in a file."""
+"""Handlers that another process can import, and that record what they do in a file."""
 
 import asyncio
 import multiprocessing
@@ -24,18 +24,18 @@ class Order(BaseModel):
 
 
 class Refused(Exception):
-    """An exception of a handler's own, which can be pickled."""
+    """An exception that a handler defines itself, and that can be pickled."""
 
 
 class Odd(Exception):
-    """One that can be pickled and not read again: its __init__ is called with its text alone."""
+    """An exception that can be pickled but not unpickled: its __init__ gets only the text."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{code} {text}")
 
 
 class OddBury(Bury):
-    """One of ours, made odd."""
+    """A `Bury` that cannot be pickled."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -43,7 +43,7 @@ class OddBury(Bury):
 
 
 class OddRetry(Retry):
-    """One of ours, made odd."""
+    """A `Retry` that cannot be pickled."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, delay=0.05)
@@ -51,7 +51,7 @@ class OddRetry(Retry):
 
 
 def note(path: str, *words: object) -> None:
-    """Add a line to a file, whole."""
+    """Append a whole line to a file."""
     with Path(path).open("a") as file:
         file.write(" ".join(map(str, words)) + "\n")
 
@@ -82,7 +82,7 @@ async def give_pid_later(_body: Any) -> list[int]:  # noqa: ANN401 - any body
 
 
 def hang(path: str, job: ReservedJob) -> None:
-    """Hang at first, with a child that does not end by itself, either."""
+    """Hang at first, with a child process that does not end by itself either."""
     is_first = job.attempt == 1 and job.redeliveries == 0
     grandchild = subprocess.Popen(["sleep", "600"]) if is_first else None
     note(path, job.attempt, os.getpid(), grandchild.pid if grandchild else "")
@@ -94,7 +94,7 @@ def die(how: str, job: ReservedJob) -> str:
     """Die on the first attempt."""
     if job.attempt == 1 and how == "exit":
         os._exit(3)
-    if job.attempt == 1 and how == "fork":  # somebody else goes on with what this one has open
+    if job.attempt == 1 and how == "fork":  # the fork keeps this process's files open
         multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,)).start()
         os._exit(4)
     if job.attempt == 1:
@@ -126,7 +126,7 @@ def give_lock(_body: Any) -> threading.Lock:  # noqa: ANN401 - any body
 
 
 def touch_often(_body: Any, job: ReservedJob) -> bool:  # noqa: ANN401 - any body
-    """Take longer than a ttr of 3 s; tell whether a touch restored it."""
+    """Run longer than a TTR of 3 s; return whether every touch restored the time left."""
     restored = True
     for _ in range(4):
         time.sleep(1)
@@ -137,13 +137,13 @@ def touch_often(_body: Any, job: ReservedJob) -> bool:  # noqa: ANN401 - any bod
 
 
 def outlive_ttr(_body: Any, job: ReservedJob) -> float:  # noqa: ANN401 - any body
-    """Take longer than a ttr of 2 s, and return what is left then."""
+    """Run longer than a TTR of 2 s, and return the time left then."""
     time.sleep(2.5)
     return job.time_left
 
 
 def settle(verb: str, job: ReservedJob) -> str:
-    """Settle the job from inside; a second time it is refused."""
+    """Settle the job from inside, and check that touching it afterwards is refused."""
     if job.attempt == 2:
         return "released"
     match verb:
@@ -158,7 +158,7 @@ def settle(verb: str, job: ReservedJob) -> str:
     except LeaseLost:
         job.on_lost(lambda: None)
         return verb
-    raise AssertionError("the job was settled, and can be touched")
+    raise AssertionError("a settled job could be touched")
 
 
 def settle_in_block(path: str, job: ReservedJob) -> None:
@@ -168,7 +168,7 @@ def settle_in_block(path: str, job: ReservedJob) -> None:
 
 
 def touch_too_late(path: str, job: ReservedJob) -> None:
-    """Leave a thread behind that goes on to touch the job, until it is refused."""
+    """Leave a thread behind that touches the job until a touch is refused."""
 
     def go_on() -> None:
         try:
@@ -188,7 +188,7 @@ def finish_and_hang(path: str, job: ReservedJob) -> None:
 
 
 def end_fork(_body: Any) -> int | None:  # noqa: ANN401 - any body
-    """Start a process as people do, and end it by SIGTERM."""
+    """Start a forked process, end it with SIGTERM, and return its exit code."""
     process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
     process.start()
     process.terminate()

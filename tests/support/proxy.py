@@ -1,13 +1,13 @@
-"""A TCP proxy on loopback between a client and a broker, for faults of the network.
+"""A TCP proxy on loopback between a client and a broker, for simulating network faults.
 
     with Proxy(broker.url) as proxy, front.client(proxy.url) as client:
-        proxy.delay_seconds = 0.5  # each way, for what arrives from now on
+        proxy.delay_seconds = 0.5  # each way, for bytes that arrive from now on
         proxy.silence()            # packets vanish, and no connection is reset
-        proxy.restore()            # what was sent meanwhile arrives, as TCP would have it
+        proxy.restore()            # bytes sent meanwhile arrive, as with TCP
         proxy.cut()                # every connection is reset; new ones are accepted
 
 A silent proxy neither reads nor forwards. The sender's bytes stay in its socket buffer, as they do
-when packets are dropped and sent again. A connection that is opened meanwhile gets no answer.
+when packets are dropped and retransmitted. A connection opened meanwhile gets no answer.
 All methods may be called from any thread.
 """
 
@@ -27,7 +27,7 @@ START_SECONDS = 30.0
 
 
 class Proxy:
-    """Forwards connections to one broker; the test decides what arrives, and when."""
+    """Forwards connections to one broker; the test controls which bytes arrive, and when."""
 
     def __init__(self, url: str, *, delay_seconds: float = 0.0) -> None:
         self.delay_seconds = delay_seconds
@@ -71,18 +71,18 @@ class Proxy:
     def silence(
         self, *, to_broker: bool = True, to_client: bool = True, only: int | None = None
     ) -> None:
-        """Forward nothing in these directions, and reset nothing, until `restore`.
+        """Forward nothing in these directions until `restore`, and reset no connection.
 
         Args:
-            to_broker: Whether what the client sends is held back.
-            to_client: Whether what the broker sends is held back.
-            only: The connection to silence, counted from 0 in the order in which the open ones
-                were opened; all of them, and those to come, by default.
+            to_broker: Whether bytes from the client are held back.
+            to_client: Whether bytes from the broker are held back.
+            only: Index of the connection to silence, counted from 0 among the open connections in
+                the order in which they were opened. All, present and future, by default.
         """
         self._do(lambda: self._set_silent(only, to_broker=to_broker, to_client=to_client))
 
     def restore(self) -> None:
-        """Forward again on every connection, and begin with what was sent meanwhile."""
+        """Forward again on every connection, beginning with the bytes sent meanwhile."""
         self._do(lambda: self._set_silent(None, to_broker=False, to_client=False))
 
     def cut(self) -> None:
@@ -160,7 +160,7 @@ class _Connection:
         )
 
     def set_silent(self, silent: dict[str, bool]) -> None:
-        """Open or shut each direction."""
+        """Open or block each direction."""
         for name, direction in self._directions.items():
             direction.is_open.clear() if silent[name] else direction.is_open.set()
 
@@ -171,7 +171,7 @@ class _Connection:
 
 
 class _Direction:
-    """The bytes of one direction, each due a delay after it was read."""
+    """The bytes of one direction, each forwarded a fixed delay after it was read."""
 
     def __init__(self, proxy: Proxy) -> None:
         self.is_open = asyncio.Event()
@@ -180,7 +180,7 @@ class _Direction:
         self._writer: asyncio.StreamWriter | None = None
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward until the sender has closed, or either side is reset."""
+        """Forward until the sender closes the connection or either side is reset."""
         self._writer = writer
         reading = asyncio.create_task(self._read(reader))
         try:
@@ -191,7 +191,7 @@ class _Direction:
             writer.close()
 
     def abort(self) -> None:
-        """Reset the receiving side: a socket that does not linger sends RST when it is closed."""
+        """Reset the receiving side: closing a socket with a linger time of 0 sends RST."""
         if self._writer is not None:
             sock = self._writer.get_extra_info("socket")
             with suppress(OSError):  # closed already

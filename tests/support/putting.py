@@ -1,4 +1,4 @@
-"""Threads that put without a pause, and note what came of it."""
+"""Threads that put jobs without a pause and record the results."""
 
 import threading
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from tests.support.waiting import patience
 
 @dataclass
 class Putters:
-    """What several threads have put so far."""
+    """The results of several threads that put jobs."""
 
     returned: list[Job] = field(default_factory=list)
     unknown: list[OutcomeUnknown] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def put_until_stopped(self, client: Client, topic: str, delay: timedelta) -> None:
-        """Put one job after the other."""
+        """Put jobs, one after the other, until `stop` is called."""
         while not self._stop.is_set():
             try:
                 self.returned.append(client.put(topic, delay=delay))
@@ -27,13 +27,13 @@ class Putters:
                 self.unknown.append(error)
 
     def stop(self) -> None:
-        """Let each finish the put that it is in."""
+        """Stop each thread after its current put."""
         self._stop.set()
 
 
 @contextmanager
 def putting(client: Client, topic: str, delay: timedelta, *, threads: int) -> Iterator[Putters]:
-    """Put from so many threads inside the block."""
+    """Put from this many threads inside the block."""
     putters = Putters()
     arguments = (client, topic, delay)
     started = [

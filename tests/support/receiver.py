@@ -1,4 +1,4 @@
-"""A plain consumer: takes what arrives in a queue, and notes when."""
+"""A plain AMQP consumer that records the messages of a queue and their arrival times."""
 
 import threading
 import time
@@ -26,13 +26,13 @@ class Received:
 
     @property
     def lateness_ms(self) -> float:
-        """How long after its due time it arrived. Negative is early, which must not be."""
+        """Time from due to arrival, in milliseconds. A negative value would mean early delivery."""
         return self.received_ms - float(self.headers["rd-due"])
 
 
 @dataclass
 class Receiver:
-    """Consumes and acks on a thread of its own, through broker restarts, until it is left."""
+    """Consumes and acknowledges on a thread of its own, through broker restarts."""
 
     url: str
     queue: str
@@ -55,11 +55,11 @@ class Receiver:
 
     @property
     def ids(self) -> Counter[str]:
-        """How often each id arrived."""
+        """The ids that arrived, with their counts."""
         return Counter(message.id for message in list(self.messages))
 
     def wait_for(self, *ids: str, seconds: float = 15.0) -> None:
-        """Wait until all of these have arrived."""
+        """Wait until a message with each of these ids has arrived."""
         wait_until(
             lambda: set(ids) <= self.ids.keys(),
             seconds=seconds,
@@ -67,7 +67,7 @@ class Receiver:
         )
 
     def wait_for_count(self, count: int, *, seconds: float = 15.0) -> list[Received]:
-        """Wait until so many have arrived, and return them."""
+        """Wait until `count` messages have arrived, and return all of them."""
         wait_until(lambda: len(self.messages) >= count, seconds=seconds, what=self.queue)
         return list(self.messages)
 

@@ -1,11 +1,11 @@
-"""A stand-in for the `docker` program: containers are forwarders to a broker that runs already.
+"""A stand-in for the `docker` program: its containers forward to a broker that already runs.
 
-It answers the command lines that rabbitdelay builds, as an engine would, for machines without one.
-What it cannot show is what happens inside of a real container. Installed by `install` as a program
-of its own, it keeps its containers as files in a folder:
+It answers the command lines that rabbitdelay builds as an engine would, for machines without one.
+It cannot show what happens inside a real container. `install` installs it as a program of its
+own, which keeps its containers as files in a folder:
 
-    image       is there when the engine has the image; `pull` fails, as without a registry
-    taken       is there when another container has the port
+    image       exists if the engine has the image; `pull` fails, as without a registry
+    taken       exists if another container occupies the port
     NAME.json   a container: its command line, its process, and whether it runs
 """
 
@@ -30,7 +30,7 @@ SETTINGS = (
 
 
 def install(folder: Path) -> Path:
-    """Write the program into a folder, for PATH; return the folder of its containers."""
+    """Write the program into a folder for PATH; return the folder of its containers."""
     program = folder / "bin" / "docker"
     program.parent.mkdir(parents=True)
     root = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ class Engine:
             sys.exit(125)
         if not _is_readable(arguments):
             self._save(name, {"arguments": arguments, "Running": False, "Pid": 0})
-            return  # the engine has started it, and RabbitMQ could not read its configuration
+            return  # the engine started it, but RabbitMQ could not read its configuration
         self._launch(name, list(arguments))
 
     def start(self, name: str) -> None:
@@ -149,7 +149,7 @@ def _published(arguments: tuple[str, ...] | list[str]) -> list[str]:
 
 
 def _is_readable(arguments: tuple[str, ...]) -> bool:
-    """Return whether the user of the container, who is another one, can read what is mounted."""
+    """Return whether the container's user, which is another one, can read the mounted file."""
     volume = arguments[arguments.index("--volume") + 1]
     return bool(Path(volume.split(":")[0]).stat().st_mode & 0o004)
 
@@ -184,6 +184,6 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Do what one command line asks for."""
+    """Execute one command line."""
     command, *rest = arguments
     getattr(Engine(Path(os.environ[FOLDER])), command)(*rest)

@@ -1,4 +1,4 @@
-"""Streams as a plain AMQP client sees them: what is in one, written to it, and how it goes away."""
+"""Streams as a plain AMQP client sees them: reading, writing and deleting them."""
 
 import time
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Found = list[tuple[int, bytes]]
 
 
 def read_stream(url: str, stream: str) -> Found:
-    """Everything in a stream with its position, read until nothing more comes."""
+    """Return all messages of a stream with their offsets, reading until none follows."""
     found: Found = []
     ends_at = 0.0
 
@@ -45,21 +45,21 @@ def read_stream(url: str, stream: str) -> Found:
 
 
 def trailers(url: str, stream: str) -> list[bytes]:
-    """The trailers in a stream of snapshots."""
+    """Return the trailers in a stream of snapshots."""
     return [body for _, body in read_stream(url, stream) if not is_piece(body)]
 
 
 def append(url: str, stream: str, bodies: Sequence[bytes]) -> None:
-    """Write into a stream, as any AMQP client can, and wait until the broker has it."""
+    """Publish bodies to a stream, as any AMQP client can, and wait for the confirms."""
     publish(url, stream, *((body, None) for body in bodies))
 
 
 def append_records(url: str, stream: str, written: Sequence[Record]) -> None:
-    """Write records into a log."""
+    """Publish records to the log of deletes."""
     append(url, stream, [records.encode(record) for record in written])
 
 
 def delete_queue(url: str, name: str) -> None:
-    """Delete a queue or a stream, as somebody may by mistake."""
+    """Delete a queue or a stream, as an operator may by mistake."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         connection.channel().queue_delete(name)

@@ -1,4 +1,4 @@
-"""The workers of a parallel run: what they do, which ports they take, how they end."""
+"""The xdist workers of a parallel run: scheduling, port ranges and shutdown."""
 
 import signal
 from pathlib import PurePath
@@ -13,9 +13,9 @@ from rabbitdelay.private_broker import ports
 _PORTS_PER_WORKER = 1_000
 _END_SECONDS = 40
 
-# xdist's own way, `--dist loadgroup` and a mark, does nothing with pytest 9.2 and xdist 3.8.
+# xdist's own mechanism, `--dist loadgroup` and a mark, has no effect with pytest 9.2 and xdist 3.8.
 _GROUPS = {
-    "test_broker_cli.py": "brokers as programs",  # for their ports: see prepare
+    "test_broker_cli.py": "brokers as programs",  # they share ports: see prepare
     "test_demo.py": "brokers as programs",
     "test_permissions.py": "one broker with few permissions",
     "test_refusals.py": "one broker with TLS",
@@ -24,20 +24,20 @@ _GROUPS = {
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """Sends each group to one worker, the groups first, and then one test after the other."""
+    """Sends each group to one worker, and the groups first; other tests are sent one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        """The group of a test, or its own name."""
+        """Return the test's group, or its node id if it has none."""
         file, _, _ = nodeid.partition("::")
         return _GROUPS.get(PurePath(file).name, nodeid)
 
 
 def prepare(name: str) -> None:
-    """Make this process the worker of this name: gw0, gw1 and so on.
+    """Set up this process as the xdist worker with this name: gw0, gw1 and so on.
 
-    Its brokers' ports are from a range of its own: one that is starting does not listen for
-    seconds, and two on different workers could pick the same. No range meets that of the product,
-    which brokers have that a test starts as a program.
+    Its brokers use a port range of its own. A broker that starts does not listen for seconds, so
+    two xdist workers could otherwise pick the same port. No range overlaps with the product's own,
+    which is used by brokers that a test starts as a program.
     """
     first = 10_000 + _PORTS_PER_WORKER * int(name.removeprefix("gw"))
     ports._CANDIDATES = range(first, first + _PORTS_PER_WORKER)
@@ -46,7 +46,7 @@ def prepare(name: str) -> None:
 
 
 def interrupt(config: pytest.Config) -> None:
-    """Let all workers end now, in good order: by itself xdist would kill them after 10 s."""
+    """Terminate all workers and wait for their cleanup, because xdist kills them after 10 s."""
     session = config.pluginmanager.get_plugin("dsession")
     if isinstance(session, DSession) and session.nodemanager is not None:
         session.nodemanager.EXIT_TIMEOUT = _END_SECONDS
@@ -55,7 +55,7 @@ def interrupt(config: pytest.Config) -> None:
 
 
 def _interrupt_once(_number: int, _frame: FrameType | None) -> None:
-    """End the run; what comes after must not disturb the end of the brokers."""
+    """End the run, and ignore further signals so that brokers are stopped undisturbed."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Workers at work: in a thread of the test, or in a process that it may kill."""
+"""Running workers, in a thread or in a process that the test may kill, and faults for them."""
 
 import signal
 import socket
@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def working(worker: Worker, **options: Any) -> Iterator[Worker]:  # noqa: ANN401 - passed on
-    """Run a worker in a thread inside the block; what its `run` raises is raised at the end."""
+    """Run a worker in a thread inside the block; raise at the end what its `run` raised."""
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -53,13 +53,13 @@ def working(worker: Worker, **options: Any) -> Iterator[Worker]:  # noqa: ANN401
     finally:
         worker.stop()
         thread.join(patience(40))
-        assert not thread.is_alive(), "the worker does not stop"
+        assert not thread.is_alive(), "the worker did not stop"
     if errors:
         raise errors[0]
 
 
 class Process:
-    """A Python script in a process of its own. What it prints is kept, line by line."""
+    """A Python script in a process of its own. Its output is collected line by line."""
 
     def __init__(self, script: str, *arguments: str, options: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
@@ -96,7 +96,7 @@ class Process:
         self.wait()
 
     def wait_for(self, line: str, *, count: int = 1, seconds: float = 20.0) -> None:
-        """Wait until it has printed so many lines that begin like this."""
+        """Wait until the process has printed `count` lines that begin with `line`."""
         wait_until(
             lambda: self.count(line) >= count or self._process.poll() is not None,
             seconds=seconds,
@@ -105,27 +105,27 @@ class Process:
         assert self.count(line) >= count, (line, self.lines[-5:], self.errors)
 
     def wait_for_error(self, text: str) -> None:
-        """Wait until a line with this text stands in its standard error."""
+        """Wait until a line with this text appears on its standard error."""
         wait_until(
             lambda: any(text in line for line in list(self.errors)),
             what=f"{text!r}: {self.lines[-5:]} {self.errors[-5:]}",
         )
 
     def count(self, line: str) -> int:
-        """How many lines begin like this."""
+        """Return the number of lines that begin with `line`."""
         return sum(one.startswith(line) for one in list(self.lines))
 
     def second_words(self, first: str) -> Counter[str]:
-        """What stands behind a first word, and how often."""
+        """Return the second words of the lines with this first word, with their counts."""
         pairs = [one.split() for one in list(self.lines)]
         return Counter(words[1] for words in pairs if words[0] == first)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send the process a signal."""
         self._process.send_signal(number)
 
     def wait(self, seconds: float = 20.0) -> int:
-        """Wait `patience(seconds)` for its end; return its exit code."""
+        """Wait `patience(seconds)` for the process to end; return its exit code."""
         code = self._process.wait(patience(seconds))
         for reader in self._readers:
             reader.join(patience(10))
@@ -140,13 +140,13 @@ class Process:
 
 
 def iter_lines(pipe: Any) -> Iterator[str]:  # noqa: ANN401 - a text stream
-    """The lines of a pipe, as they come."""
+    """Yield the lines of a pipe as they arrive."""
     for line in pipe:
         yield line.rstrip("\n")
 
 
 def cut(connector: Connector) -> bool:
-    """Shut the socket of a connection, if it has one that is connected."""
+    """Shut down the socket of a connection; return whether it had a connected one."""
     transport = getattr(connector.link, "_transport", None)
     sock = getattr(transport, "_sock", None)  # pika's
     if isinstance(transport, FrameTransport) and transport.writer is not None:
@@ -156,12 +156,12 @@ def cut(connector: Connector) -> bool:
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return False  # it is yet to be connected, or was cut before
+        return False  # not connected yet, or already cut
     return True
 
 
-def publishing(client: Client) -> Connector:
-    """The connection on which a client puts."""
+def publisher_connector(client: Client) -> Connector:
+    """Return the connection on which a client puts."""
     assert client._verbs.links._publisher is not None
     return client._verbs.links._publisher._connector
 
@@ -172,7 +172,7 @@ def cut_pops(client: Client) -> None:
 
 
 def popper_of(client: Client) -> Popper:
-    """What pops for a client that has popped before."""
+    """Return the popper of a client that has popped before."""
     assert client._verbs.links._front is not None
     return client._verbs.links._front.popper
 
@@ -185,7 +185,7 @@ def cut_worker(worker: Worker) -> None:
 
 
 def follower_of(worker: Worker) -> Follower:
-    """Return what reads the log of deletes for a worker that runs."""
+    """Return the reader of the log of deletes of a running worker."""
     assert worker._dispatcher is not None
     return worker._dispatcher._follower
 
@@ -200,17 +200,17 @@ def publish(url: str, queue: str, *messages: tuple[bytes, pika.BasicProperties |
 
 
 def publish_frames(url: str, queue: str, messages: Iterable[Message]) -> None:
-    """The same, with headers and text that pika would not write."""
+    """Publish straight into a queue headers and text that pika would not encode."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         for message in messages:
             data = encode.publish(channel.channel_number, "", queue, message, 131_072)
             connection._impl._adapter_emit_data(data)
-        channel.queue_declare(queue, passive=True)  # by then the broker has read them all
+        channel.queue_declare(queue, passive=True)  # answered after the messages
 
 
 class Looker:
-    """Takes everything out of a queue, whatever is in it: headers that pika cannot read too."""
+    """Reads all messages of a queue, including headers that pika cannot decode."""
 
     def __init__(self, client: Client, queue: str) -> None:
         self._queue = queue
@@ -231,13 +231,13 @@ class Looker:
         drive(self._consumer.close(1))
 
     def wait_for(self, count: int, *, seconds: float = 15.0) -> list[Message]:
-        """Wait until so many have come, and return them."""
+        """Wait until `count` messages have arrived, and return all of them."""
         what = f"{self._queue}: {count}"
         wait_until(lambda: len(self.messages) >= count, seconds=seconds, what=what)
         return list(self.messages)
 
     def connected(self) -> None:
-        """Consume the queue, without acks: what is looked at stays."""
+        """Consume the queue without acknowledging, so that the messages stay in it."""
         self._consumer.open_channel(self._opened, self._take)
 
     def _opened(self, channel: Channel) -> None:
@@ -248,16 +248,16 @@ class Looker:
         self.messages.append(found.message)
 
     def disconnected(self, error: ConnectionFailed, lost: Sequence[Lease]) -> None:
-        """It is opened again."""
+        """Do nothing: the channel is opened again after the reconnect."""
 
     def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
-        """Nothing more will come."""
+        """Do nothing: no further messages are expected."""
 
     def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
-        """Nothing is held."""
+        """Do nothing: no job is leased."""
 
     def read(self) -> None:
-        """Nothing more to do."""
+        """Do nothing: `_take` has recorded the messages."""
 
     def closed(self) -> None:
-        """Nothing will come any more."""
+        """Do nothing: no further messages are expected."""
