@@ -1,4 +1,4 @@
-"""What the tests of the command line share."""
+"""Fixtures for the tests of the command line."""
 
 import sys
 from collections.abc import Callable
@@ -14,9 +14,9 @@ CommandLine = Callable[..., Result]
 
 @pytest.fixture
 def options(shared_broker: SharedBroker, namespace: str) -> list[str]:
-    """The options before the command.
+    """Global options of the command line.
 
-    New queues need not settle, which saves 3 s in every test that is not about it.
+    Commands do not wait for new queues to stabilise, which saves 3 s in every test.
     """
     return [
         *("--url", shared_broker.url, "--namespace", namespace, "--settle-seconds", "0"),
@@ -26,7 +26,7 @@ def options(shared_broker: SharedBroker, namespace: str) -> list[str]:
 
 @pytest.fixture
 def rabbitdelay(options: list[str]) -> CommandLine:
-    """Run the command line in this test's namespace."""
+    """Run the command line in the test's namespace."""
 
     def run(*arguments: str, input: str | bytes | None = None) -> Result:
         return CliRunner().invoke(root, [*options, *arguments], input=input)
@@ -36,13 +36,13 @@ def rabbitdelay(options: list[str]) -> CommandLine:
 
 @pytest.fixture
 def program() -> list[str]:
-    """The command line as a process of its own, where signals and pipes matter."""
+    """The command line as a process of its own, for tests of signals and pipes."""
     return [sys.executable, "-m", "rabbitdelay"]
 
 
 @pytest.fixture
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the developer has set or started does not reach the command line."""
+    """Hide the developer's settings and running brokers from the command line."""
     names = ("URL", "NAMESPACE", "QUEUE_TYPE", "MANAGEMENT_URL", "SETTLE_SECONDS", "MAX_DELAY")
     for name in (*names, "CONNECT_TIMEOUT", "TIMEOUT", "DECLARE"):
         monkeypatch.delenv(f"RABBITDELAY_{name}", raising=False)

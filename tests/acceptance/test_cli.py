@@ -22,7 +22,7 @@ from tests.support.waiting import patience, wait_until
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
 ROOT = Path(__file__).parents[2]
-NOBODY = "amqp://someone:s3cret@127.0.0.1:1"
+NO_BROKER = "amqp://someone:s3cret@127.0.0.1:1"
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -30,7 +30,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_help_tells_every_exit_code() -> None:
+def test_help_lists_every_exit_code() -> None:
     code, text, _ = run("--help")
     assert code == 0
     for number in ExitCode:
@@ -42,18 +42,18 @@ def test_help_lists_the_commands() -> None:
     for command in root.commands:
         assert f"\n  {command} " in text
     listed = text.partition("\nJobs:\n")[2].partition("\n  Exit codes:")[0]
-    assert "..." not in listed, "a line is cut off"
+    assert "..." not in listed, "a line is truncated"
 
 
-def test_a_password_in_the_url_is_warned_of() -> None:
-    """Whoever is logged in on the machine sees it; the environment is not shown to others."""
-    code, _, told = run("--url", NOBODY, "explain", "1s")
+def test_a_password_in_the_url_option_is_warned_about() -> None:
+    """Every user of the machine can see it with `ps`. The environment is not shown to others."""
+    code, _, told = run("--url", NO_BROKER, "explain", "1s")
     assert code == 0
     assert told.count("`ps` shows the password in --url") == 1
     assert "s3cret" not in told
     for fine in ("amqp://guest:guest@localhost", "amqp://someone@localhost", "amqp://localhost"):
         assert run("--url", fine, "explain", "1s")[2] == ""
-    result = CliRunner().invoke(root, ["explain", "1s"], env={"RABBITDELAY_URL": NOBODY})
+    result = CliRunner().invoke(root, ["explain", "1s"], env={"RABBITDELAY_URL": NO_BROKER})
     assert (result.exit_code, result.stderr) == (0, "")
 
 
@@ -75,7 +75,7 @@ def test_ctrl_c_during_imports_prints_no_traceback(tmp_path: Path) -> None:
     assert (process.returncode, told) == (-signal.SIGINT, "")
 
 
-def test_the_command_is_the_module_that_bears_ctrl_c() -> None:
+def test_the_command_is_the_module_that_handles_ctrl_c() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {"rabbitdelay": "rabbitdelay_command:main"}
     command = [sys.executable, "-c", "from rabbitdelay_command import main; main()", "--version"]
@@ -102,13 +102,13 @@ def test_version() -> None:
         ("nonsense",),
     ],
 )
-def test_wrong_input_is_2(arguments: tuple[str, ...]) -> None:
+def test_invalid_input_exits_with_2(arguments: tuple[str, ...]) -> None:
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert "rror: " in err
 
 
-def test_a_time_without_a_zone_says_what_to_add() -> None:
+def test_the_error_for_a_time_without_a_zone_says_what_to_add() -> None:
     assert "add Z" in run("put", "orderclose", "--at", "2027-01-01T00:00:00")[2]
 
 
@@ -130,22 +130,22 @@ def test_a_time_without_a_zone_says_what_to_add() -> None:
         ("buried", "list", "orderclose"),
     ],
 )
-def test_a_broker_that_does_not_answer_is_4(command: tuple[str, ...]) -> None:
-    """It says so at once, in one line, without the password."""
-    code, out, err = run("--url", NOBODY, "--management-url", "http://127.0.0.1:1", *command)
+def test_an_unreachable_broker_exits_with_4(command: tuple[str, ...]) -> None:
+    """The error comes at once, is one line, and does not contain the password."""
+    code, out, err = run("--url", NO_BROKER, "--management-url", "http://127.0.0.1:1", *command)
     assert (code, out) == (4, "")
     assert err.splitlines()[-1].startswith("error: amqp://someone:***@127.0.0.1:1: nobody answers")
     assert "s3cret" not in err
 
 
-def test_a_refused_login_is_4(broker_url: str) -> None:
+def test_a_refused_login_exits_with_4(broker_url: str) -> None:
     url = broker_url.replace("guest:guest", "guest:s3cret")
     code, _, err = run("--url", url, "topics", "orderclose", "--json")
     assert code == 4
     assert "s3cret" not in err
 
 
-def test_another_queue_type_than_the_namespace_has_is_1(
+def test_a_queue_type_that_differs_from_the_namespaces_exits_with_1(
     rabbitdelay: CommandLine, broker_url: str, namespace: str
 ) -> None:
     assert rabbitdelay("topology", "apply").exit_code == 0
@@ -155,21 +155,21 @@ def test_another_queue_type_than_the_namespace_has_is_1(
     assert "PRECONDITION_FAILED" in err
 
 
-def test_not_confirmed_is_5() -> None:
+def test_an_unconfirmed_put_exits_with_5() -> None:
     unknown = errors.OutcomeUnknown("not confirmed", sent=True)
     many = errors.PutManyFailed("some", confirmed=1, unconfirmed=[1], taken=2)
     many.__cause__ = unknown
     assert exit_code(unknown) == exit_code(many) == 5
 
 
-def test_verbose_tells_of_the_connection() -> None:
-    quiet = run("--url", NOBODY, "put", "orderclose")[2]
-    verbose = run("--verbose", "--url", NOBODY, "put", "orderclose")[2]
+def test_verbose_logs_connection_attempts() -> None:
+    quiet = run("--url", NO_BROKER, "put", "orderclose")[2]
+    verbose = run("--verbose", "--url", NO_BROKER, "put", "orderclose")[2]
     assert "next attempt" not in quiet
     assert "next attempt" in verbose
 
 
-def test_interrupted_is_130_without_a_traceback(
+def test_an_interrupt_exits_with_130_and_without_a_traceback(
     rabbitdelay: CommandLine, options: list[str], program: list[str]
 ) -> None:
     process = subprocess.Popen(
@@ -183,7 +183,7 @@ def test_interrupted_is_130_without_a_traceback(
     process.stdin.write('{"id": "first"}\n')
     process.stdin.flush()
     wait_until(lambda: '"ready": 1' in rabbitdelay("topics", "orderclose", "--json").stdout)
-    time.sleep(patience(0.5))  # the confirm comes about when the job is seen to be ready
+    time.sleep(patience(0.5))  # the confirm arrives at about the time when the job is ready
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=patience(20))
     assert process.returncode == 130
@@ -194,19 +194,19 @@ def test_interrupted_is_130_without_a_traceback(
     ("options_of_put", "told"),
     [(("--id", "a"), "job a may or may not arrive"), ((), "the job may or may not arrive")],
 )
-def test_an_interrupted_put_says_that_it_may_arrive(
+def test_an_interrupted_put_says_that_its_job_may_arrive(
     rabbitdelay: CommandLine,
     monkeypatch: pytest.MonkeyPatch,
     options_of_put: tuple[str, ...],
     told: str,
 ) -> None:
-    monkeypatch.setattr(Client, "put", interrupted)
+    monkeypatch.setattr(Client, "put", raise_interrupt)
     result = rabbitdelay("put", "orderclose", *options_of_put)
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == f"interrupted: {told}\n"
 
 
-def interrupted(*_arguments: object, **_options: object) -> None:
+def raise_interrupt(*_arguments: object, **_options: object) -> None:
     raise KeyboardInterrupt
 
 
@@ -214,7 +214,9 @@ def interrupted(*_arguments: object, **_options: object) -> None:
     "arguments",
     [("--help",), ("explain", "1h"), ("explain", "1h", "--json"), ("topology", "show")],
 )
-def test_a_full_disk_is_1_and_one_line(program: list[str], arguments: tuple[str, ...]) -> None:
+def test_a_full_disk_exits_with_1_and_one_line(
+    program: list[str], arguments: tuple[str, ...]
+) -> None:
     with Path("/dev/full").open("w") as full:
         result = subprocess.run(
             [*program, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -222,14 +224,14 @@ def test_a_full_disk_is_1_and_one_line(program: list[str], arguments: tuple[str,
     assert (result.returncode, result.stderr) == (1, "error: [Errno 28] No space left on device\n")
 
 
-def test_a_folder_that_cannot_be_made_is_1_and_one_line() -> None:
+def test_a_folder_that_cannot_be_created_exits_with_1_and_one_line() -> None:
     code, out, err = run("broker", "start", "--dir", "/proc/nothing")
     assert (code, out) == (1, "")
     assert err.startswith("error: [Errno ")
     assert err.count("\n") == 1
 
 
-def test_what_cannot_be_encoded_is_replaced(program: list[str]) -> None:
+def test_characters_that_cannot_be_encoded_are_replaced(program: list[str]) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     result = subprocess.run(
         [*program, "explain", "1h"], env=environment, capture_output=True, check=False
@@ -238,7 +240,7 @@ def test_what_cannot_be_encoded_is_replaced(program: list[str]) -> None:
     assert b"? 1h ??? ready" in result.stdout
 
 
-def test_a_reader_that_leaves_is_no_error(program: list[str]) -> None:
+def test_a_closed_output_pipe_is_not_an_error(program: list[str]) -> None:
     command = [*program, "topology", "export", "--all"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -257,7 +259,7 @@ def test_the_management_password_is_not_shown(shared_broker: SharedBroker) -> No
     assert "set_user_tags" in err
 
 
-def test_a_vhost_that_the_management_api_does_not_know_is_named(
+def test_the_error_names_a_vhost_unknown_to_the_management_api(
     shared_broker: SharedBroker,
 ) -> None:
     options = ["--url", f"{shared_broker.url.rstrip('/')}/nowhere"]
@@ -266,7 +268,7 @@ def test_a_vhost_that_the_management_api_does_not_know_is_named(
     assert "there is no vhost nowhere" in err
 
 
-def test_a_management_api_that_does_not_answer_says_what_may_be_wrong(broker_url: str) -> None:
+def test_the_error_for_an_unreachable_management_api_names_possible_causes(broker_url: str) -> None:
     code, _, err = run("--url", broker_url, "--management-url", "http://127.0.0.1:1", "namespaces")
     assert code == 4
     assert "at http://127.0.0.1:1/" in err
@@ -274,7 +276,7 @@ def test_a_management_api_that_does_not_answer_says_what_may_be_wrong(broker_url
     assert "rabbitmq-plugins enable rabbitmq_management" in err
 
 
-def test_the_environment_says_which_broker(
+def test_the_environment_selects_the_broker(
     monkeypatch: pytest.MonkeyPatch, shared_broker: SharedBroker, namespace: str
 ) -> None:
     monkeypatch.setenv("RABBITDELAY_URL", shared_broker.url)
@@ -287,7 +289,7 @@ def test_the_environment_says_which_broker(
     assert [topic["topic"] for topic in topics] == ["orderclose"]
 
 
-def test_docs_tell_every_exit_code() -> None:
+def test_docs_list_every_exit_code() -> None:
     text = Path(__file__).parents[2].joinpath("docs", "command-line.md").read_text()
     for number in ExitCode:
         assert f"| {number.value} |" in text

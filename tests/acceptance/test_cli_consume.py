@@ -1,4 +1,4 @@
-"""`rabbitdelay consume` and `pop`: what a person and a script see."""
+"""`rabbitdelay consume` and `pop`: their output, exit codes and effects on jobs."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def client(broker_url: str, namespace: str) -> Iterator[Client]:
 
 @pytest.fixture
 def reasons(broker_url: str, namespace: str) -> Reasons:
-    """Why each job of topic t is buried, by id."""
+    """Return the reason of each buried job of topic t, by id."""
 
     def look() -> dict[str, str]:
         with connected(address.parse_all(broker_url)) as connection:
@@ -109,7 +109,7 @@ def answers(broker_url: str, namespace: str) -> Iterator[str]:
 
 
 def _bodies(url: str, queue: str) -> list[Any]:
-    """Take all messages out of a queue, and return what they hold."""
+    """Take all messages out of a queue, and return their bodies."""
     with connected(address.parse_all(url)) as connection:
         channel = connection.channel()
         taken = iter(lambda: channel.basic_get(queue, auto_ack=True)[2], None)
@@ -120,7 +120,7 @@ def _bodies(url: str, queue: str) -> list[Any]:
 def started(
     program: list[str], options: list[str], folder: Path, *arguments: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run it in the background, in a folder with handlers."""
+    """Run the command line in the background, in a folder with handlers."""
     (folder / "handlers.py").write_text(HANDLERS)
     with subprocess.Popen(
         [*program, *options, *arguments],
@@ -143,7 +143,7 @@ def log(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 # --handler
 
 
-def test_a_function(client: Client, run: Callable[..., Any]) -> None:
+def test_a_function_handles_jobs(client: Client, run: Callable[..., Any]) -> None:
     for n in range(3):
         client.put("t", {"order": n})
     done = run("consume", "t", "--handler", "handlers:close", "--until-empty")
@@ -151,13 +151,15 @@ def test_a_function(client: Client, run: Callable[..., Any]) -> None:
     assert client.pop("t") is None
 
 
-def test_a_coroutine_function(client: Client, run: Callable[..., Any]) -> None:
+def test_a_coroutine_function_handles_jobs_on_the_main_thread(
+    client: Client, run: Callable[..., Any]
+) -> None:
     client.put("t", {"order": 5})
     done = run("consume", "t", "--handler", "handlers:aclose", "--max-jobs", "1")
-    assert done.stdout == "closed 5 on MainThread\n", "it ran on the front for asyncio"
+    assert done.stdout == "closed 5 on MainThread\n", "the asyncio front end runs it"
 
 
-def test_a_function_in_processes(client: Client, run: Callable[..., Any]) -> None:
+def test_a_function_handles_jobs_in_processes(client: Client, run: Callable[..., Any]) -> None:
     client.put("t", {"order": 6})
     done = run(
         *("consume", "t", "--handler", "handlers:close", "--max-jobs", "1"),
@@ -167,7 +169,7 @@ def test_a_function_in_processes(client: Client, run: Callable[..., Any]) -> Non
 
 
 @pytest.mark.parametrize("function", ["echo", "aecho"])
-def test_responses_go_to_the_queues_that_are_allowed(
+def test_responses_go_only_to_allowed_queues(
     client: Client, run: Callable[..., Any], answers: str, broker_url: str, function: str
 ) -> None:
     consume = ("consume", "t", "--handler", f"handlers:{function}", "--max-jobs", "1")
@@ -183,14 +185,14 @@ def test_responses_go_to_the_queues_that_are_allowed(
     assert _bodies(broker_url, answers) == [{"order": 2}]
 
 
-def test_several_topics(client: Client, run: Callable[..., Any]) -> None:
+def test_several_topics_are_consumed(client: Client, run: Callable[..., Any]) -> None:
     for topic in ("a", "b", "c"):
         client.put(topic, {"order": 1})
     done = run("consume", "a", "b", "c", "--handler", "handlers:close", "--until-empty")
     assert len(done.stdout.splitlines()) == 3
 
 
-def test_what_fails_is_logged_as_json_and_buried(
+def test_a_failed_job_is_logged_as_json_and_buried(
     client: Client, run: Callable[..., Any], reasons: Reasons
 ) -> None:
     job = client.put("t", {"order": 1})
@@ -205,7 +207,7 @@ def test_what_fails_is_logged_as_json_and_buried(
     assert reasons() == {job.id: "attempt 2 of 2 failed", other.id: "body: order: Field required"}
 
 
-def test_every_job_is_logged_when_asked(client: Client, run: Callable[..., Any]) -> None:
+def test_verbose_logs_every_job(client: Client, run: Callable[..., Any]) -> None:
     job = client.put("t", {"order": 1})
     arguments = ("consume", "t", "--handler", "handlers:close", "--max-jobs", "1")
     (finished,) = [line for line in log(run("-v", *arguments)) if "job_id" in line]
@@ -227,7 +229,9 @@ def test_a_command_gets_the_body_and_the_job(client: Client, run: Callable[..., 
     assert done.stdout == f'{{"order":7}} {job.id} t 1\n'
 
 
-def test_the_exit_code_decides(client: Client, run: Callable[..., Any], reasons: Reasons) -> None:
+def test_the_exit_code_of_a_command_decides_the_fate_of_its_job(
+    client: Client, run: Callable[..., Any], reasons: Reasons
+) -> None:
     buried, retried = client.put("t", "100"), client.put("t", "7")
     run(
         *("consume", "t", "--exec", 'read code; echo oh no >&2; exit "$code"'),
@@ -239,7 +243,7 @@ def test_the_exit_code_decides(client: Client, run: Callable[..., Any], reasons:
     assert found[retried.id] == "attempt 2 of 2 failed"
 
 
-def test_a_command_that_fails_is_retried_by_the_schedule_and_logged_as_a_failure(
+def test_a_failed_command_is_retried_on_schedule_and_logged_as_a_failure(
     client: Client, run: Callable[..., Any]
 ) -> None:
     job = client.put("t")
@@ -252,7 +256,7 @@ def test_a_command_that_fails_is_retried_by_the_schedule_and_logged_as_a_failure
     ]
 
 
-def test_the_process_group_is_killed_at_the_ttr(
+def test_the_process_group_of_a_command_is_killed_at_the_ttr(
     client: Client, run: Callable[..., Any], tmp_path: Path
 ) -> None:
     client.put("t", ttr=1)
@@ -266,7 +270,7 @@ def test_the_process_group_is_killed_at_the_ttr(
 
 
 class Hook(BaseHTTPRequestHandler):
-    """Answers with the status that the path names."""
+    """Answers with the status given by the path."""
 
     seen: list[tuple[str, bytes, str | None]]
 
@@ -278,7 +282,7 @@ class Hook(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *arguments: object) -> None:
-        """Say nothing."""
+        """Suppress the log."""
 
 
 @pytest.fixture
@@ -291,7 +295,7 @@ def hook() -> Iterator[tuple[str, list[tuple[str, bytes, str | None]]]]:
         server.shutdown()
 
 
-def test_a_webhook(
+def test_a_webhook_receives_jobs_and_may_bury_them(
     client: Client, run: Callable[..., Any], hook: tuple[str, list[Any]], reasons: Reasons
 ) -> None:
     url, seen = hook
@@ -303,10 +307,10 @@ def test_a_webhook(
     assert "410" in reasons()[gone.id]
 
 
-def test_the_jobs_own_callback(
+def test_a_callback_is_called_only_if_its_host_is_allowed(
     client: Client, run: Callable[..., Any], hook: tuple[str, list[Any]], reasons: Reasons
 ) -> None:
-    """Only where it is allowed to lead."""
+    """A private address needs --allow-private as well."""
     url, seen = hook
     refused = client.put("t", callback=f"{url}/200")
     run("consume", "t", "--webhook", "--allow-host", "example.com", "--max-jobs", "1")
@@ -325,7 +329,7 @@ def test_the_jobs_own_callback(
 # --print
 
 
-def test_lines_of_json(client: Client, run: Callable[..., Any]) -> None:
+def test_print_writes_lines_of_json(client: Client, run: Callable[..., Any]) -> None:
     jobs = [client.put("t", {"order": n}) for n in range(3)]
     done = run("consume", "t", "--print", "--until-empty")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -334,10 +338,10 @@ def test_lines_of_json(client: Client, run: Callable[..., Any]) -> None:
     ]
 
 
-def test_nobody_reads_what_is_printed(
+def test_print_without_a_reader_stops_and_keeps_jobs(
     client: Client, program: list[str], options: list[str], tmp_path: Path
 ) -> None:
-    """It stops, and the jobs stay."""
+    """The consumer stops, and its jobs stay in their queue."""
     with started(program, options, tmp_path, "consume", "t", "--print") as process:
         assert process.stdout is not None
         process.stdout.close()
@@ -351,7 +355,7 @@ def test_nobody_reads_what_is_printed(
 # Stopping
 
 
-def test_sigterm_lets_a_job_finish(
+def test_sigterm_lets_a_running_job_finish(
     client: Client, program: list[str], options: list[str], tmp_path: Path
 ) -> None:
     arguments = ("consume", "t", "--handler", "handlers:slow")
@@ -365,7 +369,7 @@ def test_sigterm_lets_a_job_finish(
     assert client.pop("t") is None
 
 
-def test_a_second_ctrl_c_gives_it_back_at_once(
+def test_a_second_ctrl_c_gives_the_job_back_at_once(
     client: Client, program: list[str], options: list[str], tmp_path: Path
 ) -> None:
     arguments = ("consume", "t", "--handler", "handlers:slow")
@@ -375,7 +379,7 @@ def test_a_second_ctrl_c_gives_it_back_at_once(
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(patience(0.5))  # it lets the job finish
+            process.wait(patience(0.5))  # the job may still finish
         process.send_signal(signal.SIGINT)
         assert process.wait(patience(20)) == 130
     job = client.pop("t", wait=patience(10))
@@ -384,7 +388,7 @@ def test_a_second_ctrl_c_gives_it_back_at_once(
     job.finish()
 
 
-def test_after_the_grace_it_gives_back_what_still_runs(
+def test_a_job_that_outlasts_the_grace_period_is_given_back(
     client: Client, program: list[str], options: list[str], tmp_path: Path
 ) -> None:
     arguments = ("consume", "t", "--handler", "handlers:slow", "--grace", "1s")
@@ -400,7 +404,7 @@ def test_after_the_grace_it_gives_back_what_still_runs(
     job.finish()
 
 
-# What is wrong
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -418,13 +422,15 @@ def test_after_the_grace_it_gives_back_what_still_runs(
         ([], "Missing argument"),
     ],
 )
-def test_wrong_arguments(rabbitdelay: CommandLine, arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_refused(
+    rabbitdelay: CommandLine, arguments: list[str], message: str
+) -> None:
     result = rabbitdelay("consume", *arguments)
     assert result.exit_code == 2
     assert message in result.output
 
 
-def test_nobody_answers(program: list[str]) -> None:
+def test_consume_without_a_broker_exits_with_4(program: list[str]) -> None:
     arguments = ["--url", "amqp://127.0.0.1:1", "consume", "t", "--print"]
     done = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 4
@@ -441,10 +447,10 @@ def test_deleted_jobs_are_not_run(client: Client, run: Callable[..., Any]) -> No
     assert [json.loads(line)["body"] for line in done.stdout.splitlines()] == [{"order": 3}]
 
 
-def test_it_says_when_nothing_is_handed_out(
+def test_consume_logs_when_no_job_is_handed_out(
     client: Client, program: list[str], options: list[str], tmp_path: Path, broker_url: str
 ) -> None:
-    """The log of deletes is gone, and comes back."""
+    """The log of deletes is deleted and created again."""
     arguments = ("consume", "t", "--print")
     with started(program, options, tmp_path, *arguments) as process:
         errors, output = process.stderr, process.stdout
@@ -469,7 +475,7 @@ def test_it_says_when_nothing_is_handed_out(
 # On a terminal
 
 
-def test_a_line_shows_what_goes_on(
+def test_a_terminal_shows_the_progress_of_jobs(
     client: Client, program: list[str], options: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "handlers.py").write_text(HANDLERS)
@@ -499,7 +505,7 @@ def test_a_line_shows_what_goes_on(
 # pop
 
 
-def test_pop_prints_the_body_and_finishes(client: Client, rabbitdelay: CommandLine) -> None:
+def test_pop_prints_the_body_and_finishes_the_job(client: Client, rabbitdelay: CommandLine) -> None:
     client.put("t", {"order": 1})
     result = rabbitdelay("pop", "t")
     assert (result.exit_code, result.stdout) == (0, '{"order":1}\n')
@@ -510,21 +516,21 @@ def test_pop_prints_the_body_and_finishes(client: Client, rabbitdelay: CommandLi
     assert (result.exit_code, result.stderr) == (3, "no job received (paused: t)\n")
 
 
-def test_pop_waits_and_prints_json(client: Client, rabbitdelay: CommandLine) -> None:
+def test_pop_waits_for_a_job_and_prints_json(client: Client, rabbitdelay: CommandLine) -> None:
     job = client.put("t", "hello", delay=1)
     result = rabbitdelay("pop", "t", "--wait", "15", "--json")
     line = json.loads(result.stdout)
     assert (line["id"], line["body"], line["attempt"]) == (job.id, "hello", 1)
 
 
-def test_pop_several(client: Client, rabbitdelay: CommandLine) -> None:
+def test_pop_returns_several_jobs(client: Client, rabbitdelay: CommandLine) -> None:
     for n in range(3):
         client.put("t", n)
     result = rabbitdelay("pop", "t", "--max", "5", "--wait", "5s")
     assert result.stdout == "0\n1\n2\n"
 
 
-def test_pop_reports_a_buried_job_to_the_queues_that_are_allowed(
+def test_pop_reports_a_buried_job_only_to_allowed_queues(
     client: Client, run: Callable[..., Any], answers: str, broker_url: str
 ) -> None:
     pop = ("pop", "t", "--exec", "exit 100")
@@ -536,7 +542,9 @@ def test_pop_reports_a_buried_job_to_the_queues_that_are_allowed(
     assert _bodies(broker_url, answers) == [None]
 
 
-def test_pop_through_a_command(client: Client, run: Callable[..., Any], reasons: Reasons) -> None:
+def test_pop_hands_its_job_to_a_command(
+    client: Client, run: Callable[..., Any], reasons: Reasons
+) -> None:
     client.put("t", {"order": 1})
     assert run("pop", "t", "--exec", "cat").stdout == '{"order":1}'
     buried = client.put("t")

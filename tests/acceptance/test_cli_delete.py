@@ -1,4 +1,4 @@
-"""`rabbitdelay delete`, `reschedule` and `put --replace`: what runs afterwards."""
+"""`rabbitdelay delete`, `reschedule` and `put --replace`: the jobs that run afterwards."""
 
 import json
 import os
@@ -17,13 +17,13 @@ from tests.support.waiting import patience, wait_until
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
 
-def popped(rabbitdelay: CommandLine, topic: str = "mail") -> list[str]:
-    """The bodies of all jobs that are handed out."""
+def pop_all(rabbitdelay: CommandLine, topic: str = "mail") -> list[str]:
+    """Pop and finish all jobs; return their bodies."""
     result = rabbitdelay("pop", topic, "--max", "100")
     return result.stdout.split()
 
 
-def test_ids(rabbitdelay: CommandLine) -> None:
+def test_delete_takes_several_ids(rabbitdelay: CommandLine) -> None:
     for name in ("a", "b", "c"):
         rabbitdelay("put", "mail", name, "--id", name)
     result = rabbitdelay("delete", "a", "c", "unknown")
@@ -32,25 +32,25 @@ def test_ids(rabbitdelay: CommandLine) -> None:
         "3 ids recorded as deleted\n",
         "",
     )
-    assert popped(rabbitdelay) == ["b"]
+    assert pop_all(rabbitdelay) == ["b"]
 
 
-def test_an_id_may_be_used_again(rabbitdelay: CommandLine) -> None:
+def test_a_deleted_id_may_be_reused(rabbitdelay: CommandLine) -> None:
     rabbitdelay("put", "mail", "old", "--id", "a")
     assert json.loads(rabbitdelay("delete", "a", "--json").stdout) == {"recorded": 1, "deleted": 1}
     rabbitdelay("put", "mail", "new", "--id", "a")
-    assert popped(rabbitdelay) == ["new"]
+    assert pop_all(rabbitdelay) == ["new"]
 
 
-def test_a_file_of_ids_and_jobs(rabbitdelay: CommandLine, tmp_path: Path) -> None:
-    """Of a printed job only that one is deleted; it may be on one line, or as it was printed."""
+def test_delete_reads_ids_and_jobs_from_a_file(rabbitdelay: CommandLine, tmp_path: Path) -> None:
+    """A printed job deletes only that job. It may be on one line or formatted as it was printed."""
     jobs = [rabbitdelay("put", "mail", f"j{n}", "--id", "same", "--json").stdout for n in range(3)]
     rabbitdelay("put", "mail", "by-id", "--id", "{x")
     file = tmp_path / "deletes"
     file.write_text(f"{jobs[0]}\r\n\n{json.dumps(json.loads(jobs[2]))}\nnobody knows me\n")
     result = rabbitdelay("delete", "--from", str(file))
     assert (result.exit_code, result.stdout) == (0, "3 ids recorded as deleted\n")
-    assert popped(rabbitdelay) == ["j1", "by-id"]
+    assert pop_all(rabbitdelay) == ["j1", "by-id"]
 
 
 def test_a_job_without_a_token_is_deleted_by_its_id(rabbitdelay: CommandLine) -> None:
@@ -58,7 +58,7 @@ def test_a_job_without_a_token_is_deleted_by_its_id(rabbitdelay: CommandLine) ->
         rabbitdelay("put", "mail", body, "--id", "a")
     result = rabbitdelay("delete", "--from", "-", input='{"id": "a", "attempt": 3}\n')
     assert result.stdout == "1 id recorded as deleted\n"
-    assert popped(rabbitdelay) == []
+    assert pop_all(rabbitdelay) == []
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,9 @@ def test_a_job_without_a_token_is_deleted_by_its_id(rabbitdelay: CommandLine) ->
     ],
 )
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_wrong_line_is_named(rabbitdelay: CommandLine, line: str | bytes, message: str) -> None:
+def test_an_invalid_line_is_named(
+    rabbitdelay: CommandLine, line: str | bytes, message: str
+) -> None:
     wrong = line.encode() if isinstance(line, str) else line
     result = rabbitdelay("delete", "--from", "-", input=b"first\n\n" + wrong)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -86,12 +88,12 @@ def test_a_wrong_line_is_named(rabbitdelay: CommandLine, line: str | bytes, mess
 
 
 @pytest.mark.parametrize("arguments", [(), ("a", "--from", "-"), ("",), ("--from", "/no/such")])
-def test_it_must_be_said_which(rabbitdelay: CommandLine, arguments: tuple[str, ...]) -> None:
+def test_delete_needs_ids_or_a_file(rabbitdelay: CommandLine, arguments: tuple[str, ...]) -> None:
     result = rabbitdelay("delete", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-def test_many_deletes_end_like_what_stopped_them() -> None:
+def test_the_exit_code_of_many_deletes_is_that_of_their_cause() -> None:
     many = errors.DeleteManyFailed("some", deleted=1)
     assert exit_code(many) == 1
     many.__cause__ = errors.OutcomeUnknown("not confirmed", sent=True)
@@ -99,8 +101,10 @@ def test_many_deletes_end_like_what_stopped_them() -> None:
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_ctrl_c_tells_how_many_are_deleted(options: list[str], program: list[str]) -> None:
-    """Two thousand of them are sent at once; the rest is still to be read."""
+def test_ctrl_c_reports_the_number_of_recorded_deletes(
+    options: list[str], program: list[str]
+) -> None:
+    """Two thousand ids are sent at once; the rest is still unread."""
     with subprocess.Popen(
         [*program, *options, "delete", "--from", "-"],
         stdin=subprocess.PIPE,
@@ -120,7 +124,7 @@ def test_ctrl_c_tells_how_many_are_deleted(options: list[str], program: list[str
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_terminal_shows_how_many(
+def test_a_terminal_shows_the_progress_of_deletes(
     options: list[str], program: list[str], tmp_path: Path, rabbitdelay: CommandLine
 ) -> None:
     file = tmp_path / "ids"
@@ -146,12 +150,12 @@ def test_a_terminal_shows_how_many(
 # put --replace
 
 
-def test_only_the_one_that_replaces_lives(rabbitdelay: CommandLine) -> None:
+def test_only_the_replacing_job_lives(rabbitdelay: CommandLine) -> None:
     rabbitdelay("put", "mail", "old", "--id", "a")
     result = rabbitdelay("put", "mail", "new", "--id", "a", "--replace")
     assert result.exit_code == 0
     assert result.stdout.endswith(", the only one of its id\n")
-    assert popped(rabbitdelay) == ["new"]
+    assert pop_all(rabbitdelay) == ["new"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +165,7 @@ def test_only_the_one_that_replaces_lives(rabbitdelay: CommandLine) -> None:
         (("--file", "-", "--replace"), "--replace: with --file each line says its own"),
     ],
 )
-def test_a_replace_that_makes_no_sense_is_2(
+def test_an_invalid_replace_exits_with_2(
     rabbitdelay: CommandLine, arguments: tuple[str, ...], message: str
 ) -> None:
     result = rabbitdelay("put", *arguments, input="{}")
@@ -172,18 +176,18 @@ def test_a_replace_that_makes_no_sense_is_2(
 # reschedule
 
 
-def test_a_job_is_due_at_another_time(rabbitdelay: CommandLine, tmp_path: Path) -> None:
+def test_a_rescheduled_job_is_due_at_its_new_time(rabbitdelay: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     file.write_text(rabbitdelay("put", "mail", "x", "--delay", "1s", "--id", "a", "--json").stdout)
     result = rabbitdelay("reschedule", str(file), "--delay", "1h")
     assert result.exit_code == 0
     assert result.stdout.startswith("a of mail is due ")
     assert result.stdout.endswith(" (in 1h)\n")
-    wait_until(lambda: _ready(rabbitdelay) == 1, what="the old one has come")
-    assert popped(rabbitdelay) == []
+    wait_until(lambda: _ready(rabbitdelay) == 1, what="the old job is ready")
+    assert pop_all(rabbitdelay) == []
 
 
-def test_it_prints_what_can_be_rescheduled_again(rabbitdelay: CommandLine) -> None:
+def test_the_output_of_reschedule_can_be_rescheduled_again(rabbitdelay: CommandLine) -> None:
     options = (
         *("--ttr", "2m", "--max-attempts", "3", "--callback", "https://example.org/"),
         *("--backoff", "2s", "--backoff-max", "1m", "--reply-to", "answers"),
@@ -198,20 +202,20 @@ def test_it_prints_what_can_be_rescheduled_again(rabbitdelay: CommandLine) -> No
     assert rabbitdelay("pop", "mail").stdout_bytes == b"\xff\x00\n"
 
 
-def test_several_jobs(rabbitdelay: CommandLine) -> None:
+def test_several_jobs_are_rescheduled(rabbitdelay: CommandLine) -> None:
     printed = [
         rabbitdelay("put", "mail", name, "--delay", "1h", "--json").stdout for name in ("a", "b")
     ]
     result = rabbitdelay("reschedule", "-", "--delay", "0", input="".join(printed))
     assert len(result.stdout.splitlines()) == 2
-    assert sorted(popped(rabbitdelay)) == ["a", "b"]
+    assert sorted(pop_all(rabbitdelay)) == ["a", "b"]
 
 
-def test_at_a_time(rabbitdelay: CommandLine) -> None:
+def test_a_job_is_rescheduled_to_a_time(rabbitdelay: CommandLine) -> None:
     put = rabbitdelay("put", "mail", "x", "--json").stdout
     result = rabbitdelay("reschedule", "-", "--at", "2027-01-01T00:00:00Z", "--json", input=put)
     assert json.loads(result.stdout)["due"] == "2027-01-01T00:00:00.000Z"
-    assert popped(rabbitdelay) == []
+    assert pop_all(rabbitdelay) == []
 
 
 @pytest.mark.parametrize(
@@ -230,23 +234,27 @@ def test_at_a_time(rabbitdelay: CommandLine) -> None:
     ],
 )
 @pytest.mark.usefixtures("existing_namespace")
-def test_what_cannot_be_rescheduled_is_2(rabbitdelay: CommandLine, line: str, message: str) -> None:
+def test_an_input_that_cannot_be_rescheduled_exits_with_2(
+    rabbitdelay: CommandLine, line: str, message: str
+) -> None:
     result = rabbitdelay("reschedule", "-", "--delay", "1h", input=line)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"error: line 1: {message}")
 
 
 @pytest.mark.parametrize("arguments", [(), ("--delay", "1", "--at", "2027-01-01T00:00:00Z")])
-def test_it_must_be_said_when(rabbitdelay: CommandLine, arguments: tuple[str, ...]) -> None:
+def test_reschedule_needs_a_delay_or_a_time(
+    rabbitdelay: CommandLine, arguments: tuple[str, ...]
+) -> None:
     result = rabbitdelay("reschedule", "-", *arguments, input="")
     assert result.exit_code == 2
     assert "say when: --delay, or --at" in result.stderr
 
 
-# The longest delay
+# The maximum delay
 
 
-def test_a_delay_above_the_longest_is_2(
+def test_a_delay_above_max_delay_exits_with_2(
     rabbitdelay: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RABBITDELAY_MAX_DELAY", "1h")
@@ -262,7 +270,7 @@ def test_a_delay_above_the_longest_is_2(
 
 
 @pytest.mark.parametrize("value", ["soon", "20y"])
-def test_a_longest_delay_that_is_none_is_2(rabbitdelay: CommandLine, value: str) -> None:
+def test_an_invalid_max_delay_exits_with_2(rabbitdelay: CommandLine, value: str) -> None:
     for command in (("put", "mail"), ("topology", "show")):
         result = rabbitdelay("--max-delay", value, *command)
         assert (result.exit_code, result.stdout) == (2, "")

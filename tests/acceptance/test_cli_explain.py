@@ -1,4 +1,4 @@
-"""`rabbitdelay explain`: no broker is needed."""
+"""`rabbitdelay explain`, which needs no broker."""
 
 import json
 
@@ -16,7 +16,7 @@ def explain(*arguments: str) -> str:
     return result.stdout
 
 
-def test_the_picture_of_a_delay() -> None:
+def test_explain_draws_the_hops_of_a_delay() -> None:
     assert (
         explain("1h30m")
         == """\
@@ -45,7 +45,7 @@ def test_the_picture_of_a_delay() -> None:
         ("2h0.5s", "2h500ms is kept as 2h1s, in 2 hops", "up by 500ms, to the next 1s"),
     ],
 )
-def test_a_rounded_delay_shows_what_was_asked_and_what_is_kept(
+def test_explain_shows_the_requested_and_the_rounded_delay(
     delay: str, headline: str, rounding: str
 ) -> None:
     text = explain(delay)
@@ -53,7 +53,7 @@ def test_a_rounded_delay_shows_what_was_asked_and_what_is_kept(
     assert rounding in text
 
 
-def test_no_delay_goes_straight_to_ready() -> None:
+def test_a_job_without_a_delay_goes_straight_to_ready() -> None:
     assert "put ──▶ ready" in explain("0")
 
 
@@ -61,7 +61,7 @@ def test_the_longest_picture_fits_80_columns() -> None:
     assert max(map(len, explain("3239d23h59m59s").splitlines())) <= 80
 
 
-def test_json() -> None:
+def test_explain_prints_json() -> None:
     assert json.loads(explain("250ms", "--json")) == {
         "asked_ms": 250,
         "kept_ms": 250,

@@ -1,4 +1,4 @@
-"""`rabbitdelay put`: one job, or many from a file, and what arrives."""
+"""`rabbitdelay put`: one job, or many from a file, and the messages that arrive."""
 
 import json
 import os
@@ -24,7 +24,7 @@ Receive = Callable[[int], list[Received]]
 
 @pytest.fixture
 def receive(broker_url: str, namespace: str) -> Iterator[Receive]:
-    """Wait for so many jobs of the topic orderclose."""
+    """Wait for `count` jobs of the topic orderclose."""
     with ExitStack() as stack:
 
         def start(count: int) -> list[Received]:
@@ -45,7 +45,7 @@ def receive(broker_url: str, namespace: str) -> Iterator[Receive]:
         ("", "text/plain; charset=utf-8"),
     ],
 )
-def test_a_body_travels_as_given(
+def test_a_body_arrives_unchanged(
     rabbitdelay: CommandLine,
     receive: Receive,
     body: str,
@@ -57,7 +57,7 @@ def test_a_body_travels_as_given(
     assert received.properties.content_type == content_type
 
 
-def test_no_body_is_null(rabbitdelay: CommandLine, receive: Receive) -> None:
+def test_a_missing_body_is_null(rabbitdelay: CommandLine, receive: Receive) -> None:
     assert rabbitdelay("put", "orderclose").exit_code == 0
     (received,) = receive(1)
     assert (received.body, received.properties.content_type) == (b"null", "application/json")
@@ -103,7 +103,7 @@ def test_every_option_arrives(rabbitdelay: CommandLine, receive: Receive) -> Non
         (["--header", "a=1", "--file", "-"], "--header: with --file each line says its own"),
     ],
 )
-def test_a_header_that_cannot_be_one_is_refused(
+def test_an_invalid_header_is_refused(
     rabbitdelay: CommandLine, arguments: list[str], told: str
 ) -> None:
     result = rabbitdelay("put", "orderclose", *arguments)
@@ -111,7 +111,7 @@ def test_a_header_that_cannot_be_one_is_refused(
     assert told in result.stderr
 
 
-def test_headers_go_along_with_reschedule_and_a_file(
+def test_headers_are_kept_by_reschedule_and_read_from_a_file(
     rabbitdelay: CommandLine, receive: Receive
 ) -> None:
     put = rabbitdelay("put", "orderclose", "--delay", "1h", "--header", "n=1", "--json").stdout
@@ -121,10 +121,10 @@ def test_headers_go_along_with_reschedule_and_a_file(
     assert [received.headers["n"] for received in receive(2)] == ["1", [2]]
 
 
-def test_a_terminal_is_told_what_a_file_waits_for(
+def test_a_terminal_shows_that_a_file_waits_for_confirms(
     options: list[str], program: list[str], tmp_path: Path
 ) -> None:
-    """New queues settle here, so the confirms take 3 s."""
+    """New queues stabilise in this test, so the confirms take 3 s."""
     file = tmp_path / "jobs.jsonl"
     file.write_text('{"topic": "mail"}\n\n' * 3)
     settling = [*options, "--settle-seconds", "3"]
@@ -145,7 +145,7 @@ def test_a_terminal_is_told_what_a_file_waits_for(
     os.close(ours)
 
 
-def test_a_file_from_the_terminal_says_that_it_is_read(
+def test_put_says_that_it_reads_jobs_from_the_terminal(
     options: list[str], program: list[str]
 ) -> None:
     ours, theirs = pty.openpty()
@@ -165,14 +165,14 @@ def test_a_file_from_the_terminal_says_that_it_is_read(
     os.close(ours)
 
 
-def test_at_a_time_with_its_zone(rabbitdelay: CommandLine, receive: Receive) -> None:
+def test_a_job_is_put_for_a_time_with_a_zone(rabbitdelay: CommandLine, receive: Receive) -> None:
     due = datetime.now(UTC) + timedelta(seconds=1)
     assert rabbitdelay("put", "orderclose", "--at", due.isoformat()).exit_code == 0
     (received,) = receive(1)
     assert received.received_ms >= due.timestamp() * 1000
 
 
-def test_it_says_what_was_put(rabbitdelay: CommandLine) -> None:
+def test_put_prints_the_job(rabbitdelay: CommandLine) -> None:
     text = rabbitdelay("put", "orderclose", "--id", "a", "--delay", "30m").stdout
     assert text.startswith("put a to orderclose, due 20")
     assert text.endswith("Z (in 30m)\n")
@@ -184,8 +184,10 @@ def test_a_body_that_is_too_large_is_refused(rabbitdelay: CommandLine) -> None:
     assert "body must be at most" in result.stderr
 
 
-def test_many_from_a_file(rabbitdelay: CommandLine, receive: Receive, tmp_path: Path) -> None:
-    """TOPIC is for the lines without one; empty lines are skipped."""
+def test_many_jobs_are_put_from_a_file(
+    rabbitdelay: CommandLine, receive: Receive, tmp_path: Path
+) -> None:
+    """TOPIC applies to lines without a topic; empty lines are skipped."""
     file = tmp_path / "jobs.jsonl"
     lines = [json.dumps({"id": f"job-{n}", "body": {"n": n}, "delay": "100ms"}) for n in range(50)]
     file.write_text("\n\n".join(lines) + "\n")
@@ -194,7 +196,7 @@ def test_many_from_a_file(rabbitdelay: CommandLine, receive: Receive, tmp_path: 
     assert {one.id for one in receive(50)} == {f"job-{n}" for n in range(50)}
 
 
-def test_many_from_stdin(rabbitdelay: CommandLine) -> None:
+def test_many_jobs_are_put_from_stdin(rabbitdelay: CommandLine) -> None:
     lines = '{"topic": "mail", "body": 1}\n{"topic": "report", "delay": 90}\n'
     result = rabbitdelay("put", "--file", "-", "--json", input=lines)
     assert json.loads(result.stdout) == {"confirmed": 2}
@@ -212,8 +214,8 @@ def test_many_from_stdin(rabbitdelay: CommandLine) -> None:
         ('{"colour": "red"}', "colour: "),
     ],
 )
-def test_a_wrong_line_is_named(rabbitdelay: CommandLine, line: str, reason: str) -> None:
-    """What came before it is confirmed, and what comes after it was not sent."""
+def test_an_invalid_line_is_named(rabbitdelay: CommandLine, line: str, reason: str) -> None:
+    """Jobs before the line are confirmed, and jobs after it are not sent."""
     lines = f'{{"id": "a"}}\n\n{{"id": "b"}}\n{line}\n{{"id": "c"}}\n'
     result = rabbitdelay("put", "orderclose", "--file", "-", input=lines)
     assert result.exit_code == 2
@@ -227,21 +229,23 @@ def test_a_line_without_a_topic_needs_a_default(rabbitdelay: CommandLine) -> Non
     assert "line 1: topic: " in result.stderr
 
 
-def test_options_of_one_job_do_not_go_with_a_file(rabbitdelay: CommandLine) -> None:
+def test_options_of_one_job_are_refused_with_a_file(rabbitdelay: CommandLine) -> None:
     result = rabbitdelay("put", "orderclose", "--file", "-", "--max-attempts", "3", input="")
     assert result.exit_code == 2
     assert "--max-attempts: with --file each line says its own" in result.stderr
 
 
-def test_the_first_put_of_a_quorum_namespace_settles(broker_url: str, namespace: str) -> None:
-    """It is confirmed and takes its 3 s; without a terminal it says nothing of it."""
+def test_the_first_put_of_a_quorum_namespace_waits_for_it_to_stabilise(
+    broker_url: str, namespace: str
+) -> None:
+    """The put is confirmed after 3 s. Without a terminal it prints no note about that."""
     options = ["--url", broker_url, "--namespace", namespace]
     result = CliRunner().invoke(root, [*options, "put", "orderclose", "--id", "a"])
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
 
 
-def test_a_delay_below_0_means_now(
+def test_a_negative_delay_means_now(
     rabbitdelay: CommandLine, receive: Receive, tmp_path: Path
 ) -> None:
     put = rabbitdelay("put", "orderclose", "--delay", "-5", "--json")

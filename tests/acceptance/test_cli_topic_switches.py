@@ -1,4 +1,4 @@
-"""`rabbitdelay purge`, `pause`, `resume` and `tombstones`: what is done to whole topics."""
+"""`rabbitdelay purge`, `pause`, `resume` and `tombstones`: operations on whole topics."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -27,20 +27,22 @@ def test_purge_asks_first(rabbitdelay: CommandLine) -> None:
     assert rabbitdelay("pop", "mail").exit_code == 3
 
 
-def test_purge_drops_what_is_delayed_when_it_is_due(rabbitdelay: CommandLine) -> None:
+def test_purge_drops_delayed_jobs_when_they_are_due(rabbitdelay: CommandLine) -> None:
     rabbitdelay("put", "mail", "old", "--delay", "3s")
     rabbitdelay("put", "other", "its")
     purged = rabbitdelay("purge", "mail", "--yes", "--json")
     assert json.loads(purged.stdout) == {"topic": "mail", "recorded": True, "gone": 0}
     rabbitdelay("put", "mail", "new")
     ready = '"ready": 2'
-    wait_until(lambda: ready in rabbitdelay("topics", "mail", "--json").stdout, what="both came")
+    wait_until(
+        lambda: ready in rabbitdelay("topics", "mail", "--json").stdout, what="both jobs are ready"
+    )
     popped = rabbitdelay("pop", "mail", "other", "--max", "9").stdout.split()
     assert sorted(popped) == ["its", "new"]
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_purge_of_no_topic_is_3(rabbitdelay: CommandLine) -> None:
+def test_purge_of_an_unknown_topic_exits_with_3(rabbitdelay: CommandLine) -> None:
     result = rabbitdelay("purge", "nothing", "--yes")
     assert (result.exit_code, result.stderr) == (3, "no such topic: nothing\n")
 
@@ -55,7 +57,7 @@ def test_no_job_of_a_paused_topic_is_handed_out(rabbitdelay: CommandLine) -> Non
     assert rabbitdelay("pop", "mail", "other", "--max", "9").stdout == "mail\n"
 
 
-def test_a_topic_that_is_not_there_is_paused_with_a_note(rabbitdelay: CommandLine) -> None:
+def test_an_unknown_topic_is_paused_with_a_note(rabbitdelay: CommandLine) -> None:
     rabbitdelay("put", "mail")
     result = rabbitdelay("pause", "mail", "mial", "--json")
     assert result.exit_code == 0
@@ -63,7 +65,7 @@ def test_a_topic_that_is_not_there_is_paused_with_a_note(rabbitdelay: CommandLin
     assert result.stderr == "note: nothing was ever put to mial\n"
 
 
-def test_topics_and_stats_tell_what_is_paused(rabbitdelay: CommandLine) -> None:
+def test_topics_and_stats_show_paused_topics(rabbitdelay: CommandLine) -> None:
     for topic in ("mail", "other"):
         rabbitdelay("put", topic)
     rabbitdelay("pause", "mail")
@@ -75,10 +77,10 @@ def test_topics_and_stats_tell_what_is_paused(rabbitdelay: CommandLine) -> None:
     assert [topic["paused"] for topic in told["topics"]] == [True, False]
 
 
-def test_a_log_that_cannot_be_read_is_told(
+def test_a_log_that_cannot_be_read_is_reported(
     rabbitdelay: CommandLine, broker_url: str, namespace: str
 ) -> None:
-    """The counts are shown all the same; which topics are paused is not known."""
+    """The counts are shown all the same, but the paused topics are unknown."""
     rabbitdelay("put", "mail")
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
         channel = connection.channel()
@@ -98,8 +100,10 @@ def test_a_log_that_cannot_be_read_is_told(
     assert rabbitdelay("buried", "kick", "mail", "--all").exit_code == 1
 
 
-def test_looking_makes_nothing(rabbitdelay: CommandLine, broker_url: str, namespace: str) -> None:
-    """Not in a namespace that does not exist, nor a log that does not."""
+def test_read_only_commands_create_nothing(
+    rabbitdelay: CommandLine, broker_url: str, namespace: str
+) -> None:
+    """Neither in a namespace that does not exist, nor a log in one that has none."""
     for command in ("topics", "stats", "tombstones"):
         assert rabbitdelay(command).exit_code == 1
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
@@ -116,7 +120,9 @@ def test_looking_makes_nothing(rabbitdelay: CommandLine, broker_url: str, namesp
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_tombstones(rabbitdelay: CommandLine, broker_url: str, namespace: str) -> None:
+def test_tombstones_shows_counts_and_paused_topics(
+    rabbitdelay: CommandLine, broker_url: str, namespace: str
+) -> None:
     with Client(broker_url, namespace=namespace, settle_seconds=0) as client:
         client.delete_many(f"id-{number}" for number in range(1_500))
         client.pause("mail")
@@ -133,13 +139,15 @@ def test_tombstones(rabbitdelay: CommandLine, broker_url: str, namespace: str) -
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_no_tombstones(rabbitdelay: CommandLine) -> None:
+def test_tombstones_of_an_empty_log_are_zero(rabbitdelay: CommandLine) -> None:
     told = json.loads(rabbitdelay("tombstones", "--json").stdout)
     assert (told["count"], told["oldest"], told["paused"]) == (0, None, [])
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_long_log_is_told_of(rabbitdelay: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tombstones_says_that_it_reads_a_long_log(
+    rabbitdelay: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rabbitdelay("delete", "a")
     monkeypatch.setattr("rabbitdelay.cli.context.LOOK_SECONDS", 0.0)
     monkeypatch.setattr("rabbitdelay.cli.deletes.QUIET_SECONDS", 0.0)

@@ -1,4 +1,4 @@
-"""`rabbitdelay demo`: runs to its end without a terminal, and leaves nothing behind."""
+"""`rabbitdelay demo`: it runs to its end without a terminal, and leaves nothing behind."""
 
 import os
 import re
@@ -30,11 +30,11 @@ from tests.support.waiting import patience, wait_until
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Everything temporary lies in a folder of the test."""
+    """An environment whose temporary files are in a folder of the test."""
     return {**os.environ, "TMPDIR": str(tmp_path)}
 
 
-def test_the_story_ends_well(
+def test_the_demo_runs_to_its_end(
     program: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
     began = time.monotonic()
@@ -75,7 +75,7 @@ def test_the_story_ends_well(
     assert "2 jobs were deleted or rescheduled" in result.stdout
     assert re.search(r"p50 \d+ ms, p99 \d+ ms, max \d+ ms", result.stdout)
     assert re.search(r"management UI +http://127.0.0.1:\d+/ +\(guest, guest\)", result.stdout)
-    assert "\x1b" not in result.stdout, "no control characters"
+    assert "\x1b" not in result.stdout, "control characters without a terminal"
     assert processes_in(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -90,7 +90,7 @@ SHORT_STORY = (
 def test_the_deleted_job_never_runs_and_the_rescheduled_one_only_at_its_new_time(
     broker_url: str, namespace: str, runs: list[ReservedJob]
 ) -> None:
-    """By what the handler was really called with, and what the broker has."""
+    """Checked by the handler's calls and the records in the broker."""
     evening = Evening(Stage(output()), broker_url, SHORT_STORY, namespace)
     evening.prepare()
     evening.play()
@@ -105,7 +105,7 @@ def test_the_deleted_job_never_runs_and_the_rescheduled_one_only_at_its_new_time
 
 
 @pytest.mark.usefixtures("runs")
-def test_the_demo_fails_when_a_delete_does_not_work(
+def test_the_demo_fails_if_deletes_have_no_effect(
     broker_url: str,
     namespace: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -126,7 +126,7 @@ def test_the_demo_fails_when_a_delete_does_not_work(
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[ReservedJob]:
-    """Every job that the shop's handler is called with, in order."""
+    """The jobs that the shop's handler is called with, in order."""
     called: list[ReservedJob] = []
     close = Shop._close
 
@@ -139,7 +139,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[ReservedJob]:
 
 
 def log_of(broker_url: str, namespace: str) -> list[Record]:
-    """All records that are in the log of tombstones, up to a fence."""
+    """Return all records in the log of deletes, up to a fence."""
     name = Topology(namespace).tombstones
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
         channel = connection.channel()
@@ -152,11 +152,11 @@ def log_of(broker_url: str, namespace: str) -> list[Record]:
             found.append(decode(body))
             if found[-1] == Fence("the end"):
                 return found
-    raise AssertionError("the log has no end")
+    raise AssertionError("the fence was not read")
 
 
-def test_a_kept_broker_says_how_to_find_it(capsys: pytest.CaptureFixture[str]) -> None:
-    broker = Mock(spec=PrivateBroker, directory=Path("/tmp/an other"), url="amqp://x")  # noqa: S108 - not made
+def test_the_demo_says_how_to_find_a_kept_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    broker = Mock(spec=PrivateBroker, directory=Path("/tmp/an other"), url="amqp://x")  # noqa: S108 - not created
     theatre.say_where(Stage(output()), broker, keep=True)
     text = capsys.readouterr().out
     assert "export RABBITDELAY_BROKER_DIR='/tmp/an other'" in text
@@ -164,13 +164,13 @@ def test_a_kept_broker_says_how_to_find_it(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_leaves_nothing_behind(
+def test_an_interrupted_demo_leaves_nothing_behind(
     program: list[str], environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
     with subprocess.Popen(
         [*program, "demo"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        wait_until(lambda: processes_in(tmp_path), what="the broker is starting")
+        wait_until(lambda: processes_in(tmp_path), what="the broker starts")
         process.send_signal(number)
         _, err = process.communicate(timeout=patience(20))
     assert (process.returncode, err) == (130, b"interrupted\n")
@@ -183,7 +183,7 @@ def assert_in_order(text: str, *patterns: str) -> None:
 
 
 def processes_in(folder: Path) -> list[str]:
-    """The brokers' processes that were started for this folder."""
+    """Return the broker processes that were started for this folder."""
     mark = f"RABBITDELAY_BROKER_PROCESS={folder}".encode()
     return [
         entry.name

@@ -1,4 +1,4 @@
-"""README.md and every page of docs/: their programs run, and their commands exist."""
+"""README.md and the pages of docs/: their programs run, and their commands exist."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ from tests.support.working import Process
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 FILES_ELSEWHERE = {"wire-format.md"}
-"""Its programs are files of examples/plain_amqp, word for word, which other tests run."""
+"""Its programs are verbatim files of examples/plain_amqp, which other tests run."""
 RUN = "import sys; from tests.support.documented import main; main(*sys.argv[1:])"
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -38,7 +38,7 @@ class Program:
 
     @property
     def work(self) -> "Work | None":
-        """The job that its worker waits for; None when the program ends by itself."""
+        """The job that the program's worker waits for; None if the program ends by itself."""
         if "worker.run()" in self.text:
             return Work("orderclose", {"order": 42}, "order 42 was not paid: closed")
         if "worker.run(handle_signals=False)" in self.text:
@@ -48,7 +48,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A job for the worker of a program, and what is printed when it is done."""
+    """A job for a program's worker, and the line that the worker prints when it is done."""
 
     topic: str
     body: dict[str, Any]
@@ -71,23 +71,23 @@ COMMANDS = {
         re.MULTILINE,
     )
     for command in pair
-    if command and not re.search("[|<>…]", command)  # a pipe, a file, something left out
+    if command and not re.search("[|<>…]", command)  # no pipes, redirections or ellipses
 }
 
 
 @pytest.fixture
 def environment(
-    nothing_set: None,  # noqa: ARG001 - first
+    nothing_set: None,  # noqa: ARG001 - must run first
     broker_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where the broker is, and that lines are printed at once."""
+    """Set the broker's URL and unbuffered output."""
     monkeypatch.setenv("RABBITDELAY_URL", broker_url)
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
 
 
 def test_the_programs_pass_mypy_strict(tmp_path: Path) -> None:
-    """As a user's mypy sees them, without the settings of this repository."""
+    """A user's mypy checks them, without the settings of this repository."""
     files = [tmp_path / f"program_{number}.py" for number in range(len(PROGRAMS))]
     for file, program in zip(files, PROGRAMS, strict=True):
         file.write_text(f"# {program}\n{program.text}")
@@ -97,10 +97,10 @@ def test_the_programs_pass_mypy_strict(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_a_service_whose_worker_finds_no_broker_ends(
+def test_a_service_ends_if_its_worker_finds_no_broker(
     namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program of the guide stops the server, which would go on without a worker."""
+    """The guide's program stops the server, which would otherwise continue without a worker."""
     (program,) = (one for one in PROGRAMS if "running.add_done_callback(stop_server)" in one.text)
     file = tmp_path / "program.py"
     file.write_text(program.text)
@@ -115,10 +115,10 @@ def test_a_service_whose_worker_finds_no_broker_ends(
 
 @pytest.mark.usefixtures("environment", "existing_namespace")
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
-def test_a_program_runs_as_it_stands(
+def test_a_program_runs_unchanged(
     program: Program, broker_url: str, namespace: str, tmp_path: Path
 ) -> None:
-    """In a namespace of the test. A worker gets a job, and is ended as it is in production."""
+    """It runs in a namespace of the test. A worker gets a job, and is ended as in production."""
     file = tmp_path / "program.py"
     file.write_text(program.text.replace('namespace="rabbitdelay"', f'namespace="{namespace}"'))
     work = program.work
@@ -129,14 +129,16 @@ def test_a_program_runs_as_it_stands(
         if work is not None:
             process.wait_for(work.printed, seconds=30)
             process.signal(signal.SIGTERM)
-        # Uvicorn raises the signal again when the application has shut down.
+        # Uvicorn raises the signal again after the application has shut down.
         expected = {0, -signal.SIGTERM} if "FastAPI(" in program.text else {0}
         assert process.wait(patience(60)) in expected, process.errors
     assert bool(process.lines) == ("print(" in program.text)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_is_one(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_command_is_accepted(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     _, *arguments = shlex.split(command)
     monkeypatch.chdir(tmp_path)
     for file in re.findall(r"\S+\.jsonl?", command):
@@ -144,6 +146,6 @@ def test_a_command_is_one(command: str, monkeypatch: pytest.MonkeyPatch, tmp_pat
     command_line.check(arguments, monkeypatch)
 
 
-def test_there_is_something_to_check() -> None:
+def test_the_pages_contain_programs_and_commands() -> None:
     assert len(PROGRAMS) >= 20
     assert len(COMMANDS) >= 20

@@ -1,4 +1,4 @@
-"""The shop of examples/: run as its files say at their tops, against a real broker, over HTTP."""
+"""The shop of examples/: run as its files say, against a real broker, over HTTP."""
 
 import json
 import signal
@@ -27,7 +27,7 @@ END_SECONDS = patience(20)
 
 @pytest.fixture
 def shop(broker_url: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the shop is told by its environment. Its queues are made ahead, so none must settle."""
+    """Set the shop's environment, and create its queues ahead, so that none has to stabilise."""
     monkeypatch.setenv("RABBITDELAY_URL", broker_url)
     monkeypatch.setenv("RABBITDELAY_NAMESPACE", namespace)
     monkeypatch.setenv("SHOP_DATABASE", str(tmp_path / "shop.sqlite3"))
@@ -40,7 +40,7 @@ def shop(broker_url: str, namespace: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 @contextmanager
 def running(output: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run Python with these arguments inside the block, in the shop's folder; end with SIGTERM."""
+    """Run Python with these arguments in the shop's folder inside the block; end with SIGTERM."""
     with (
         output.open("wb") as file,
         subprocess.Popen([sys.executable, *command], cwd=SHOP, stdout=file, stderr=file) as process,
@@ -54,20 +54,20 @@ def running(output: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 class Service:
-    """The service, over HTTP."""
+    """A client of the service over HTTP."""
 
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}"
 
     def call(self, method: str, path: str) -> dict[str, Any]:
-        """What it answers."""
+        """Return the service's answer to a request."""
         request = Request(f"{self._url}{path}", method=method)  # noqa: S310 - our own service
         with urlopen(request, timeout=patience(20)) as response:  # noqa: S310 - the same
             answer: dict[str, Any] = json.load(response)
         return answer
 
     def is_up(self) -> bool:
-        """Whether it answers at all."""
+        """Return whether the service answers."""
         try:
             self.call("GET", "/openapi.json")
         except URLError:
@@ -75,13 +75,13 @@ class Service:
         return True
 
     def state(self, order: int) -> object:
-        """The state of an order."""
+        """Return the state of an order."""
         return self.call("GET", f"/orders/{order}")["state"]
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    """The service, as uvicorn runs it."""
+    """The service, run by uvicorn."""
     port = pick_free(1)[0]
     output = tmp_path / "service.log"
     with running(output, "-m", "uvicorn", "service:app", "--port", str(port)) as process:
@@ -93,12 +93,12 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize("worker", ["worker.py", "aio_worker.py"])
-def test_an_order_that_is_paid_is_not_closed_and_the_other_is(
+def test_a_paid_order_is_not_closed_and_the_others_are(
     service: Service, worker: str, tmp_path: Path
 ) -> None:
-    """The worker never sees the job of the order that was paid: it is deleted.
+    """The worker never sees the job of the paid order, because it is deleted.
 
-    It starts when that is done, so that a busy machine has the time to pay.
+    The worker starts after the payment, so that a busy machine has time to pay.
     """
     paid, unpaid, last = (service.call("POST", "/orders")["order"] for _ in range(3))
     assert service.call("POST", f"/orders/{paid}/payment")["state"] == "paid"
@@ -116,7 +116,7 @@ def is_closed(service: Service, order: int) -> bool:
     return service.state(order) == "closed"
 
 
-def test_a_service_with_a_worker_in_its_lifespan_ends_in_good_order_on_sigterm(
+def test_a_service_with_a_worker_in_its_lifespan_shuts_down_on_sigterm(
     tmp_path: Path,
 ) -> None:
     """Uvicorn gets the signal and shuts down, and its lifespan ends the worker."""
@@ -129,13 +129,13 @@ def test_a_service_with_a_worker_in_its_lifespan_ends_in_good_order_on_sigterm(
         order = service.call("POST", "/orders")["order"]
         wait_until(partial(is_closed, service, order), seconds=30, what=f"{order} is closed")
     lines = output.read_text()
-    assert process.returncode in (0, -signal.SIGTERM), lines  # uvicorn raises it again at its end
+    assert process.returncode in (0, -signal.SIGTERM), lines  # raised again by uvicorn
     assert "Application shutdown complete" in lines
     assert "worker ended" in lines
     assert "Traceback" not in lines
 
 
-def test_what_is_not_open_cannot_be_paid(service: Service) -> None:
+def test_an_order_that_is_not_open_cannot_be_paid(service: Service) -> None:
     order = service.call("POST", "/orders")["order"]
     service.call("POST", f"/orders/{order}/payment")
     with pytest.raises(HTTPError, match="409") as caught:
@@ -144,7 +144,7 @@ def test_what_is_not_open_cannot_be_paid(service: Service) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["7", "8"], []], ids=["arguments", "stdin"])
-def test_reminders_come_when_they_are_due(arguments: list[str]) -> None:
+def test_reminders_arrive_when_they_are_due(arguments: list[str]) -> None:
     minutes = str(SECONDS_TO_PAY / 60)
     done = subprocess.run(
         [sys.executable, "remind.py", "--minutes", minutes, "--wait", *arguments],

@@ -27,7 +27,7 @@ from tests.support.waiting import patience, wait_until
 EXAMPLES = node.REPOSITORY / "examples" / "plain_amqp"
 TOPIC = "order.close"
 DELAY_MS = 230  # two hops: 200ms, 30ms
-RETRY_DELAY_MS = 1_000  # what the consumers choose after the first attempt
+RETRY_DELAY_MS = 1_000  # chosen by the consumers after the first attempt
 PROGRAM_SECONDS = patience(20)
 
 Language = Literal["pika", "node"]
@@ -70,14 +70,14 @@ class Programs:
     environment: dict[str, str]
 
     def put(self, delay_ms: int, *, count: int = 1) -> list[str]:
-        """Run the putter, and return the ids it prints."""
+        """Run the putter, and return the ids that it prints."""
         return self.run_file("putter", TOPIC, delay_ms, count).splitlines()
 
     def take(self, *, count: int = 1) -> list[dict[str, Any]]:
-        """Run the consumer until it has settled so many, and return the jobs it prints."""
+        """Run the consumer until it has settled `count` jobs; return the jobs that it prints."""
         return _lines_of_json(self.run_file("consumer", TOPIC, count))
 
-    def fail_at_one(self) -> None:
+    def fail_one_job(self) -> None:
         """Run the consumer for one job, with a handler that raises."""
         self.run_code(FAILING_CONSUMER[self.language], TOPIC)
 
@@ -109,7 +109,7 @@ class Programs:
 
 
 class ProgramFailed(Exception):
-    """A program ended with an exit code other than 0; this is what it said."""
+    """A program ended with an exit code other than 0; the message is its standard error."""
 
 
 def _lines_of_json(text: str) -> list[dict[str, Any]]:
@@ -118,14 +118,14 @@ def _lines_of_json(text: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def node_modules() -> str:
-    """Where node finds amqplib."""
+    """The folder in which node finds amqplib."""
     node.find_node()
     return str(node.install_packages(EXAMPLES / "package-lock.json"))
 
 
 @pytest.fixture
 def programs(broker_url: str, namespace: str, node_modules: str) -> ProgramsOf:
-    """The programs of a language, for this test's namespace."""
+    """Return the programs of a language, for the test's namespace."""
     environment = {
         "RABBITDELAY_URL": broker_url,
         "RABBITDELAY_NAMESPACE": namespace,
@@ -149,7 +149,7 @@ def channel(broker_url: str) -> Iterator[BlockingChannel]:
 
 @pytest.fixture
 def made(channel: BlockingChannel, topology: Topology) -> None:
-    """The topic, and the hold queues of the delays used here, as `topology apply` makes them."""
+    """The topic and the hold queues for the delays used here, as `topology apply` creates them."""
     digits = [ladder.to_digits(delay_ms) for delay_ms in (DELAY_MS, RETRY_DELAY_MS)]
     parts = [part for each in digits for part in topology.path(each, TOPIC)]
     conversation = setup(topology, parts, with_base=True, may_declare=True)
@@ -162,7 +162,7 @@ def _count(channel: BlockingChannel, queue: str) -> int:
     return counted.ready
 
 
-# The digits
+# Digits
 
 
 def _delays_with_every_rounding_edge() -> list[int]:
@@ -174,7 +174,7 @@ def _delays_with_every_rounding_edge() -> list[int]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_putters_compute_the_digits_that_rabbitdelay_computes(
+def test_the_putters_compute_the_same_digits_as_rabbitdelay(
     programs: ProgramsOf, language: Language
 ) -> None:
     delays = _delays_with_every_rounding_edge()
@@ -194,12 +194,12 @@ def test_the_putters_refuse_delays_out_of_bounds(
         programs(language).put(delay_ms)
 
 
-# The way of a job
+# Putting and taking
 
 
 @pytest.mark.usefixtures("made")
 @pytest.mark.parametrize(("putter", "consumer"), [("pika", "node"), ("node", "pika")])
-def test_what_one_language_puts_the_other_takes(
+def test_a_job_put_in_one_language_is_taken_in_the_other(
     programs: ProgramsOf, putter: Language, consumer: Language
 ) -> None:
     ids = programs(putter).put(DELAY_MS, count=5)
@@ -212,7 +212,7 @@ def test_what_one_language_puts_the_other_takes(
 
 
 @pytest.mark.parametrize("consumer", LANGUAGES)
-def test_what_the_client_puts_any_consumer_takes(
+def test_a_job_put_by_the_client_is_taken_by_any_consumer(
     programs: ProgramsOf,
     broker_url: str,
     namespace: str,
@@ -231,7 +231,7 @@ def test_what_the_client_puts_any_consumer_takes(
 @pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("delay_ms", [0, DELAY_MS])
 @pytest.mark.parametrize("putter", LANGUAGES)
-def test_what_a_plain_putter_puts_is_a_job_and_is_not_early(
+def test_a_job_put_by_a_plain_putter_is_valid_and_not_early(
     programs: ProgramsOf,
     broker_url: str,
     topology: Topology,
@@ -275,20 +275,20 @@ def test_a_message_without_headers_is_a_job(
     assert (job["body"], job["attempt"], job["lateness_ms"]) == ("hello", 1, 0)
 
 
-# When something is wrong
+# Failures
 
 
 @pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_job_that_fails_is_put_again_as_a_fresh_copy(
+def test_a_failed_job_is_put_again_as_a_fresh_copy(
     programs: ProgramsOf,
     broker_url: str,
     topology: Topology,
     language: Language,
 ) -> None:
-    """The copy knows of one pass through the hold queue, though the job made two."""
+    """The copy has one pass through the hold queue in its headers, although the job made two."""
     (job_id,) = programs(language).put(RETRY_DELAY_MS)
-    programs(language).fail_at_one()
+    programs(language).fail_one_job()
     with Receiver(broker_url, topology.ready_queue(TOPIC)) as receiver:
         (received,) = receiver.wait_for_count(1)
     headers = received.headers
@@ -299,7 +299,7 @@ def test_a_job_that_fails_is_put_again_as_a_fresh_copy(
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_job_that_fails_at_its_last_attempt_is_buried(
+def test_a_job_whose_last_attempt_fails_is_buried(
     programs: ProgramsOf,
     channel: BlockingChannel,
     broker_url: str,
@@ -308,14 +308,14 @@ def test_a_job_that_fails_at_its_last_attempt_is_buried(
 ) -> None:
     with Client(broker_url, namespace=topology.namespace, settle_seconds=0) as client:
         client.put(TOPIC, max_attempts=1)
-    programs(language).fail_at_one()
+    programs(language).fail_one_job()
     _wait_for_count(channel, topology.buried_queue(TOPIC), 1)
 
 
 @pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("headers", [{"rd-due": "tomorrow"}, {"rd-version": 2}], ids=str)
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_message_that_cannot_be_understood_is_buried(
+def test_a_message_that_cannot_be_decoded_is_buried(
     programs: ProgramsOf,
     channel: BlockingChannel,
     topology: Topology,
@@ -334,7 +334,7 @@ def test_a_message_that_cannot_be_understood_is_buried(
 
 @pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_delay_whose_hold_queue_is_missing_is_parked_in_unrouted(
+def test_a_job_whose_hold_queue_is_missing_is_parked_in_unrouted(
     programs: ProgramsOf,
     channel: BlockingChannel,
     topology: Topology,
@@ -346,7 +346,7 @@ def test_a_delay_whose_hold_queue_is_missing_is_parked_in_unrouted(
 
 @pytest.mark.parametrize("program", ["putter", "consumer"])
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_topic_that_was_never_made_is_named(
+def test_the_error_names_a_topic_that_does_not_exist(
     programs: ProgramsOf, topology: Topology, language: Language, program: str
 ) -> None:
     with pytest.raises(ProgramFailed, match=f"no queue '{topology.ready_queue(TOPIC)}'"):

@@ -1,4 +1,4 @@
-"""The programs of docs/wire-format.md that delete jobs, and honour deletes."""
+"""The programs of docs/wire-format.md that delete jobs and honour deletes."""
 
 import json
 import os
@@ -25,7 +25,7 @@ MANY = 3_000
 
 
 class Programs:
-    """The programs, for one namespace."""
+    """Runs the programs for one namespace."""
 
     def __init__(self, url: str, namespace: str) -> None:
         settings = {"RABBITDELAY_URL": url, "RABBITDELAY_NAMESPACE": namespace}
@@ -37,7 +37,7 @@ class Programs:
         assert program.returncode == 0, errors
 
     def run(self, count: int) -> list[Any]:
-        """Run the consumer until it has settled so many; return the bodies of those it has run."""
+        """Run the consumer until it has settled `count` jobs; return the bodies of those it ran."""
         with self.start("careful_consumer", TOPIC, count) as program:
             output, errors = program.communicate(timeout=PROGRAM_SECONDS)
         assert program.returncode == 0, errors
@@ -81,8 +81,8 @@ def topology(namespace: str) -> Topology:
     return Topology(namespace)
 
 
-def test_what_any_program_deletes_is_not_run(programs: Programs, client: Client) -> None:
-    """Nor by rabbitdelay: it reads what the plain program wrote."""
+def test_a_job_deleted_by_a_plain_program_is_not_run(programs: Programs, client: Client) -> None:
+    """Neither by the plain consumer nor by rabbitdelay, which reads the plain program's records."""
     for _ in ("for the plain consumer", "for rabbitdelay"):
         client.put(TOPIC, "by id", id="by-id")
         exactly = client.put(TOPIC, "by token", id="by-token")
@@ -96,7 +96,9 @@ def test_what_any_program_deletes_is_not_run(programs: Programs, client: Client)
     assert sorted(job.body for job in take(client, 3, TOPIC)) == ["again", first[2], "other"]
 
 
-def test_what_rabbitdelay_deletes_no_program_runs(programs: Programs, client: Client) -> None:
+def test_a_job_deleted_by_rabbitdelay_is_not_run_by_a_plain_program(
+    programs: Programs, client: Client
+) -> None:
     client.put(TOPIC, "deleted", id="a")
     client.delete("a")
     client.delete(client.put(TOPIC, "deleted exactly", id="b"))
@@ -107,14 +109,14 @@ def test_what_rabbitdelay_deletes_no_program_runs(programs: Programs, client: Cl
     assert sorted(programs.run(7)) == ["alive", "in its place", "rescheduled"]
 
 
-def test_what_is_purged_no_program_runs(programs: Programs, client: Client) -> None:
+def test_a_purged_job_is_not_run_by_a_plain_program(programs: Programs, client: Client) -> None:
     client.put(TOPIC, "delayed when purged", delay=1)
     client.purge(TOPIC)
     client.put(TOPIC, "put later")
     assert programs.run(2) == ["put later"]
 
 
-def test_it_runs_nothing_before_it_has_read_all_that_was_written(
+def test_the_consumer_runs_no_job_before_it_has_read_the_whole_log(
     programs: Programs, client: Client, channel: BlockingChannel, topology: Topology
 ) -> None:
     client.put(TOPIC, "deleted", id="deleted")
@@ -126,7 +128,7 @@ def test_it_runs_nothing_before_it_has_read_all_that_was_written(
     assert programs.run(2) == ["alive"]
 
 
-def test_while_its_topic_is_paused_it_takes_nothing(
+def test_the_consumer_takes_no_job_while_its_topic_is_paused(
     programs: Programs, client: Client, channel: BlockingChannel, topology: Topology
 ) -> None:
     ready = topology.ready_queue(TOPIC)
@@ -135,10 +137,10 @@ def test_while_its_topic_is_paused_it_takes_nothing(
         assert program.stdout is not None
         assert json.loads(program.stdout.readline())["body"] == "before"
         client.pause(TOPIC)
-        wait_until(lambda: consumers(channel, ready) == 0, what="nobody consumes")
+        wait_until(lambda: count_consumers(channel, ready) == 0, what="the consumer is gone")
         client.put(TOPIC, "after")
-        wait_until(lambda: waiting(channel, ready) == 1, what="the job is ready")
-        assert consumers(channel, ready) == 0
+        wait_until(lambda: count_ready(channel, ready) == 1, what="the job is ready")
+        assert count_consumers(channel, ready) == 0
         client.resume(TOPIC)
         output, errors = program.communicate(timeout=PROGRAM_SECONDS)
     assert program.returncode == 0, errors
@@ -146,7 +148,7 @@ def test_while_its_topic_is_paused_it_takes_nothing(
 
 
 @pytest.mark.parametrize("trouble", ["the stream is deleted", "a record is too new"])
-def test_it_stops_when_it_cannot_know(
+def test_the_consumer_stops_when_it_cannot_read_the_log(
     programs: Programs, client: Client, channel: BlockingChannel, topology: Topology, trouble: str
 ) -> None:
     client.put(TOPIC, "before")
@@ -162,20 +164,20 @@ def test_it_stops_when_it_cannot_know(
     assert program.returncode == 1
     assert ("CutOff" if "deleted" in trouble else "TooNew") in errors
     client.put(TOPIC, "after")
-    wait_until(lambda: waiting(channel, ready) == 1, what="the job is left in its queue")
+    wait_until(lambda: count_ready(channel, ready) == 1, what="the job is left in its queue")
     assert output == ""
 
 
-def test_without_a_log_nobody_is_told_that_a_job_is_deleted(programs: Programs) -> None:
+def test_the_deleter_fails_without_a_log(programs: Programs) -> None:
     with programs.start("deleter", "order-17") as program:
         _, errors = program.communicate(timeout=PROGRAM_SECONDS)
     assert program.returncode == 1
     assert "no queue" in errors
 
 
-def waiting(channel: BlockingChannel, queue: str) -> int:
+def count_ready(channel: BlockingChannel, queue: str) -> int:
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
-def consumers(channel: BlockingChannel, queue: str) -> int:
+def count_consumers(channel: BlockingChannel, queue: str) -> int:
     return int(channel.queue_declare(queue, passive=True).method.consumer_count)
