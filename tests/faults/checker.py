@@ -1,17 +1,17 @@
-"""Judges a history: which promises held, and how late and how often jobs came.
+"""Judges a history: which promises held, and how late and how often jobs arrived.
 
 Pure: events in, a verdict out. What counts as a violation:
 
 - lost: the put returned, no delete was ever called, no handler finished the job, and it was not
   found in a buried queue or in `unrouted` after the run either.
-- early: a handler began before the put was called plus the delay, or before an attempt asked to be
-  retried plus the delay that it asked for.
+- early: a handler began before the time of the put call plus the delay, or before the time at which
+  an attempt asked for a retry plus the delay that it asked for.
 - deleted run: a job was handed out more than DELETE_BOUND_SECONDS after its delete had returned.
 - parked: the job is left in a buried queue or in `unrouted`, though a worker for its topic ran.
 - stalled: a process did nothing for STALL_SECONDS in which others of its role worked.
-- standstill: no worker began a job for STANDSTILL_SECONDS in which no fault kept them from it.
+- standstill: no worker began a job for STANDSTILL_SECONDS in which no fault prevented it.
 
-Doubled and late jobs are counted. No promise of the product is against them.
+Doubled and late jobs are only counted, because the product does not promise against them.
 """
 
 from bisect import bisect_right
@@ -23,12 +23,12 @@ from typing import Self
 from tests.faults.history import Event, Kind
 
 DELETE_BOUND_SECONDS = 2.0
-"""A job that was deleted longer ago is not handed out (docs/guarantees.md, Delete)."""
+"""A job whose delete is older is not handed out (docs/guarantees.md, Delete)."""
 LATE_SECONDS = 1.0
 STALL_SECONDS = 60.0
-"""More than any fault lasts, plus the time to detect it and to connect again."""
+"""Longer than any fault, plus the time to detect it and to reconnect."""
 STANDSTILL_SECONDS = 15.0
-"""More than clients need to connect again: at most 3 s were seen, on a busy machine."""
+"""Longer than clients need to reconnect: at most 3 s were seen, on a busy machine."""
 STOPPING = {
     "kill-node",
     "kill-all-nodes",
@@ -38,15 +38,15 @@ STOPPING = {
     "cut-connections",
     "revoke-permissions",
 }
-"""Faults during which it may be that no worker can begin a job."""
+"""Faults during which possibly no worker can begin a job."""
 PERCENTILES = (50, 95, 99, 100)
 START = "start"
-"""The fault kind of jobs that came due before the first fault."""
+"""The fault name for jobs that were due before the first fault."""
 
 
 @dataclass(slots=True)
 class JobHistory:
-    """All that happened to one job."""
+    """The events of one job."""
 
     put_at: float | None = None
     delay: float = 0.0
@@ -55,28 +55,28 @@ class JobHistory:
     deleted_at: float | None = None
     hung: int = 0
     delivered: list[tuple[float, int]] = field(default_factory=list)
-    """When a handler began, and which attempt."""
+    """The times at which handlers began, with their attempts."""
     handed_out: list[float] = field(default_factory=list)
-    """When the worker handed the job to that handler."""
+    """The times at which the worker handed the job to those handlers."""
     retried: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By attempt, when it first asked to be retried, and after how long."""
+    """By attempt: when it first asked for a retry, and after which delay."""
     finished: int = 0
     parked: str = ""
-    """Where the job was found after the run, and why it was there."""
+    """Where the job was found after the run, and the reason."""
 
     @property
     def due(self) -> float | None:
-        """The moment before which no handler may begin."""
+        """The time before which no handler may begin."""
         return None if self.put_at is None else self.put_at + self.delay
 
     @property
     def is_missing(self) -> bool:
-        """Whether the job should have been finished, and was not."""
+        """Whether the job should have been finished and was not."""
         return self.is_confirmed and not self.is_delete_called and not self.finished
 
     @property
     def is_deleted_in_time(self) -> bool:
-        """Whether its delete returned early enough that it must not run at all."""
+        """Whether its delete returned so early that the job must not run at all."""
         return (
             self.deleted_at is not None
             and self.due is not None
@@ -85,25 +85,25 @@ class JobHistory:
 
     @property
     def is_timed_out(self) -> bool:
-        """Whether it came again after a handler had outlasted its ttr."""
+        """Whether it was delivered again after a handler exceeded its TTR."""
         return bool(self.hung) and any(attempt > 1 for _, attempt in self.delivered)
 
     @property
     def doubles(self) -> int:
-        """How many deliveries repeat an attempt that was delivered before."""
+        """The number of deliveries that repeat an attempt delivered before."""
         return sum(
             count - 1 for count in Counter(attempt for _, attempt in self.delivered).values()
         )
 
     @property
     def lateness(self) -> float | None:
-        """How long after the due time the first handler began, in seconds."""
+        """Time from the due time until the first handler began, in seconds."""
         if self.due is None or not self.delivered:
             return None
         return min(at for at, _ in self.delivered) - self.due
 
     def add(self, event: Event) -> None:
-        """Add what happened; the order of events does not matter."""
+        """Add an event; the order of events does not matter."""
         match event.kind:
             case Kind.PUT:
                 self.put_at, self.delay = event.at, event.delay
@@ -129,11 +129,11 @@ class JobHistory:
                 pass
 
     def early_seconds(self) -> float:
-        """Return by how much the earliest delivery was too early; 0 if none was."""
+        """Return how early the earliest delivery was, in seconds; 0 if none was early."""
         return max((self._earliest(attempt) - at for at, attempt in self.delivered), default=0.0)
 
     def deleted_run_seconds(self) -> float:
-        """Return how long after its delete had returned it was handed out; 0 if it was not."""
+        """Return the seconds from its delete's return to its last hand-out; 0 if there was none."""
         if self.deleted_at is None:
             return 0.0
         return max((at - self.deleted_at for at in self.handed_out), default=0.0)
@@ -150,22 +150,22 @@ class Violation:
 
     job: str
     seconds: float = 0.0
-    """How early a job was, or how long after its delete it ran."""
+    """How early the job was, or how long after its delete it ran."""
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """How late a group of jobs came, in seconds."""
+    """Lateness of a group of jobs, in seconds."""
 
     jobs: int
     late: int
-    """Jobs that came more than LATE_SECONDS after they were due."""
+    """Number of jobs that arrived more than LATE_SECONDS after their due time."""
     percentiles: dict[str, float]
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> Self:
-        """Return the figures of jobs that were so late."""
+        """Return the figures of jobs with this lateness."""
         ordered = sorted(seconds)
         return cls(
             len(ordered),
@@ -176,7 +176,7 @@ class Lateness:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a history shows."""
+    """The conclusions from a history."""
 
     puts: int
     confirmed: int
@@ -188,30 +188,30 @@ class Verdict:
     deliveries: int
     retries: int
     timeouts: int
-    """Jobs that came again because a handler had outlasted their ttr."""
+    """Jobs that were delivered again because a handler exceeded their TTR."""
     faults: dict[str, int]
     effects: dict[str, int]
-    """By fault, how often it was seen to do what it is meant to do."""
+    """By fault, how often it was seen to have its intended effect."""
     lost: list[Violation]
     early: list[Violation]
     deleted_runs: list[Violation]
     parked: list[Violation]
     stalled: list[Violation]
-    """Processes that did nothing while others of their role worked, and for how long."""
+    """Processes that did nothing while others of their role worked, with the durations."""
     standstill: float
-    """The longest time in which no worker began a job and no fault was the cause, in seconds."""
+    """The longest time in which no worker began a job without a fault as the cause, in seconds."""
     doubled: int
     lateness: Lateness
     lateness_by_fault: dict[str, Lateness]
-    """By the last fault that had begun when the job was due."""
+    """By the last fault that began before the job was due."""
     slowest_calls: dict[str, float]
-    """How long the slowest put and the slowest delete took, in seconds."""
+    """Durations of the slowest put and the slowest delete, in seconds."""
     delete_races: int
-    """Jobs that ran after their delete had returned, within the bound."""
+    """Jobs that ran after their delete returned, within the bound."""
 
     @property
     def is_good(self) -> bool:
-        """Whether every promise held, under faults that happened."""
+        """Whether every promise held, under faults that had an effect."""
         found = (self.lost, self.early, self.deleted_runs, self.parked, self.stalled)
         return not (any(found) or self.without_effect or self.is_standstill)
 
@@ -222,7 +222,7 @@ class Verdict:
 
     @property
     def without_effect(self) -> list[str]:
-        """Faults that were never seen to do what they are meant to do."""
+        """Faults that were never seen to have their intended effect."""
         return [name for name in self.faults if not self.effects.get(name)]
 
 
@@ -238,7 +238,7 @@ def jobs_of(
 
 
 def check(events: Sequence[Event]) -> Verdict:
-    """Return what a whole history shows."""
+    """Return the verdict on a whole history."""
     jobs = jobs_of(events)
     count = Counter(event.kind for event in events)
     deleted_runs = _violations(jobs, JobHistory.deleted_run_seconds)
@@ -278,8 +278,8 @@ def check(events: Sequence[Event]) -> Verdict:
 def idle_processes(events: Iterable[Event]) -> list[Violation]:
     """Return, for each process, the longest time that it did nothing while its peers worked.
 
-    Counts whole seconds in which a peer wrote an event, from the first event of the process to its
-    last, or to the last of its peers if no successor was started.
+    This counts whole seconds in which a peer wrote an event, from the process's first event to its
+    last, or to its peers' last if it has no successor.
     """
     seconds: dict[str, set[int]] = {}
     for event in events:
@@ -292,7 +292,7 @@ def idle_processes(events: Iterable[Event]) -> list[Violation]:
 
 
 def _member(process: str) -> str:
-    """Return the name that a process shares with its successors: worker-aio-0.2, worker-aio-0."""
+    """Return the name that a process shares with its successors: worker-aio-0 of worker-aio-0.2."""
     return process.partition(".")[0]
 
 
@@ -303,7 +303,7 @@ def _seconds_of_peers(seconds: dict[str, set[int]], member: str) -> set[int]:
 
 
 def _longest_idle(own: set[int], peers: set[int]) -> int:
-    """Return the most seconds of the peers between two seconds of its own, or after the last."""
+    """Return the most seconds of the peers between two seconds of its own, or after its last."""
     longest = run = 0
     for second in range(min(own), max(own | peers) + 1):
         run = 0 if second in own else run + (second in peers)
@@ -314,7 +314,8 @@ def _longest_idle(own: set[int], peers: set[int]) -> int:
 def _standstill(events: Iterable[Event]) -> int:
     """Return the most seconds between two deliveries, without those of faults that stop workers.
 
-    Looks at the time from the first fault to the end of the last one: after that jobs become few.
+    Only the time from the first fault to the end of the last one counts, because jobs become few
+    after that.
     """
     delivered = {int(event.at) for event in events if event.kind is Kind.DELIVERED}
     stopped, faulty = _seconds_of_faults(events)
@@ -326,7 +327,7 @@ def _standstill(events: Iterable[Event]) -> int:
 
 
 def _seconds_of_faults(events: Iterable[Event]) -> tuple[set[int], set[int]]:
-    """Return the seconds of faults that stop workers, and those of all faults."""
+    """Return the seconds of faults that stop workers, and the seconds of all faults."""
     stopped: set[int] = set()
     faulty: set[int] = set()
     began: dict[str, float] = {}

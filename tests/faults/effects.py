@@ -1,4 +1,4 @@
-"""Looks at a broker from outside: does a fault do what it is meant to do?"""
+"""Checks from outside whether a fault has the intended effect on a broker."""
 
 import socket
 from contextlib import suppress

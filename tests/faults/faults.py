@@ -1,7 +1,7 @@
 """The faults: each breaks something for a while, and repairs it.
 
-No fault takes a job by definition, so the checker excuses none: the queue that is deleted is the
-ready queue of a topic that has no job on its way, and the streams hold no jobs.
+No fault is meant to lose a job, so the checker excuses none: the queue that is deleted is the ready
+queue of a topic without jobs in flight, and the streams hold no jobs.
 """
 
 import os
@@ -38,9 +38,9 @@ CUT_SECONDS = 2.0
 LOOK_SECONDS = 0.2
 MOST_CUTS = 3
 CLOCK_SECONDS = 1.25
-"""After this time a worker has the clock that it was given: see FAKETIME_CACHE_DURATION."""
+"""Time after which a worker has the clock that it was given: see FAKETIME_CACHE_DURATION."""
 FILL_SECONDS = 8.0
-"""How long workers take for the slow jobs that they are filled with."""
+"""Time that workers need for the slow jobs that they are filled with."""
 PROBE_COUNT = 20
 PERMISSIONS = {"configure": ".*", "write": ".*", "read": ".*"}
 
@@ -51,9 +51,9 @@ class Step:
 
     name: str
     seconds: float
-    """How long it lasts."""
+    """Duration of the fault."""
     choice: float
-    """From 0 to 1: selects the node, process, connection or clock step that it hits."""
+    """From 0 to 1: selects the node, process, connection or clock step that is affected."""
     calm_seconds: float
     """The pause after it."""
 
@@ -63,10 +63,10 @@ class Step:
 
 
 def plan(seed: int, names: list[str]) -> Iterator[Step]:
-    """Yield faults without end; the same ones for the same seed and names."""
+    """Yield faults without end; the same seed and names yield the same faults."""
     chosen = random.Random(seed)
     while True:
-        for name in chosen.sample(names, len(names)):  # each once before one comes again
+        for name in chosen.sample(names, len(names)):  # each once before any repeats
             yield Step(
                 name, chosen.uniform(2, 15), chosen.random(), calm_seconds=chosen.uniform(2, 8)
             )
@@ -109,7 +109,7 @@ class Faults:
         return faults
 
     def do(self, step: Step) -> None:
-        """Break what the step says, for as long as it says, and wait until the broker serves."""
+        """Inject the step's fault for its duration, and wait until the broker serves again."""
         self.history.write(Kind.FAULT, detail=f"{step.name} {step.seconds:.1f}s {step.choice:.2f}")
         self.by_name[step.name](step)
         self._wait_for_broker()
@@ -129,7 +129,7 @@ class Faults:
         self.broker.start()
 
     def stop_app(self, step: Step) -> None:
-        """Stop RabbitMQ on one node in good order, and start it again."""
+        """Stop RabbitMQ on one node in an orderly way, and start it again."""
         node = step.pick(self._nodes)
         node.control("stop_app")
         try:
@@ -138,7 +138,7 @@ class Faults:
             node.control("start_app")
 
     def freeze_node(self, step: Step) -> None:
-        """Stop the process of one node with SIGSTOP, and let it go on."""
+        """Suspend the process of one node with SIGSTOP, and resume it."""
         node = step.pick(self._nodes)
         pid = node.pid
         assert pid is not None
@@ -153,7 +153,7 @@ class Faults:
     def silence_connections(self, step: Step) -> None:
         """Drop the packets of all putters, of all workers, or of all of them.
 
-        Jobs that wait in workers are deleted right after: workers must not run them.
+        Jobs that wait in workers are deleted right after, and workers must not run them.
         """
         roles = step.pick([["putters"], ["workers"], ["putters", "workers"]])
         chosen = [proxy for role in roles for proxy in self.proxies[role]]
@@ -170,7 +170,7 @@ class Faults:
     def cut_connections(self, step: Step) -> None:
         """Reset all connections, several times.
 
-        Seldom enough that no job is buried. The broker passes the jobs of one closed connection on
+        Rarely enough that no job is buried. The broker passes the jobs of one closed connection on
         to the next one, which it has yet to find closed, and counts a delivery each time: up to 3
         for each reset with 4 workers, and the delivery limit is 20.
         """
@@ -179,7 +179,7 @@ class Faults:
             time.sleep(CUT_SECONDS)
 
     def delete_ready_queue(self, step: Step) -> None:
-        """Delete the ready queue of a topic without jobs, and put some of that topic."""
+        """Delete the ready queue of a topic without jobs, and put some jobs of that topic."""
         self._delete_queue(step, Topology(self.namespace).ready_queue(FRAGILE_TOPIC))
         time.sleep(step.choice)
         for delay in FRAGILE_DELAYS:
@@ -197,15 +197,15 @@ class Faults:
             time.sleep(step.seconds)
 
     def kill_worker_in_alarm(self, step: Step) -> None:
-        """Kill one worker with SIGKILL while an alarm keeps it from publishing retries."""
+        """Kill one worker with SIGKILL while an alarm prevents it from publishing retries."""
         with self._alarm(step):
             time.sleep(step.seconds)
             self.kill_worker(step)
 
     def revoke_permissions(self, step: Step) -> None:
-        """Take a permission from the user of the load, or all, and give it back.
+        """Take one permission, or all, from the user of the load, and grant it again.
 
-        The connections are reset, because a channel remembers for up to a minute what was allowed.
+        The connections are reset, because a channel caches permissions for up to a minute.
         """
         taken = step.pick([["write"], ["read"], ["write", "read", "configure"]])
         self.grant(PERMISSIONS | dict.fromkeys(taken, "^$"))
@@ -224,10 +224,10 @@ class Faults:
         self._replace(step, step.pick(self.putters))
 
     def step_clock(self, step: Step) -> None:
-        """Step the wall clock of one worker, or step it back if it is off; it stays so.
+        """Step the wall clock of one worker, or step it back if it is off, for good.
 
-        Jobs that wait for a retry meanwhile are deleted: their copies must not run. The worker
-        writes the effect.
+        Jobs that wait for a retry meanwhile are deleted, and their copies must not run. The worker
+        records the effect.
         """
         clock = step.pick(self.workers).clock
         assert clock is not None
@@ -240,7 +240,7 @@ class Faults:
         self.probe.delete_many(retried, timeout=step.seconds)
 
     def grant(self, permissions: dict[str, str]) -> None:
-        """Give the user of the load these permissions."""
+        """Grant these permissions to the user of the load."""
         self._management.put(f"permissions/%2F/{USER}", permissions)
 
     @property
@@ -262,7 +262,7 @@ class Faults:
             node.control("set_vm_memory_high_watermark", "0.8")
 
     def _is_in_alarm(self) -> bool:
-        """Whether an alarm is in effect; the list of nodes would tell seconds later."""
+        """Return whether an alarm is in effect; the list of nodes would show it seconds later."""
         try:
             self._management.get("health/checks/alarms")
         except HTTPError as error:
@@ -287,9 +287,9 @@ class Faults:
             self.history.write(Kind.EFFECT, detail=f"delete-prefetched {len(jobs)}")
 
     def _last(self, step: Step, *, silent: list[str]) -> None:
-        """Let a fault last, and note when no broker answers at any of these URLs.
+        """Let a fault last, and record the effect when no broker answers at these URLs.
 
-        Looks more than once: on a busy machine even SIGSTOP takes effect only after a while.
+        Checks repeatedly: on a busy machine even SIGSTOP takes effect only after a while.
         """
         end = time.monotonic() + step.seconds
         while any(answers(url) for url in silent) and time.monotonic() < end:
@@ -302,7 +302,7 @@ class Faults:
             self.history.write(Kind.EFFECT, detail=f"{step.name} {count:d}")
 
     def _cut_all(self) -> int:
-        """Reset the connections of the load, and return how many there were."""
+        """Reset the connections of the load; return their number."""
         proxies = [proxy for some in self.proxies.values() for proxy in some]
         count = sum(proxy.connection_count for proxy in proxies)
         for proxy in proxies:

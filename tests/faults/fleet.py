@@ -16,7 +16,7 @@ STOP_SECONDS = 90.0
 REFUSED_EXIT = 77
 """Exit code of a worker that started while the permissions of its user were revoked.
 
-Such a worker ends with an error, as an operator wants it; one that runs goes on.
+Such a worker ends with an error, as an operator expects; a running one continues.
 """
 STARTING_SECONDS = 30.0
 FAKETIME_LIBRARIES = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
@@ -33,21 +33,21 @@ class Member:
     folder: Path
     name: str
     clock: Path | None = None
-    """The file that says how far its wall clock is off, where libfaketime is installed."""
+    """The file that sets the offset of its wall clock, if libfaketime is installed."""
     process: subprocess.Popen[bytes] | None = None
     unexpected_ends: list[int] = field(default_factory=list)
-    """Exit codes of processes that ended by themselves, or not in good order when told to."""
+    """Exit codes of processes that ended unasked, or uncleanly when asked to."""
     _starts: int = 0
     _started_at: float = 0.0
     _told_at: float = 0.0
 
     @property
     def is_running(self) -> bool:
-        """Whether its process runs."""
+        """Whether its process is running."""
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
-        """Start it, or its successor."""
+        """Start the process, or its successor."""
         self._starts += 1
         self._started_at = time.monotonic()
         with (self.folder / f"{self.name}.log").open("ab") as log:
@@ -58,31 +58,31 @@ class Member:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the run, which ends it in good order
+                start_new_session=True,  # Ctrl-C is for the run, which stops its processes
             )
 
     def replace_ended(self) -> None:
-        """Start a successor if it has ended by itself."""
+        """Start a successor if the process has ended by itself."""
         if self.process is not None and (code := self.process.poll()) is not None:
             if code != REFUSED_EXIT:
                 self.unexpected_ends.append(code)
             self.start()
 
     def kill(self) -> None:
-        """Kill it with SIGKILL."""
+        """Kill the process with SIGKILL."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def tell_to_stop(self) -> None:
-        """Send it SIGTERM."""
+        """Send the process SIGTERM."""
         self._told_at = time.monotonic()
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
 
     def wait(self, deadline: float) -> None:
-        """Wait for its end with exit code 0, and kill it at the deadline."""
+        """Wait for the process to exit with code 0, and kill it at the deadline."""
         if self.process is not None:
             try:
                 code = self.process.wait(max(0.0, deadline - time.monotonic()))
@@ -94,7 +94,7 @@ class Member:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether it may not have its handler of signals yet; only after `tell_to_stop`."""
+        """Whether its signal handler may not be installed yet; valid only after `tell_to_stop`."""
         return self._told_at - self._started_at < STARTING_SECONDS
 
     def _own_name(self) -> str:
@@ -107,13 +107,13 @@ class Member:
         return {
             "LD_PRELOAD": str(FAKETIME_LIBRARIES[0]),
             "FAKETIME_TIMESTAMP_FILE": str(self.clock),
-            "FAKETIME_CACHE_DURATION": "1",  # seconds between two looks at that file
+            "FAKETIME_CACHE_DURATION": "1",  # seconds between two reads of that file
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
 
 
 class Fleet:
-    """All members; whatever happens in the block, none is left after it."""
+    """All members; none of them outlives the block."""
 
     def __init__(self, members: list[Member]) -> None:
         self.members = members
@@ -137,12 +137,12 @@ class Fleet:
         return [member for member in self.members if member.module == module]
 
     def replace_ended(self) -> None:
-        """Start successors of those that have ended by themselves."""
+        """Start successors of members that have ended by themselves."""
         for member in self.members:
             member.replace_ended()
 
     def stop(self, module: str) -> None:
-        """Stop the members that run this module in good order, all at once."""
+        """Stop the members that run this module, all at once, and wait for them."""
         members = self.of(module)
         for member in members:
             member.tell_to_stop()

@@ -1,4 +1,4 @@
-"""The history of a run: what every process did and saw, as lines of JSON.
+"""The history of a run: the events of every process, as lines of JSON.
 
 Each process appends to a file of its own, one `write` per event, so that a process that is killed
 loses at most the event it had not written. All times are of CLOCK_MONOTONIC, in seconds: that is
@@ -15,24 +15,24 @@ from typing import Self
 
 
 class Kind(StrEnum):
-    """What happened."""
+    """The kinds of events."""
 
     PUT = "put"
     """A put was called; `delay` is the delay it asked for."""
     CONFIRMED = "confirmed"
     """That put returned."""
     UNKNOWN = "unknown"
-    """That put raised an error: the job may arrive, or may not."""
+    """That put raised an error, so the job may or may not arrive."""
     DELETE = "delete"
     """A delete was called."""
     DELETED = "deleted"
     """That delete returned."""
     DELIVERED = "delivered"
-    """A handler began to run this attempt of the job; `delay` is the time since its hand-out."""
+    """A handler began this attempt of the job; `delay` is the time since its hand-out."""
     RETRIED = "retried"
-    """That handler asked for another attempt, after `delay`."""
+    """That handler asked for another attempt after `delay`."""
     HUNG = "hung"
-    """That handler began to wait for longer than the ttr of the job."""
+    """That handler began to wait longer than the TTR of the job."""
     FINISHED = "finished"
     """That handler returned."""
     PARKED = "parked"
@@ -42,7 +42,7 @@ class Kind(StrEnum):
     HEALED = "healed"
     """That fault ended."""
     EFFECT = "effect"
-    """A fault was seen to do what it is meant to do; `detail` begins with its name."""
+    """A fault was seen to have its intended effect; `detail` begins with its name."""
 
 
 @dataclass(frozen=True, slots=True)

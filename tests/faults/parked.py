@@ -1,4 +1,4 @@
-"""Jobs that a run has left for a person: in buried queues and in `unrouted`."""
+"""Jobs that a run left for an operator, in buried queues and in `unrouted`."""
 
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +14,7 @@ from tests.support.management import Management
 
 
 def parked_jobs(broker: PrivateBroker, namespace: str) -> dict[str, str]:
-    """Return the ids of all parked jobs, where each is and why; take them out of their queues."""
+    """Remove all parked jobs from their queues; return the place and reason of each, by id."""
     topology = Topology(namespace)
     names = [topology.unrouted, *map(topology.buried_queue, (*TOPICS, FRAGILE_TOPIC, SLOW_TOPIC))]
     present = set(Management(broker.management_url).names("queues", quote(namespace)))
@@ -28,6 +28,6 @@ def parked_jobs(broker: PrivateBroker, namespace: str) -> dict[str, str]:
 
 
 def _reason(headers: dict[str, Any]) -> str:
-    """Return why a job was parked, as this library or the broker has noted."""
+    """Return why a job was parked, as recorded by this library or by the broker."""
     deaths = headers.get("x-death") or [{}]
     return str(headers.get(REASON) or deaths[0].get("reason", "not routed"))

@@ -1,4 +1,4 @@
-"""A client of the fault suite itself, beside the load: its jobs meet a fault at a chosen moment."""
+"""The fault suite's own client, whose jobs meet a fault at a chosen moment."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from tests.faults.history import HistoryWriter, Kind
 
 @dataclass
 class Probe:
-    """Puts and deletes through connections that no fault of the network touches."""
+    """Puts and deletes through connections that network faults do not affect."""
 
     client: Client
     history: HistoryWriter
@@ -34,7 +34,7 @@ class Probe:
         return [job for _ in range(count) for job in self.put(topic, body)]
 
     def delete_many(self, jobs: list[Job], *, timeout: float) -> int:
-        """Delete these jobs; return for how many of them the delete returned in time."""
+        """Delete these jobs; return their number, or 0 if the delete did not return in time."""
         for job in jobs:
             self.history.write(Kind.DELETE, job.id)
         try:

@@ -31,21 +31,21 @@ TTR_SECONDS = 300.0
 HUNG_TTR_SECONDS = 2.0
 DELETED_SHARE = 0.5
 TIMEOUT_SECONDS = 60.0
-"""Longer than any fault, so that most puts of an outage return in the end."""
+"""Longer than any fault, so that most puts during an outage return in the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstAttempt:
-    """What the handler of a job does on the first attempt; the second one finishes the job."""
+    """The behaviour of a job's handler on the first attempt; the second one finishes the job."""
 
     retry_delay: float = 0.0
     """The delay that the handler asks for; 0 if it does not ask for a retry."""
     hangs: bool = False
-    """Whether the handler outlasts the ttr of the job."""
+    """Whether the handler exceeds the TTR of the job."""
 
     @classmethod
     def drawn(cls, chosen: random.Random) -> Self:
-        """Return what most handlers do, or a retry, or a handler that hangs."""
+        """Return a random behaviour: usually none, sometimes a retry or a handler that hangs."""
         share = chosen.random()
         if share < HUNG_SHARE:
             return cls(hangs=True)
@@ -53,12 +53,12 @@ class FirstAttempt:
 
     @property
     def body(self) -> dict[str, float | bool]:
-        """The body of the job, which tells the handler."""
+        """The body of the job, which instructs the handler."""
         return {"retry_delay": self.retry_delay, "hangs": self.hangs}
 
     @property
     def ttr(self) -> float:
-        """The ttr of the job, in seconds."""
+        """The TTR of the job, in seconds."""
         return HUNG_TTR_SECONDS if self.hangs else TTR_SECONDS
 
     @property
@@ -69,7 +69,7 @@ class FirstAttempt:
 
 @dataclass
 class Putter:
-    """One thread's load: puts, and deletes at random moments before their jobs are done."""
+    """One thread's load: puts, and deletes at random moments before their jobs are finished."""
 
     name: str
     client: Client
@@ -86,7 +86,7 @@ class Putter:
             self.put()
 
     def put(self) -> None:
-        """Put one job, and plan its delete if it is to have one."""
+        """Put one job, and schedule its delete if it gets one."""
         self._count += 1
         id = f"{self.name}-{self._count}"  # noqa: A001 - the word of the domain
         topic, delay = self.random.choice(TOPICS), self.random.choice(DELAYS)
@@ -103,14 +103,14 @@ class Putter:
             heapq.heappush(self._deletes, (at, self._count, job))
 
     def delete_due(self) -> None:
-        """Delete the jobs whose moment has come: by id, or by the job that put returned."""
+        """Delete the jobs whose delete is due: by id, or by the job that put returned."""
         while self._deletes and self._deletes[0][0] <= time.monotonic():
             _, _, job = heapq.heappop(self._deletes)
             self.history.write(Kind.DELETE, job.id)
             try:
                 self.client.delete(self.random.choice((job, job.id)), timeout=TIMEOUT_SECONDS)
             except RabbitDelayError:
-                continue  # it may have been recorded or not: the job may run
+                continue  # the delete may or may not be recorded, so the job may run
             self.history.write(Kind.DELETED, job.id)
 
 

@@ -11,18 +11,18 @@ SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was run, and how it ended."""
+    """The parameters of a run, and how it ended."""
 
     rabbitmq: str
     nodes: int
     minutes: float
     seed: int
     skipped: dict[str, str]
-    """Faults that were not possible here, with the reason."""
+    """Faults that are not possible on this machine, with the reason."""
     unexpected_ends: dict[str, list[int]]
-    """Exit codes of processes of the load that ended by themselves, or not when told to."""
+    """Exit codes of processes of the load that ended unasked, or uncleanly when asked to."""
     interruption: str = ""
-    """Why the run ended before its time; empty if it did not."""
+    """The reason why the run ended early; empty if it did not."""
 
 
 def write(folder: Path, run: Run, verdict: Verdict) -> str:
@@ -46,7 +46,7 @@ def is_good(run: Run, verdict: Verdict) -> bool:
 
 
 def as_text(run: Run, verdict: Verdict) -> str:
-    """Return the report for a person."""
+    """Return the report as text."""
     calls, bound = verdict.slowest_calls, f"{DELETE_BOUND_SECONDS:g} s"
     lines = [
         f"RabbitMQ {run.rabbitmq}, nodes {run.nodes}, minutes {run.minutes:g}, seed {run.seed}",

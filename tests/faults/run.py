@@ -33,11 +33,11 @@ NAMESPACE = "faults"
 FRONTS = ("sync", "aio")
 WORKERS_PER_FRONT = 2
 DRAIN_SECONDS = 240.0
-"""After the last due time, until what has not come counts as lost."""
+"""Time from the last due time until a job that has not arrived counts as lost."""
 QUIET_SECONDS = 5.0
-"""After the last due time, for jobs that were deleted and must not come."""
+"""Time from the last due time, for deleted jobs that must not arrive."""
 START_SECONDS = 15.0
-"""Until the queues of the first puts are safe: see docs/guarantees.md."""
+"""Time until the queues of the first puts are safe: see docs/guarantees.md."""
 TICK_SECONDS = 2.0
 PUTTER, WORKER = "tests.faults.putter", "tests.faults.worker"
 NO_FAKETIME = "libfaketime is not installed (apt-get install faketime)"
@@ -55,7 +55,7 @@ class Watch:
 
     @property
     def missing(self) -> set[str]:
-        """Jobs that have to come yet."""
+        """Jobs that have yet to arrive."""
         return {name for name, job in self._jobs.items() if job.is_missing}
 
     @property
@@ -64,13 +64,13 @@ class Watch:
         return max((job.due or 0.0 for job in self._jobs.values()), default=0.0)
 
     def read(self) -> None:
-        """Take in what was written since the last time."""
+        """Read the events written since the last call."""
         events = self._reader.read()
         self.events += events
         jobs_of(events, self._jobs)
 
     def show(self, what: str) -> None:
-        """Print a line of progress; on a terminal, in place of the one before."""
+        """Print a line of progress; on a terminal, replace the previous one."""
         self._fleet.replace_ended()
         self.read()
         clock = time.strftime("%M:%S", time.gmtime(time.monotonic() - self._began))
@@ -81,9 +81,9 @@ class Watch:
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt at the first signal to stop, and ignores those that follow.
+    """Raises KeyboardInterrupt on the first signal to stop, and ignores later ones.
 
-    The first one stops the broker and all processes. A second one must not interrupt that.
+    The first signal stops the broker and all processes. A second one must not interrupt that.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ def main() -> int:
             _load(broker, fleet, folder, options.seed) as faults,
         ):
             _run(Watch(folder, fleet), fleet, faults, options)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the rest is reported
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the report follows
         interruption = "interrupted" if interrupt.is_raised else f"{type(error).__name__}: {error}"
         if not interrupt.is_raised:
             traceback.print_exc()
@@ -139,7 +139,7 @@ def _options() -> argparse.Namespace:
 
 @contextmanager
 def _load(broker: PrivateBroker, fleet: Fleet, folder: Path, seed: int) -> Iterator[Faults]:
-    """Start all processes of the load; in the end none is left."""
+    """Start all processes of the load; none outlives the block."""
     with (
         proxies_for(broker, "putters", "workers") as proxies,
         Client(",".join(n.url for n in broker.nodes), namespace=NAMESPACE, timeout=60) as client,
@@ -189,7 +189,7 @@ def _run(watch: Watch, fleet: Fleet, faults: Faults, options: argparse.Namespace
 
 
 def _chosen(faults: Faults, names: list[str]) -> list[str]:
-    """Return the names of the faults to inject: all that are possible, or only those asked for."""
+    """Return the names of the faults to inject: all possible ones, or only the requested ones."""
     if unknown := set(names) - set(faults.by_name):
         possible = ", ".join(faults.by_name)
         raise ValueError(f"unknown faults: {', '.join(sorted(unknown))}; use some of {possible}")
@@ -208,7 +208,7 @@ def _wait(watch: Watch, seconds: float, what: str) -> None:
 
 
 def _drain(watch: Watch, fleet: Fleet) -> None:
-    """Stop the putters, wait until every job has come or has had its time, stop the workers."""
+    """Stop the putters, wait until every job has arrived or is overdue, stop the workers."""
     fleet.stop(PUTTER)
     watch.read()
     while time.monotonic() < watch.last_due + QUIET_SECONDS or (

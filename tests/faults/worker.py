@@ -21,19 +21,19 @@ from tests.faults.putter import HUNG_TTR_SECONDS, TIMEOUT_SECONDS, TOPICS, TTR_S
 from tests.support.fronts import front_named
 
 FRAGILE_TOPIC = "fragile"
-"""The topic whose ready queue is deleted, when no job of it is on its way."""
+"""The topic whose ready queue is deleted while no job of it is in flight."""
 SLOW_TOPIC = "slow"
-"""The topic whose jobs wait in the workers, which run one at a time."""
+"""The topic whose jobs wait in the workers, which run one of them at a time."""
 SLOW_SECONDS = 0.5
 RUN_SECONDS = 0.05
 HUNG_SECONDS = 2 * HUNG_TTR_SECONDS
 LOOK_SECONDS = 0.25
 STEP_SECONDS = 2.0
-"""The least change of the wall clock that is a step."""
+"""The smallest change of the wall clock that counts as a step."""
 
 
 class Handlers:
-    """A handler for each front; both write down when a job begins and how it ends."""
+    """A handler for each front end; both record when a job begins and how it ends."""
 
     def __init__(self, history: HistoryWriter) -> None:
         self._history = history
@@ -58,7 +58,7 @@ class Handlers:
 
     def _end(self, job: ReservedJob) -> None:
         if _is_first_and(job, "hangs"):
-            return  # the ttr has passed: this return does not finish the job
+            return  # the TTR has passed, so this return does not finish the job
         if _is_first_and(job, "retry_delay"):
             delay = job.body["retry_delay"]
             self._history.write(Kind.RETRIED, job.id, attempt=job.attempt, delay=delay)
@@ -71,13 +71,13 @@ def _is_first_and(job: ReservedJob, key: str) -> bool:
 
 
 def _since_hand_out(job: ReservedJob) -> float:
-    """Return how long ago the ttr began; 0 if the job was taken away meanwhile."""
+    """Return the seconds since the TTR began; 0 if the lease is lost."""
     left = job.time_left
     return job.ttr.total_seconds() - left if left else 0.0
 
 
 def watch_clock(history: HistoryWriter) -> None:
-    """Write down each time that the wall clock of this process steps away from the real time."""
+    """Record each step of this process's wall clock away from the real time."""
     start = time.time() - time.monotonic()
     is_off = False
     while True:
@@ -126,7 +126,7 @@ def main() -> None:
             front.run(worker)
         except PermissionRefused:
             if worker.stats().counts.finished:
-                raise  # one that runs bears it
+                raise  # a running worker tolerates it
             sys.exit(REFUSED_EXIT)
 
 
