@@ -1,4 +1,4 @@
-"""Callbacks: URLs that strangers chose, called only where the operator allows."""
+"""Callbacks: URLs chosen by putters, which are called only if the operator allows them."""
 
 import socket
 import ssl
@@ -17,14 +17,14 @@ from tests.support.waiting import patience
 from tests.unit.actions.test_job_facts import StandInJob
 
 HOST = "hook.example"
-"""A name that no DNS knows: what reaches a server by it has not looked it up again."""
+"""A name that no DNS knows: a request that arrives by this name was not looked up again."""
 
 TLS = ssl.create_default_context()
-"""Shared: to read the authorities of the system takes a tenth of a second."""
+"""Shared, because reading the system's certificate authorities takes a tenth of a second."""
 
 
 class Endpoint(ThreadingHTTPServer):
-    """An HTTP server on loopback that remembers who it was taken for."""
+    """An HTTP server on loopback that records the hosts it was addressed as."""
 
     daemon_threads = True
 
@@ -44,7 +44,7 @@ class Endpoint(ThreadingHTTPServer):
         self.socket = context.wrap_socket(self.socket, server_side=True)
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing of clients that went away."""
+        """Ignore clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -71,7 +71,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 class Names:
-    """A resolver with one answer after the other."""
+    """A resolver that returns one answer after the other."""
 
     def __init__(self, *answers: list[str]) -> None:
         self._answers = list(answers)
@@ -90,13 +90,13 @@ def call(url: str | None, allowed: AllowList, resolver: Resolver = look_up) -> N
     Webhook(allowed=allowed, resolver=resolver, tls_context=TLS)(StandInJob(callback=url))
 
 
-def test_a_callback_is_called_where_it_is_allowed(endpoint: Endpoint) -> None:
+def test_an_allowed_callback_is_called(endpoint: Endpoint) -> None:
     allowed = AllowList.parse([f"127.0.0.1:{endpoint.port}"], allow_private=True)
     call(f"http://127.0.0.1:{endpoint.port}/", allowed)
     assert endpoint.hosts == [f"127.0.0.1:{endpoint.port}"]
 
 
-def test_the_operators_url_needs_no_permission_and_goes_first(endpoint: Endpoint) -> None:
+def test_the_operators_url_needs_no_permission_and_takes_precedence(endpoint: Endpoint) -> None:
     url = f"http://localhost:{endpoint.port}/"
     Webhook(url)(StandInJob(callback="http://example.com/"))
     assert endpoint.hosts == [f"localhost:{endpoint.port}"]
@@ -108,7 +108,7 @@ def test_a_job_without_a_callback_is_buried(callback: str | None) -> None:
         call(callback, everywhere(allow_private=True))
 
 
-def test_without_a_list_no_callback_is_called(endpoint: Endpoint) -> None:
+def test_no_callback_is_called_without_a_list(endpoint: Endpoint) -> None:
     url = f"http://127.0.0.1:{endpoint.port}/"
     with pytest.raises(Bury, match=rf"--allow-host 127\.0\.0\.1:{endpoint.port}$"):
         call(url, AllowList())
@@ -117,7 +117,7 @@ def test_without_a_list_no_callback_is_called(endpoint: Endpoint) -> None:
     assert endpoint.hosts == []
 
 
-def test_a_host_that_is_not_listed_is_not_even_looked_up() -> None:
+def test_a_host_that_is_not_listed_is_not_looked_up() -> None:
     names = Names()
     with pytest.raises(Bury, match=r"--allow-host other\.example$"):
         call("https://other.example/", AllowList.parse([HOST]), names)
@@ -145,7 +145,7 @@ def test_a_disguised_address_is_not_called(endpoint: Endpoint, host: str) -> Non
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://localhost/", "http://", "nonsense"])
-def test_what_is_no_url_is_buried(url: str) -> None:
+def test_an_invalid_url_is_buried(url: str) -> None:
     with pytest.raises(Bury, match="the job's callback cannot be called"):
         call(url, everywhere(allow_private=True))
 
@@ -161,15 +161,15 @@ def test_a_name_with_any_private_address_is_not_called(
     assert endpoint.hosts == []
 
 
-def test_a_name_is_looked_up_once_and_what_was_checked_is_called(endpoint: Endpoint) -> None:
-    """A second answer, for the connection, would be the rebinder's."""
+def test_a_name_is_looked_up_once_and_the_checked_address_is_called(endpoint: Endpoint) -> None:
+    """A second lookup for the connection would allow DNS rebinding."""
     names = Names(["127.0.0.1"], ["192.0.2.1"])
     call(f"http://{HOST}:{endpoint.port}/", everywhere(allow_private=True), names)
     assert names.asked == [HOST]
     assert endpoint.hosts == [f"{HOST}:{endpoint.port}"]
 
 
-def test_the_next_address_is_tried_when_one_does_not_answer(endpoint: Endpoint) -> None:
+def test_the_next_address_is_tried_if_one_does_not_answer(endpoint: Endpoint) -> None:
     names = Names(["127.0.0.2", "127.0.0.1"])
     call(f"http://{HOST}:{endpoint.port}/", everywhere(allow_private=True), names)
     assert len(endpoint.hosts) == 1
@@ -179,7 +179,7 @@ def fail(_name: str) -> list[str]:
     raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 
-def test_a_name_that_is_not_found_is_tried_again() -> None:
+def test_a_name_that_is_not_found_is_retried() -> None:
     webhook = Webhook(allowed=everywhere(allow_private=True), resolver=fail)
     with pytest.raises(Retry, match=r"http://hook\.example cannot be called: .*looked up: .*known"):
         webhook(StandInJob(callback=f"http://{HOST}/"))
@@ -187,7 +187,7 @@ def test_a_name_that_is_not_found_is_tried_again() -> None:
         call(f"http://{HOST}/", everywhere(allow_private=True), Names([]))
 
 
-def test_a_name_that_takes_too_long_to_look_up_is_tried_again() -> None:
+def test_a_name_that_takes_too_long_to_look_up_is_retried() -> None:
     released = threading.Event()
 
     def wait(_name: str) -> list[str]:
@@ -239,7 +239,7 @@ def test_a_certificate_of_an_unknown_authority_is_refused(
     assert endpoint.hosts == []
 
 
-def test_a_handshake_that_nobody_answers_is_cut_off() -> None:
+def test_a_tls_handshake_without_an_answer_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
         with pytest.raises(Retry, match=r"has not answered within 0\.3 s"):

@@ -1,4 +1,4 @@
-"""Shell commands: what they are given, what their end means, and that nothing of them is left."""
+"""Shell commands: their input, what their end means, and the end of their processes."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def pids(directory: Path) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process runs; one that has ended may wait for an init that never takes it."""
+    """Return whether a process runs; a zombie, which an init may never reap, does not."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -65,7 +65,7 @@ def start_family(
 
 
 @pytest.mark.parametrize("payload", [b"", b'{"order": 42}', bytes(range(256)) * 4096])
-def test_the_body_is_its_stdin(directory: Path, payload: bytes) -> None:
+def test_the_body_is_the_commands_stdin(directory: Path, payload: bytes) -> None:
     Command("cat > body")(StandInJob(payload=payload))
     assert (directory / "body").read_bytes() == payload
 
@@ -81,7 +81,7 @@ def job_variables(directory: Path) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name.startswith("RABBITDELAY_JOB_")}
 
 
-def test_the_rest_of_the_job_is_in_its_environment(directory: Path) -> None:
+def test_the_other_properties_of_the_job_are_in_the_environment(directory: Path) -> None:
     odd_id = "größe\n$(touch injected) '\"; 🐇"
     job = StandInJob(id=odd_id, callback="https://example.com/\x00", headers={"n": b"\xff"})
     Command("env -0 > environment")(job)
@@ -98,10 +98,10 @@ def test_the_rest_of_the_job_is_in_its_environment(directory: Path) -> None:
     }
 
 
-def test_the_environment_is_ours_without_another_jobs_variables(
+def test_the_environment_does_not_contain_another_jobs_variables(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command may itself be a consumer that was started by one."""
+    """A command may itself be a consumer that was started by a consumer."""
     monkeypatch.setenv("RABBITDELAY_JOB_CALLBACK", "https://example.com/of-the-outer-job")
     monkeypatch.setenv("SHOP", "open")
     Command('env -0 > environment; test "$SHOP" = open')(StandInJob(ttr_ms=None))
@@ -121,25 +121,25 @@ def test_the_environment_is_ours_without_another_jobs_variables(
         ("exit 255", "exit code 255$"),
     ],
 )
-def test_a_command_that_fails_is_tried_again(command: str, error: str) -> None:
+def test_a_failed_command_is_retried(command: str, error: str) -> None:
     with pytest.raises(Retry, match=error) as caught:
         Command(command)(StandInJob())
     assert caught.value.delay is None
 
 
-def test_its_own_exit_code_buries() -> None:
+def test_an_exit_code_of_its_own_buries_the_job() -> None:
     with pytest.raises(Bury, match=r"^no such order$"):
         Command(f"echo no such order >&2; exit {BURY_EXIT_CODE}")(StandInJob())
     with pytest.raises(Bury, match="ended with exit code 100"):
         Command(f"exit {BURY_EXIT_CODE}")(StandInJob())
 
 
-def test_what_it_writes_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_output_of_a_command_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     Command("echo out; echo error >&2; cat")(StandInJob(payload=b"body"))
     assert capfd.readouterr() == ("out\nbody", "error\n")
 
 
-def test_much_on_stderr_is_passed_on_whole_and_kept_in_part(
+def test_long_output_on_stderr_is_passed_on_and_its_end_kept(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(Retry) as caught:
@@ -151,7 +151,7 @@ def test_much_on_stderr_is_passed_on_whole_and_kept_in_part(
     assert len(text) <= MAX_TAIL + len("the command ended with exit code 1: ")
 
 
-def test_a_command_runs_though_our_stderr_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_runs_without_a_usable_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/full").open("wb", buffering=0) as full:
         for stream in (None, TextIOWrapper(full)):
             monkeypatch.setattr(sys, "stderr", stream)
@@ -159,7 +159,7 @@ def test_a_command_runs_though_our_stderr_is_gone(monkeypatch: pytest.MonkeyPatc
                 Command("echo unseen >&2; exit 2")(StandInJob())
 
 
-def test_a_lost_lease_kills_it_with_all_its_children(
+def test_a_lost_lease_kills_the_command_with_all_its_children(
     threads: ThreadPoolExecutor, directory: Path
 ) -> None:
     job = StandInJob()
@@ -170,7 +170,7 @@ def test_a_lost_lease_kills_it_with_all_its_children(
     wait_until_gone(directory)
 
 
-def test_a_job_that_is_lost_already(directory: Path) -> None:
+def test_a_command_does_not_run_for_a_lost_job(directory: Path) -> None:
     job = StandInJob()
     job.lose()
     with pytest.raises(LeaseLost):
@@ -178,8 +178,8 @@ def test_a_job_that_is_lost_already(directory: Path) -> None:
     assert not (directory / "effect").exists()
 
 
-def test_a_lease_that_is_lost_after_its_end_kills_nobody() -> None:
-    """The number of its group may be somebody else's by then."""
+def test_a_lease_lost_after_the_commands_end_kills_no_process() -> None:
+    """The id of its process group may be reused by then."""
     group = ProcessGroup(["/bin/sh", "-c", "exit 7"], {})
     with group.stdin, group.stderr:
         group.wait()
@@ -189,7 +189,7 @@ def test_a_lease_that_is_lost_after_its_end_kills_nobody() -> None:
     assert group.killed_because is None
 
 
-def test_what_it_leaves_in_its_group_ends_with_it(directory: Path) -> None:
+def test_processes_left_in_the_group_end_with_the_command(directory: Path) -> None:
     started = time.monotonic()
     Command("sleep 60 & echo $! > pids; exit 0")(StandInJob())
     assert time.monotonic() - started < patience(5)
@@ -197,8 +197,8 @@ def test_what_it_leaves_in_its_group_ends_with_it(directory: Path) -> None:
     wait_until_gone(directory)
 
 
-def test_a_program_that_leaves_the_group_outlives_it(directory: Path) -> None:
-    """Even one that holds the command's stderr open."""
+def test_a_program_that_leaves_the_group_outlives_the_command(directory: Path) -> None:
+    """This includes one that keeps the command's stderr open."""
     started = time.monotonic()
     Command("setsid sh -c 'echo $$ > pids; exec sleep 60' & until [ -s pids ]; do :; done")(
         StandInJob()
@@ -209,7 +209,7 @@ def test_a_program_that_leaves_the_group_outlives_it(directory: Path) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def test_stopping_kills_all_that_run(threads: ThreadPoolExecutor, tmp_path: Path) -> None:
+def test_a_stop_kills_all_running_commands(threads: ThreadPoolExecutor, tmp_path: Path) -> None:
     command = Command("echo $$ >> pids; sleep 60 & wait")
     futures = [threads.submit(command, StandInJob()) for _ in range(3)]
     wait_until(lambda: len(pids(tmp_path)) == 3, what="three commands run")
@@ -222,14 +222,16 @@ def test_stopping_kills_all_that_run(threads: ThreadPoolExecutor, tmp_path: Path
         command(StandInJob())
 
 
-def test_leaving_the_context_kills_too(threads: ThreadPoolExecutor, directory: Path) -> None:
+def test_the_end_of_the_context_kills_running_commands(
+    threads: ThreadPoolExecutor, directory: Path
+) -> None:
     with Command(FAMILY) as command:
         future = start_family(command, StandInJob(), threads, directory)
     assert isinstance(future.exception(timeout=patience(5)), Retry)
     wait_until_gone(directory)
 
 
-def test_control_c_on_the_terminal_does_not_reach_it(
+def test_control_c_on_the_terminal_does_not_reach_the_command(
     threads: ThreadPoolExecutor, directory: Path
 ) -> None:
     with Command(FAMILY) as command:
@@ -243,14 +245,14 @@ INTERRUPTED = """
 import signal, sys
 from rabbitdelay.actions.command import Command
 from tests.unit.actions.test_job_facts import StandInJob
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in background
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background runs
 Command(sys.argv[1])(StandInJob())
 """
 
 
 @pytest.mark.parametrize("seen", [1, 3])
-def test_an_interrupted_wait_kills_it(directory: Path, seen: int) -> None:
-    """As in `pop --exec`, which runs it on the main thread; also when it has hardly started."""
+def test_an_interrupted_wait_kills_the_command(directory: Path, seen: int) -> None:
+    """`pop --exec` runs commands on the main thread. The interrupt may come at their start."""
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, FAMILY],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -263,7 +265,7 @@ def test_an_interrupted_wait_kills_it(directory: Path, seen: int) -> None:
     wait_until_gone(directory)
 
 
-def test_a_command_that_cannot_be_started() -> None:
+def test_a_command_that_cannot_be_started_is_retried() -> None:
     with pytest.raises(Retry, match=r"could not be started: .*too long"):
         Command("exit 0")(StandInJob(callback="https://example.com/" + "x" * MEBIBYTE))
 
@@ -277,6 +279,6 @@ def test_a_command_that_cannot_be_started() -> None:
         ("echo \x00", "/bin/sh", "NUL"),
     ],
 )
-def test_a_command_that_can_never_run(command: str, shell: str, error: str) -> None:
+def test_a_command_that_can_never_run_is_refused(command: str, shell: str, error: str) -> None:
     with pytest.raises(InvalidConfiguration, match=error):
         Command(command, shell=shell)

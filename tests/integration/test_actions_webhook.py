@@ -1,4 +1,4 @@
-"""Webhooks, against real servers: what is sent, and what each answer means for the job."""
+"""Webhooks against real servers: the request, and the meaning of each answer for the job."""
 
 import socket
 import ssl
@@ -20,7 +20,7 @@ from tests.unit.actions.test_job_facts import StandInJob
 MEBIBYTE = 1024 * 1024
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 TLS = ssl.create_default_context()
-"""Shared: to read the authorities of the system takes a tenth of a second."""
+"""Shared, because reading the system's certificate authorities takes a tenth of a second."""
 Conversation = Callable[[socket.socket, bytes], None]
 
 
@@ -33,7 +33,7 @@ def answering(answer: bytes) -> Conversation:
 
 
 class Server:
-    """A server on loopback that reads a whole request and then does what it was told."""
+    """A server on loopback that reads a whole request and then runs its conversation."""
 
     def __init__(self, conversation: Conversation, *, reads_body: bool = True) -> None:
         self._conversation = conversation
@@ -45,7 +45,7 @@ class Server:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def headers(self) -> dict[str, str]:
-        """The headers of the last request."""
+        """Return the headers of the last request."""
         head = self.requests[-1].partition(b"\r\n\r\n")[0].decode("ascii")
         pairs = [line.split(": ", 1) for line in head.split("\r\n")[1:]]
         assert len({name.lower() for name, _ in pairs}) == len(pairs)
@@ -53,7 +53,7 @@ class Server:
 
     def close(self) -> None:
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         self._listener.close()
 
     def _serve(self) -> None:
@@ -95,7 +95,7 @@ def serve() -> Iterator[ServerFactory]:
         yield start
 
 
-def test_the_body_is_posted_with_what_there_is_to_know(serve: ServerFactory) -> None:
+def test_the_body_is_posted_with_the_properties_of_the_job(serve: ServerFactory) -> None:
     server = serve(answering(OK))
     post_to(f"{server.url}?key=ä")(StandInJob(payload=b"\x00\xff{}"))
     (request,) = server.requests
@@ -143,13 +143,13 @@ def test_the_idempotency_key_is_that_of_the_put(serve: ServerFactory) -> None:
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"204 No Content", b"202"])
-def test_success_finishes(serve: ServerFactory, status: bytes) -> None:
+def test_a_success_status_finishes_the_job(serve: ServerFactory, status: bytes) -> None:
     server = serve(answering(b"HTTP/1.1 " + status + b"\r\n\r\n"))
     post_to(server.url)(StandInJob(payload=b"x" * MEBIBYTE))
     assert len(server.requests) == 1
 
 
-def test_gone_buries(serve: ServerFactory) -> None:
+def test_a_gone_status_buries_the_job(serve: ServerFactory) -> None:
     server = serve(answering(b"HTTP/1.1 410 Gone\r\n\r\nthe order\nis gone"))
     with pytest.raises(Bury, match="says 410 Gone: the order is gone"):
         post_to(server.url)(StandInJob())
@@ -181,14 +181,14 @@ def test_a_redirect_is_not_followed(serve: ServerFactory) -> None:
     assert elsewhere.requests == []
 
 
-def test_a_long_answer_is_cut_short(serve: ServerFactory) -> None:
+def test_a_long_answer_is_truncated(serve: ServerFactory) -> None:
     head = b"HTTP/1.1 500 Oops\r\nContent-Length: 1000000000\r\n\r\n"
     server = serve(lambda connection, _: connection.sendall(head + b"x" * MEBIBYTE * 8))
     with pytest.raises(Retry, match=r"500 Internal Server Error: x{199}…$"):
         post_to(server.url)(StandInJob())
 
 
-def test_an_answer_may_come_before_all_is_read(serve: ServerFactory) -> None:
+def test_an_answer_may_arrive_before_the_body_is_read(serve: ServerFactory) -> None:
     gone = answering(b"HTTP/1.1 410 Gone\r\n\r\n")
     server = serve(gone, reads_body=False)
     with pytest.raises(Bury, match="410"):
@@ -198,20 +198,20 @@ def test_an_answer_may_come_before_all_is_read(serve: ServerFactory) -> None:
 @pytest.mark.parametrize(
     "answer", [b"", b"HTTP/1.1", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 abc\r\n\r\n", b"\x00" * 70_000]
 )
-def test_what_is_no_answer_is_a_failure(serve: ServerFactory, answer: bytes) -> None:
+def test_an_invalid_answer_is_a_failure(serve: ServerFactory, answer: bytes) -> None:
     server = serve(answering(answer))
     with pytest.raises(Retry, match=f"http://127.0.0.1:{server.port} cannot be called: .+"):
         post_to(server.url)(StandInJob())
 
 
-def test_nobody_listens() -> None:
+def test_a_refused_connection_is_retried() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(Retry, match=r"cannot be called: .*refused"):
             post_to(f"http://127.0.0.1:{taken.getsockname()[1]}/")(StandInJob())
 
 
-def test_no_proxy_is_taken_from_the_environment(
+def test_the_environments_proxy_is_not_used(
     serve: ServerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = serve(answering(OK))
@@ -223,7 +223,7 @@ def test_no_proxy_is_taken_from_the_environment(
 
 
 def drip(head: bytes) -> Conversation:
-    """Send a head, and then a byte now and then for ever."""
+    """Return a conversation that sends a head, and then a byte now and then for ever."""
 
     def converse(connection: socket.socket, _request: bytes) -> None:
         connection.sendall(head)
@@ -234,7 +234,7 @@ def drip(head: bytes) -> Conversation:
     return converse
 
 
-def test_a_server_that_drips_its_headers_is_cut_off(serve: ServerFactory) -> None:
+def test_a_server_that_drips_its_headers_times_out(serve: ServerFactory) -> None:
     server = serve(drip(b"HTTP/1.1 200 OK\r\nX-Long: "))
     started = time.monotonic()
     with pytest.raises(Retry, match=r"has not answered within 0\.9 s"):
@@ -252,12 +252,12 @@ def test_a_server_that_drips_its_body_has_answered(serve: ServerFactory) -> None
 
 def never(connection: socket.socket, _request: bytes) -> None:
     connection.settimeout(patience(30))
-    connection.recv(1)  # returns when the client has gone
+    connection.recv(1)  # returns when the client has disconnected
 
 
 @pytest.mark.parametrize("reads_body", [True, False])
-def test_a_server_that_never_answers(serve: ServerFactory, *, reads_body: bool) -> None:
-    """Or never reads."""
+def test_a_server_that_never_answers_times_out(serve: ServerFactory, *, reads_body: bool) -> None:
+    """So does one that never reads."""
 
     def hold(_connection: socket.socket, _request: bytes) -> None:
         released.wait(patience(30))
@@ -271,7 +271,7 @@ def test_a_server_that_never_answers(serve: ServerFactory, *, reads_body: bool) 
     released.set()
 
 
-def test_headers_that_break_off_are_no_answer(serve: ServerFactory) -> None:
+def test_incomplete_headers_are_not_an_answer(serve: ServerFactory) -> None:
     def begin(connection: socket.socket, request: bytes) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nX-More: follows\r\n")
         never(connection, request)
@@ -290,14 +290,14 @@ def test_a_lost_lease_ends_the_exchange(serve: ServerFactory) -> None:
         assert isinstance(future.exception(timeout=patience(5)), Retry)
 
 
-def test_a_job_that_is_lost_already_is_not_posted(serve: ServerFactory) -> None:
+def test_a_lost_job_is_not_posted(serve: ServerFactory) -> None:
     server = serve(answering(OK))
     with pytest.raises(LeaseLost):
         post_to(server.url)(StandInJob(time_left=0.0))
     assert server.requests == []
 
 
-def test_a_lease_that_is_lost_before_the_connection_is_made(serve: ServerFactory) -> None:
+def test_a_lease_lost_before_the_connection_is_made_ends_the_call(serve: ServerFactory) -> None:
     server = serve(answering(OK))
     with pytest.raises(Retry):
         post_to(server.url)(StandInJob(is_lost=True))
@@ -305,7 +305,7 @@ def test_a_lease_that_is_lost_before_the_connection_is_made(serve: ServerFactory
 
 
 @pytest.mark.parametrize("url", ["example.com", "ftp://example.com", "http://me:s3cret@localhost"])
-def test_a_url_that_cannot_be_called(url: str) -> None:
+def test_a_url_that_cannot_be_called_is_refused(url: str) -> None:
     with pytest.raises(InvalidConfiguration, match="the webhook's URL cannot be called") as caught:
         post_to(url)
     assert "s3cret" not in str(caught.value)

@@ -1,7 +1,7 @@
-"""What is of the asyncio front alone: cancelling, event loops, and the known traps of aio-pika.
+"""The asyncio front end alone: cancellation, event loops, and the known traps of aio-pika.
 
-A publish during an outage, a consumer that the broker cancels, alarms and the like are shown for
-both fronts in tests/conformance.
+Publishes during an outage, consumers cancelled by the broker, alarms and the like are tested for
+both front ends in tests/conformance.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ NewWorker = Callable[..., Worker]
 
 
 def run(main: Main, seconds: float = 60) -> None:
-    """Run a test on an event loop of its own: at its end nothing may be left, or have failed."""
+    """Run a test on its own event loop; assert that it leaves no tasks and no failures behind."""
     failures: list[str] = []
 
     async def guarded() -> None:
@@ -55,7 +55,7 @@ def run(main: Main, seconds: float = 60) -> None:
 
 
 async def until(condition: Callable[[], object], *, seconds: float = 10, what: str = "") -> None:
-    """Wait until the condition holds."""
+    """Wait until the condition holds; fail if it does not in time."""
     deadline = time.monotonic() + patience(seconds)
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
@@ -74,13 +74,13 @@ def new_worker(broker_url: str, namespace: str) -> NewWorker:
 
 @pytest.fixture
 def other(broker_url: str, namespace: str) -> Any:  # noqa: ANN401 - a generator's
-    """Somebody else, who uses the sync front."""
+    """A second client, which uses the sync front end."""
     with SyncClient(broker_url, namespace=namespace, settle_seconds=0) as client:
         yield client
 
 
 @asynccontextmanager
-async def at_work(worker: Worker, **options: Any) -> AsyncIterator[Worker]:  # noqa: ANN401 - passed on
+async def running(worker: Worker, **options: Any) -> AsyncIterator[Worker]:  # noqa: ANN401 - passed on
     """Run a worker inside the block."""
     task = asyncio.create_task(worker.run(**options))
     try:
@@ -97,33 +97,33 @@ async def pop(client: Client, topic: str = "t", wait: float = 10) -> ReservedJob
     return job
 
 
-def consuming(client: Client) -> Connector:
-    """The connection on which a client holds jobs."""
+def consumer_connector(client: Client) -> Connector:
+    """Return the connection on which a client receives jobs."""
     assert client._verbs.links._front is not None
     return client._verbs.links._front.consumer._connector
 
 
 def publisher_connector(client: Client) -> Connector:
-    """The connection on which a client puts."""
+    """Return the connection on which a client puts."""
     assert client._verbs.links._publisher is not None
     return client._verbs.links._publisher._connector
 
 
 def is_idle(client: Client) -> bool:
-    """Whether nothing is on its way, and nothing is held."""
+    """Return whether no put is in flight and no job is leased."""
     links = client._verbs.links
     held = 0 if links._front is None else len(links._front.consumer.holding.leases)
-    return puts_on_their_way(client) == 0 and held == 0
+    return puts_in_flight(client) == 0 and held == 0
 
 
-def puts_on_their_way(client: Client) -> int:
-    """How many puts are in the client's window."""
+def puts_in_flight(client: Client) -> int:
+    """Return the number of puts in the client's window."""
     publisher = client._verbs.links._publisher
     return 0 if publisher is None else publisher.window.puts
 
 
 def waits(client: Client) -> bool:
-    """Whether a pop waits at the broker."""
+    """Return whether a pop of the client waits at the broker."""
     front = client._verbs.links._front
     pops = list(front.popper._pops) if front is not None else []
     return any(request.slot is not None and request.slot._topics for request in pops)
@@ -132,14 +132,14 @@ def waits(client: Client) -> bool:
 # Reconnects
 
 
-def test_what_was_popped_before_a_reconnect_cannot_be_settled(new: New, other: SyncClient) -> None:
-    """It raises LeaseLost, and does not ack what has the same tag on the new channel."""
+def test_a_job_popped_before_a_reconnect_cannot_be_settled(new: New, other: SyncClient) -> None:
+    """It raises LeaseLost, and does not ack the delivery with the same tag on the new channel."""
 
     async def main() -> None:
         async with new() as client:
             await client.put("t", id="a", ttr=60)
             before = await pop(client)
-            cut(consuming(client))
+            cut(consumer_connector(client))
             again = await asyncio.to_thread(other.pop, "t", wait=patience(10))
             assert again is not None
             assert (again.id, again.attempt) == ("a", 1)
@@ -157,7 +157,9 @@ def test_what_was_popped_before_a_reconnect_cannot_be_settled(new: New, other: S
                     await act()
             assert await client.pop("t") is None
             await after.touch()
-            assert consuming(client)._attempts == 1, "a wrong ack would have closed the channel"
+            assert consumer_connector(client)._attempts == 1, (
+                "a wrong ack would have closed the channel"
+            )
             await after.finish()
             again.finish()
             assert await client.pop("t", wait=0.2) is None
@@ -165,7 +167,7 @@ def test_what_was_popped_before_a_reconnect_cannot_be_settled(new: New, other: S
     run(main)
 
 
-def test_a_cut_in_the_middle_of_puts_by_many_tasks(new: New, receive: ReceiverFactory) -> None:
+def test_puts_by_many_tasks_survive_lost_connections(new: New, receive: ReceiverFactory) -> None:
     ids: list[str] = []
 
     async def main() -> None:
@@ -187,11 +189,13 @@ def test_a_cut_in_the_middle_of_puts_by_many_tasks(new: New, receive: ReceiverFa
     receive("t").wait_for(*ids)
 
 
-# Cancelling
+# Cancellation
 
 
-def test_a_put_that_is_cancelled(broker_url: str, namespace: str, receive: ReceiverFactory) -> None:
-    """The client goes on; the job may arrive: here it was sent, and waits for a new queue."""
+def test_a_client_survives_cancelled_puts(
+    broker_url: str, namespace: str, receive: ReceiverFactory
+) -> None:
+    """The job may arrive nevertheless: here it was sent, and waits for a new queue."""
 
     async def main() -> None:
         async with Client(broker_url, namespace=namespace, settle_seconds=patience(2)) as client:
@@ -199,7 +203,7 @@ def test_a_put_that_is_cancelled(broker_url: str, namespace: str, receive: Recei
                 asyncio.create_task(client.put("t", id="awaited")),
                 client.put_nowait("t", id="task"),
             ]
-            await until(lambda: puts_on_their_way(client) == 2)
+            await until(lambda: puts_in_flight(client) == 2)
             await asyncio.sleep(0.3)
             for task in tasks:
                 assert not task.done()
@@ -218,7 +222,7 @@ def test_a_put_that_is_cancelled(broker_url: str, namespace: str, receive: Recei
     receive("u").wait_for("timed out")
 
 
-def test_one_who_gives_up_the_first_connection_leaves_it_to_the_others(new: New) -> None:
+def test_a_task_that_is_cancelled_while_connecting_does_not_affect_others(new: New) -> None:
     async def main() -> None:
         client = new()
         puts = [client.put_nowait("t", n) for n in range(3)]
@@ -235,8 +239,8 @@ def test_one_who_gives_up_the_first_connection_leaves_it_to_the_others(new: New)
     run(main)
 
 
-def test_a_client_that_is_closed_while_it_connects(new: New) -> None:
-    """Whoever waits is told, and no connection is left behind."""
+def test_a_client_can_be_closed_while_it_connects(new: New) -> None:
+    """Waiting calls raise, and no connection is left behind."""
 
     async def main() -> None:
         client = new()
@@ -249,7 +253,7 @@ def test_a_client_that_is_closed_while_it_connects(new: New) -> None:
     run(main)
 
 
-def test_a_pop_that_is_cancelled_takes_nothing(
+def test_a_cancelled_pop_takes_no_job(
     new: New, other: SyncClient, make_topics: TopicsFactory
 ) -> None:
     make_topics("t")
@@ -272,8 +276,8 @@ def test_a_pop_that_is_cancelled_takes_nothing(
     run(main)
 
 
-def test_pops_that_are_cancelled_at_any_moment_lose_nothing(new: New) -> None:
-    """What had come for one that was cancelled goes to the next, and does not wait for its ttr."""
+def test_pops_cancelled_at_any_moment_do_not_lose_jobs(new: New) -> None:
+    """A job delivered to a cancelled pop goes to the next pop, and does not wait for its TTR."""
     draw, found = random.Random(5), set[int]()
 
     async def taken(client: Client) -> None:
@@ -299,8 +303,10 @@ def test_pops_that_are_cancelled_at_any_moment_lose_nothing(new: New) -> None:
     run(main)
 
 
-def test_a_put_many_that_is_cancelled(new: New, receive: ReceiverFactory) -> None:
-    """What it has taken goes on its way; the client is free for others."""
+def test_a_cancelled_put_many_publishes_the_jobs_it_has_taken(
+    new: New, receive: ReceiverFactory
+) -> None:
+    """The client remains usable."""
     taken: list[str] = []
 
     async def specs() -> AsyncIterator[JobSpec]:
@@ -323,8 +329,8 @@ def test_a_put_many_that_is_cancelled(new: New, receive: ReceiverFactory) -> Non
     receive("t").wait_for(*taken[:-1], "next")
 
 
-def test_put_many_of_an_asynchronous_generator(new: New, receive: ReceiverFactory) -> None:
-    """It is not read further ahead than the window, and others have their turn."""
+def test_put_many_accepts_an_asynchronous_generator(new: New, receive: ReceiverFactory) -> None:
+    """The generator is not read further ahead than the window, and other tasks get their turn."""
     confirmed, furthest, turns = 0, 0, 0
 
     def note(_job: object) -> None:
@@ -361,7 +367,7 @@ def test_put_many_of_an_asynchronous_generator(new: New, receive: ReceiverFactor
 
 
 def test_a_handler_is_cancelled_at_the_ttr(new: New, new_worker: NewWorker) -> None:
-    """It sees CancelledError and may clean up; the job is given back with the next attempt."""
+    """It sees CancelledError and may clean up; the job is given back with its next attempt."""
     worker, seen = new_worker(), list[object]()
 
     @worker.handler("t", ttr=1, backoff=0, backoff_max=0)
@@ -379,7 +385,7 @@ def test_a_handler_is_cancelled_at_the_ttr(new: New, new_worker: NewWorker) -> N
             raise
 
     async def main() -> None:
-        async with new() as client, at_work(worker):
+        async with new() as client, running(worker):
             await client.put("t")
             await until(lambda: worker.stats().counts.finished == 1)
             assert worker.stats().counts.timed_out == 1
@@ -390,8 +396,10 @@ def test_a_handler_is_cancelled_at_the_ttr(new: New, new_worker: NewWorker) -> N
     assert sorted(map(str, seen)) == ["1", "2", "cleaned up"]
 
 
-def test_a_handler_that_does_not_want_to_end(new: New, new_worker: NewWorker) -> None:
-    """It is counted as lost; its job is done by another, and its own end comes too late."""
+def test_a_handler_that_ignores_its_cancellation_is_abandoned(
+    new: New, new_worker: NewWorker
+) -> None:
+    """It counts as lost. Its job runs again, and its late result is refused."""
     worker, let_go = new_worker(concurrency=1), asyncio.Event()
     seen: list[int] = []
 
@@ -405,7 +413,7 @@ def test_a_handler_that_does_not_want_to_end(new: New, new_worker: NewWorker) ->
         await let_go.wait()
 
     async def main() -> None:
-        async with new() as client, at_work(worker):
+        async with new() as client, running(worker):
             await client.put("t")
             await until(lambda: worker.stats().counts.finished == 1)
             assert worker.stats().lost_threads == 1
@@ -418,10 +426,10 @@ def test_a_handler_that_does_not_want_to_end(new: New, new_worker: NewWorker) ->
 
 
 @pytest.mark.parametrize(("seconds", "heartbeat"), [(1.3, 30), (3.5, 1)])
-def test_a_handler_that_blocks_the_loop(
+def test_a_worker_survives_a_handler_that_blocks_the_loop(
     new: New, broker_url: str, namespace: str, seconds: float, heartbeat: int
 ) -> None:
-    """Beyond its ttr, and beyond the heartbeat: its finish is refused, and the worker goes on."""
+    """It blocks beyond its TTR and beyond the heartbeat. Its finish is refused."""
     worker = Worker(f"{broker_url}?heartbeat={heartbeat}", namespace=namespace, settle_seconds=0)
     seen: list[tuple[str, int]] = []
 
@@ -432,7 +440,7 @@ def test_a_handler_that_blocks_the_loop(
             time.sleep(seconds)  # noqa: ASYNC251 - on purpose
 
     async def main() -> None:
-        async with new() as client, at_work(worker):
+        async with new() as client, running(worker):
             await client.put("t", id="blocks")
             await until(lambda: worker.stats().counts.finished >= 1, seconds=20)
             await client.put("t", id="next")
@@ -444,7 +452,7 @@ def test_a_handler_that_blocks_the_loop(
     assert seen[-1] == ("next", 1)
 
 
-def test_a_worker_that_is_cancelled_gives_back_what_it_has(new: New, new_worker: NewWorker) -> None:
+def test_a_cancelled_worker_gives_its_jobs_back(new: New, new_worker: NewWorker) -> None:
     worker, seen = new_worker(concurrency=3, prefetch=10), list[str]()
 
     @worker.handler("t", ttr=60)
@@ -475,7 +483,9 @@ def test_a_worker_that_is_cancelled_gives_back_what_it_has(new: New, new_worker:
     run(main)
 
 
-def test_handlers_and_hooks_of_both_kinds(new: New, new_worker: NewWorker) -> None:
+def test_handlers_and_hooks_may_be_coroutines_or_plain_functions(
+    new: New, new_worker: NewWorker
+) -> None:
     worker, seen = new_worker(), list[object]()
 
     @worker.handler("coroutine")
@@ -502,7 +512,7 @@ def test_handlers_and_hooks_of_both_kinds(new: New, new_worker: NewWorker) -> No
     worker.after(lambda job, response: seen.append(("after plainly", job.topic, response)))
 
     async def main() -> None:
-        async with new() as client, at_work(worker):
+        async with new() as client, running(worker):
             job = await client.put("coroutine", 1, reply=True)
             response = await client.response(job, wait=patience(10))
             assert response is not None
@@ -520,8 +530,8 @@ def test_handlers_and_hooks_of_both_kinds(new: New, new_worker: NewWorker) -> No
 # Event loops
 
 
-def test_many_tasks_at_once_share_one_client(new: New) -> None:
-    """Also its first connection: there is one for what goes out, and one for what comes in."""
+def test_many_concurrent_tasks_share_one_client(new: New) -> None:
+    """They share the first connections too: one for publishing and one for consumer_connector."""
     found: list[int] = []
 
     async def main() -> None:
@@ -537,14 +547,16 @@ def test_many_tasks_at_once_share_one_client(new: New) -> None:
         async with asyncio.TaskGroup() as group:
             for n in range(200):
                 group.create_task(one(n))
-        assert publisher_connector(client)._attempts == consuming(client)._attempts == 0
+        assert publisher_connector(client)._attempts == consumer_connector(client)._attempts == 0
         await client.close()
 
     run(main)
     assert sorted(found) == list(range(200))
 
 
-def test_two_event_loops_one_after_the_other(new: New, new_worker: NewWorker) -> None:
+def test_clients_and_workers_run_on_consecutive_event_loops(
+    new: New, new_worker: NewWorker
+) -> None:
     async def main() -> None:
         worker, done = new_worker(), list[int]()
 
@@ -561,8 +573,8 @@ def test_two_event_loops_one_after_the_other(new: New, new_worker: NewWorker) ->
     run(main)
 
 
-def test_a_client_that_outlives_its_event_loop(new: New) -> None:
-    """It connects anew, and what it held before is lost; one that was closed says so."""
+def test_a_client_survives_its_event_loop(new: New) -> None:
+    """It reconnects, and its jobs from before are lost; a closed client raises ClientClosed."""
     client, closed, jobs = new(), new(), list[ReservedJob]()
 
     async def first() -> None:
@@ -607,10 +619,10 @@ print("ended", flush=True)
 
 
 @pytest.mark.parametrize("how", ["at once", "connecting", "waiting", "closing"])
-def test_an_event_loop_that_ends_with_puts_in_flight(
+def test_an_event_loop_ends_cleanly_with_puts_in_flight(
     broker_url: str, namespace: str, how: str
 ) -> None:
-    """Nothing hangs, nothing is destroyed while it is pending, and nobody complains."""
+    """There is no hang, no task destroyed while pending, and no warning."""
     began = time.monotonic()
     with Process(SHUTDOWN, broker_url, namespace, how, options=("-W", "always")) as process:
         assert process.wait() == 0
@@ -642,7 +654,7 @@ asyncio.run(main())
 """
 
 
-def test_in_debug_mode_nobody_complains(broker_url: str, namespace: str) -> None:
+def test_debug_mode_reports_no_warnings(broker_url: str, namespace: str) -> None:
     with Process(DEBUGGED, broker_url, namespace, options=("-X", "dev")) as process:
         assert process.wait() == 0, process.errors
     assert sorted(process.lines) == ["Client", "ran 0", "ran 1", "ran 2", "ran 3"]
@@ -675,8 +687,10 @@ asyncio.run(main())
 """
 
 
-def test_signals(broker_url: str, namespace: str, other: SyncClient) -> None:
-    """The first lets coroutines finish; the second cancels them, and gives back what they had."""
+def test_the_first_signal_drains_a_worker_and_the_second_cancels_it(
+    broker_url: str, namespace: str, other: SyncClient
+) -> None:
+    """The first lets coroutines finish; the second cancels them and gives their jobs back."""
     other.put("t", 1.0, id="short")
     with Process(SIGNALLED, broker_url, namespace, options=("-X", "dev")) as process:
         process.wait_for("began short")
@@ -688,7 +702,7 @@ def test_signals(broker_url: str, namespace: str, other: SyncClient) -> None:
     with Process(SIGNALLED, broker_url, namespace, options=("-X", "dev")) as process:
         process.wait_for("began long")
         process.signal(signal.SIGTERM)
-        process.wait_for_error("worker: stopping")  # two signals at once are one
+        process.wait_for_error("worker: stopping")  # two simultaneous signals count as one
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
     assert process.lines == ["began long", "cancelled long", "tasks 1"]
@@ -698,10 +712,10 @@ def test_signals(broker_url: str, namespace: str, other: SyncClient) -> None:
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_closed_while_the_first_connection_begins(
+def test_a_close_during_the_first_connect_ends_waiting_calls(
     broker_url: str, namespace: str, turns: int
 ) -> None:
-    """At every turn of the loop: a task that is cancelled before it began tells nobody."""
+    """At every turn of the loop: a task that is cancelled before it starts reports no result."""
 
     async def main(wait: Callable[[Client], Coroutine[Any, Any, Any]], *, is_used: bool) -> None:
         client = Client(broker_url, namespace=namespace, settle_seconds=0)
@@ -719,7 +733,7 @@ def test_closed_while_the_first_connection_begins(
     asyncio.run(main(lambda client: client.pop("u", wait=patience(5)), is_used=True))
 
 
-# The application's own connection
+# An application's own connection
 
 Connect = Callable[[str], Coroutine[Any, Any, Any]]
 KINDS: dict[str, Connect] = {"plain": aio_pika.connect, "robust": aio_pika.connect_robust}
@@ -743,7 +757,7 @@ def test_the_applications_own_connection_is_shared_and_left_open(
                 async def work(body: dict[str, str]) -> int:
                     return len(body["a"])
 
-                async with at_work(worker):
+                async with running(worker):
                     response = await client.response(job, wait=patience(10))
                 assert response is not None
                 assert response.body == 300_000
@@ -771,8 +785,8 @@ def test_the_applications_own_connection_is_shared_and_left_open(
     run(main)
 
 
-class Passage:
-    """A way to a broker that can be cut."""
+class CuttableProxy:
+    """A TCP proxy to a broker whose connections can be cut."""
 
     def __init__(self, url: str) -> None:
         self._url = URL(url)
@@ -781,12 +795,12 @@ class Passage:
         self._writers: list[asyncio.StreamWriter] = []
 
     async def open(self) -> str:
-        """Listen; return the URL."""
+        """Start to listen; return the proxy's URL."""
         self._server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
         return str(self._url.with_port(self._server.sockets[0].getsockname()[1]))
 
     def cut(self) -> None:
-        """Cut all connections; new ones may come."""
+        """Cut all connections; new ones are accepted."""
         writers, self._writers = self._writers, []
         for writer in writers:
             writer.transport.abort()
@@ -813,21 +827,21 @@ class Passage:
         writer.close()
 
 
-def test_a_robust_connection_that_comes_back(broker_url: str, namespace: str) -> None:
-    """Puts that were on their way arrive, what was held is lost, and pops go on."""
+def test_a_client_survives_the_loss_of_a_robust_connection(broker_url: str, namespace: str) -> None:
+    """Puts in flight arrive, leased jobs are lost, and pops continue."""
 
     async def main() -> None:
-        passage = Passage(broker_url)
-        url = await passage.open()
+        proxy = CuttableProxy(broker_url)
+        url = await proxy.open()
         connection = await aio_pika.connect_robust(url, reconnect_interval=0.2)
         async with (
-            passage,
+            proxy,
             connection,
             Client(connection=connection, namespace=namespace, settle_seconds=0) as client,
         ):
             await client.put("t", "before", ttr=60)
             held = await pop(client)
-            passage.cut()
+            proxy.cut()
             await client.put("t", "after", timeout=patience(20))
             with pytest.raises(LeaseLost, match="connection"):
                 await held.finish()
@@ -841,10 +855,10 @@ def test_a_robust_connection_that_comes_back(broker_url: str, namespace: str) ->
     run(main)
 
 
-def test_the_applications_connection_is_closed_while_it_is_being_restored(
+def test_a_put_fails_at_once_when_the_application_closes_a_connection_being_restored(
     broker_url: str, namespace: str
 ) -> None:
-    """A put that waits for the connection to come back fails at once, not at its timeout."""
+    """The put, which waits for the connection to be restored, does not wait for its timeout."""
 
     async def main() -> None:
         connection = await aio_pika.connect_robust(broker_url)
@@ -861,8 +875,10 @@ def test_the_applications_connection_is_closed_while_it_is_being_restored(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_applications_connection_is_closed(broker_url: str, namespace: str, kind: str) -> None:
-    """Before it is lent, and meanwhile: whoever puts or pops is told, and nothing hangs."""
+def test_calls_fail_when_the_application_closes_its_connection(
+    broker_url: str, namespace: str, kind: str
+) -> None:
+    """Closed before it is lent or during use: puts and pops raise, and do not hang."""
 
     async def main() -> None:
         connection = await KINDS[kind](broker_url)
@@ -884,7 +900,7 @@ def test_the_applications_connection_is_closed(broker_url: str, namespace: str, 
     run(main)
 
 
-def test_either_a_url_or_a_connection(broker_url: str) -> None:
+def test_a_client_takes_either_a_url_or_a_connection(broker_url: str) -> None:
     async def main() -> None:
         async with await aio_pika.connect(broker_url) as connection:
             with pytest.raises(InvalidConfiguration, match="not both"):

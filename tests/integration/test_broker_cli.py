@@ -25,12 +25,12 @@ RABBITDELAY = [sys.executable, "-m", "rabbitdelay"]
 
 @dataclass(frozen=True)
 class BrokerCommand:
-    """`rabbitdelay broker`, with its default folder in a temporary place."""
+    """`rabbitdelay broker`, with a temporary default folder."""
 
     directory: Path
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run it to its end."""
+        """Run the command to its end."""
         return subprocess.run(
             [*RABBITDELAY, "broker", *arguments],
             env=self.environment,
@@ -41,12 +41,12 @@ class BrokerCommand:
         )
 
     def background(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start it and go on."""
+        """Start the command in the background."""
         command = [*RABBITDELAY, "broker", *arguments]
         return subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True)
 
     def json(self, *arguments: str) -> dict[str, Any]:
-        """Run it to its end and read its answer."""
+        """Run the command to its end and return its JSON output."""
         answer: dict[str, Any] = json.loads(self(*arguments, "--json").stdout)
         return answer
 
@@ -56,7 +56,7 @@ class BrokerCommand:
 
     @property
     def traces(self) -> list[str]:
-        """All that runs in the folder's name: the node, its helpers, epmd, or a container."""
+        """All that runs for the folder: the node, its helpers, epmd, or a container."""
         return traces(self.directory)
 
 
@@ -67,8 +67,8 @@ def broker(tmp_path: Path) -> Iterator[BrokerCommand]:
     PrivateBroker(command.directory).discard()
 
 
-def test_two_concurrent_starts_make_one_broker(broker: BrokerCommand) -> None:
-    with ThreadPoolExecutor() as pool:  # two at once: the second waits for the first
+def test_two_concurrent_starts_create_one_broker(broker: BrokerCommand) -> None:
+    with ThreadPoolExecutor() as pool:  # the second start waits for the first
         first, second = pool.map(broker, ["start", "start"])
     assert first.returncode == second.returncode == 0
     assert ("Already running." in first.stdout) != ("Already running." in second.stdout)
@@ -111,7 +111,7 @@ def test_the_data_and_the_url_are_kept_from_one_start_to_the_next(broker: Broker
 def test_a_broker_that_ended_unexpectedly_is_not_replaced_by_localhost(
     broker: BrokerCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until it was stopped, or started again."""
+    """Only after a stop or another start does discovery fall back to localhost."""
     monkeypatch.delenv("RABBITDELAY_URL", raising=False)
     monkeypatch.setenv("RABBITDELAY_BROKER_DIR", str(broker.directory))
     status = broker.json("start")
@@ -144,7 +144,7 @@ def test_a_start_in_another_folder_prints_the_export_line(
 
 def test_an_interrupted_start_leaves_nothing(broker: BrokerCommand) -> None:
     starting = broker.background("start")
-    wait_until(lambda: broker.traces, what="a node is being started")
+    wait_until(lambda: broker.traces, what="a node starts")
     starting.send_signal(signal.SIGINT)
     starting.communicate(timeout=patience(30))
     assert starting.returncode != 0

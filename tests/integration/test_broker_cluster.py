@@ -23,7 +23,7 @@ def publish(url: str, body: bytes) -> None:
 
 
 def is_published(url: str, body: bytes) -> bool:
-    """Publish; False when refused: 3.10 nacks while the queue has no leader."""
+    """Publish; return False if it is refused: 3.10 nacks while the queue has no leader."""
     try:
         publish(url, body)
     except pika.exceptions.NackError:
@@ -38,7 +38,7 @@ def take_all(url: str) -> list[bytes]:
         return [body for _, _, body in takewhile(lambda delivery: delivery[0], deliveries) if body]
 
 
-def test_a_cluster_of_three_goes_on_without_one_of_its_nodes(
+def test_a_cluster_of_three_continues_without_one_of_its_nodes(
     start_private_broker: PrivateBrokerFactory,
 ) -> None:
     broker = start_private_broker(nodes=3)

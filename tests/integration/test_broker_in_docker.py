@@ -22,7 +22,7 @@ from tests.support.waiting import patience, wait_until
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine on which only Docker is asked for a broker."""
+    """A machine whose only source of a broker is Docker."""
 
     directory: Path
     containers: Path
@@ -65,8 +65,8 @@ def machine(
     assert machine.names() == []
 
 
-def test_it_is_started_stopped_and_started_again(machine: Machine, namespace: str) -> None:
-    """Under umask 077; the container and its ports are kept."""
+def test_a_container_is_started_stopped_and_started_again(machine: Machine, namespace: str) -> None:
+    """This also works under umask 077. The container and its ports are kept."""
     started = machine("start", "--docker")
     assert started.returncode == 0, started.stderr
     (name,) = machine.names()
@@ -85,7 +85,7 @@ def test_it_is_started_stopped_and_started_again(machine: Machine, namespace: st
     assert machine.broker.url == url
 
 
-def test_a_port_that_another_container_has_is_told_in_our_words(machine: Machine) -> None:
+def test_a_port_taken_by_another_container_is_reported(machine: Machine) -> None:
     (machine.containers / "taken").touch()
     refused = machine("start", "--docker")
     assert refused.returncode == 1
@@ -104,7 +104,7 @@ def test_a_container_that_was_killed_from_outside_is_not_running(machine: Machin
     assert json.loads(status.stdout)["nodes"][0]["pid"] is None
 
 
-def test_the_node_tells_its_settings(machine: Machine) -> None:
+def test_the_settings_of_a_node_are_read(machine: Machine) -> None:
     assert machine("start", "--docker").returncode == 0
     (node,) = machine.broker.nodes
     assert read_settings(node) == {
@@ -118,7 +118,7 @@ def test_the_node_tells_its_settings(machine: Machine) -> None:
     ("has_image", "has_server", "prefers_docker"),
     [(False, True, False), (True, True, True), (False, False, True)],
 )
-def test_the_suite_takes_docker_only_where_it_can_get_the_image_or_nothing_else_is_there(
+def test_the_suite_uses_docker_only_if_it_can_get_the_image_or_has_no_other_broker(
     machine: Machine,
     monkeypatch: pytest.MonkeyPatch,
     *,

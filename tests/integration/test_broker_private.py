@@ -30,7 +30,7 @@ def idle_broker(tmp_path: Path) -> PrivateBroker:
 
 @pytest.fixture
 def stranger() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that has nothing to do with any broker."""
+    """A process that is unrelated to any broker."""
     with subprocess.Popen(["sleep", "60"]) as process:
         yield process
         process.kill()

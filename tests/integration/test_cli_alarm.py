@@ -1,4 +1,4 @@
-"""Under a memory alarm every command ends within its own timeout, its exit included."""
+"""During a memory alarm every command ends within its own timeout, including its exit."""
 
 import os
 import signal
@@ -20,14 +20,14 @@ TIMEOUT_SECONDS = 4.0
 SLACK_SECONDS = patience(3)
 """Seconds beyond the timeout and the start of Python; less than one on a quiet machine."""
 TRIES = 2
-"""A machine that others keep busy may be late once; a command that waits too long is every time."""
+"""A busy machine may be late once; a command that waits too long is late every time."""
 WAIT_SECONDS = 1.0
 TOPIC = "mail"
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[PrivateBroker]:
-    """A broker with jobs in every state that takes nothing more."""
+    """A broker in a memory alarm, with jobs in every state."""
     with PrivateBroker.temporary() as broker:
         with Client(broker.url, settle_seconds=0) as client:
             client.put(TOPIC, id="bury")
@@ -57,14 +57,14 @@ def is_blocked(url: str) -> bool:
 
 
 def run(broker: PrivateBroker, *arguments: str) -> tuple[subprocess.CompletedProcess[str], float]:
-    """Run the command line; return it, and how many seconds it took beyond the start of Python."""
+    """Run the command line; return the result, and the seconds beyond the start of Python."""
     _, start_seconds = timed(broker, "explain", "1s")
     done, seconds = timed(broker, *arguments)
     return done, seconds - start_seconds
 
 
 def timed(broker: PrivateBroker, *arguments: str) -> tuple[subprocess.CompletedProcess[str], float]:
-    """Run the command line; return it, and how many seconds it took in all."""
+    """Run the command line; return the result, and the seconds that it took."""
     management = broker.management_url
     environment = os.environ | {
         "RABBITDELAY_URL": broker.url,
@@ -124,15 +124,15 @@ def test_a_command_ends_within_its_timeout(
     pytest.fail(f"{seconds:.1f} s: {done.stderr}")
 
 
-def test_a_pop_waits_beyond_the_time_that_the_log_takes(broker: PrivateBroker) -> None:
-    """Nothing can be written during an alarm, so that the log takes longer to be read."""
+def test_the_wait_of_a_pop_starts_after_the_log_is_read(broker: PrivateBroker) -> None:
+    """Nothing can be written during an alarm, so reading the log takes longer."""
     done, seconds = run(broker, "--timeout", "20s", "pop", TOPIC, "--wait", f"{WAIT_SECONDS:g}")
     assert done.returncode == 0, done.stderr
     assert seconds < 20 + WAIT_SECONDS + SLACK_SECONDS
 
 
 def test_a_consumer_ends_at_once(broker: PrivateBroker) -> None:
-    """It has handled a job, which needs no publish."""
+    """It handles a job, which needs no publish."""
     arguments = ("consume", TOPIC, "--print", "--max-jobs", "1", "--grace", "1s")
     done, _ = run(broker, *arguments)
     assert done.returncode == 0, done.stderr
@@ -146,7 +146,7 @@ def test_a_consumer_without_jobs_ends_at_a_signal(broker: PrivateBroker) -> None
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    time.sleep(patience(1))  # wherever it is then, it ends
+    time.sleep(patience(1))  # it must end, whatever it is doing by then
     process.send_signal(signal.SIGTERM)
     began = time.monotonic()
     process.communicate(timeout=patience(60))
@@ -156,7 +156,7 @@ def test_a_consumer_without_jobs_ends_at_a_signal(broker: PrivateBroker) -> None
 @pytest.mark.parametrize("name", fronts.NAMES)
 @pytest.mark.parametrize("pops", [False, True], ids=["put", "pop"])
 def test_a_client_closes_at_once(broker: PrivateBroker, name: str, *, pops: bool) -> None:
-    """What the broker does not read, it does not answer either."""
+    """The broker does not answer what it does not read."""
     with front_named(name) as front:
         client = front.client(broker.url, settle_seconds=0, timeout=patience(30))
         with pytest.raises(BrokerBlocked):

@@ -1,4 +1,4 @@
-"""The fault suite as a program: two runs at once, interrupted, leave a report and no process."""
+"""The fault suite as a program: two interrupted runs leave reports, and no process behind."""
 
 import json
 import os
@@ -40,14 +40,14 @@ def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Return the commands of all processes that were started by a run in this folder."""
+    """Return the commands of all processes started by a run in this folder."""
     found = []
     for process in PROC.glob("[0-9]*"):
         try:
             if f"TMPDIR={folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
                 found.append((process / "cmdline").read_text().replace("\0", " "))
         except OSError:
-            continue  # it has ended, or is not ours
+            continue  # it has ended, or belongs to another user
     return found
 
 
@@ -57,12 +57,12 @@ def test_two_runs_at_once_can_be_interrupted_and_leave_no_process(tmp_path: Path
         for folder in folders:
             output = folder / "output"
             is_loaded = lambda output=output: "to come" in output.read_text()  # noqa: E731
-            wait_until(is_loaded, seconds=60, what="the load runs")
+            wait_until(is_loaded, seconds=60, what="the load is running")
             assert sum("tests.faults.worker" in one for one in processes_of(folder)) == 4
             assert any("beam" in one for one in processes_of(folder))
         for run, number in ((first, signal.SIGINT), (second, signal.SIGTERM)):
             run.send_signal(number)
-            run.send_signal(number)  # an impatient person presses Ctrl-C twice
+            run.send_signal(number)  # as with Ctrl-C pressed twice
         assert [run.wait(patience(60)) for run in (first, second)] == [130, 130]
     for folder in folders:
         assert processes_of(folder) == []

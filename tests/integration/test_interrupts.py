@@ -1,7 +1,7 @@
 """Signal handlers that raise: an interrupted call ends, and the client works as before.
 
-Of the sync front alone: its callers wait in their own thread. In asyncio a handler that raises ends
-the event loop, and with it everything that runs there.
+This concerns only the sync front end, whose callers wait in their own thread. In asyncio a handler
+that raises ends the event loop and everything that runs on it.
 """
 
 import json

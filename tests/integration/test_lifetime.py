@@ -1,4 +1,4 @@
-"""Fork and the end of the interpreter: no hang, and nothing that is not said."""
+"""Forks and the end of the interpreter: no hang, and no silent loss."""
 
 import os
 import signal
@@ -50,8 +50,8 @@ def test_parent_and_forked_child_both_put(client: Client, receive: ReceiverFacto
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_lets_go_of_the_parents_socket(make_client: ClientFactory) -> None:
-    """Else a parent that dies would leave its connection open as long as the child lives."""
+def test_a_forked_child_closes_the_parents_socket(make_client: ClientFactory) -> None:
+    """Otherwise a parent that dies would leave its connection open while the child lives."""
     client = make_client()
     client.put("t")
     connection = client._verbs.links._publisher._connector.link  # type: ignore[union-attr]  # on purpose
@@ -84,7 +84,7 @@ def test_a_client_left_open_at_exit_flushes(
     receive("t").wait_for_count(3_000)
 
 
-def test_an_idle_client_left_open_does_not_hold_up_the_exit(broker_url: str) -> None:
+def test_an_idle_client_left_open_does_not_delay_the_exit(broker_url: str) -> None:
     script = "import sys; from rabbitdelay import Client; c = Client(sys.argv[1]); c.connect()"
     started = time.monotonic()
     done = run_script(script, broker_url)
@@ -93,7 +93,7 @@ def test_an_idle_client_left_open_does_not_hold_up_the_exit(broker_url: str) -> 
 
 
 def start_script(script: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start a script that says when it is ready, and waits for a line."""
+    """Start a script that prints `ready` and then waits for a line."""
     process = subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
         cwd=ROOT,
@@ -118,7 +118,7 @@ client.put_nowait("t", id="not-confirmed")
 """
 
 
-def test_what_cannot_be_flushed_at_exit_is_said(
+def test_puts_that_cannot_be_flushed_at_exit_are_reported(
     breakable_broker: PrivateBroker, namespace: str
 ) -> None:
     process = start_script(CANNOT_FLUSH, breakable_broker.url, namespace)
@@ -140,13 +140,13 @@ client.put("t", timeout=60)
 """
 
 
-def test_control_c_ends_a_put_that_waits(breakable_broker: PrivateBroker, namespace: str) -> None:
+def test_control_c_ends_a_waiting_put(breakable_broker: PrivateBroker, namespace: str) -> None:
     process = start_script(WAITING, breakable_broker.url, namespace)
     assert process.stdin is not None
     breakable_broker.nodes[0].kill()
     process.stdin.write("go\n")
     process.stdin.flush()
-    time.sleep(0.5)  # let it get into the put; too early it ends all the same
+    time.sleep(0.5)  # until it is in the put; an earlier signal ends it as well
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=patience(30))
     assert "KeyboardInterrupt" in errors

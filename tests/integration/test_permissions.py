@@ -1,4 +1,4 @@
-"""docs/operations.md says which permissions are enough: its lines are run, and used."""
+"""The permissions in docs/operations.md suffice: its command lines are run, and its users used."""
 
 import logging
 import re
@@ -45,11 +45,11 @@ class Shop:
             node.control(*shlex.split(line))
 
     def url(self, user: str) -> str:
-        """Where a user enters."""
+        """Return the URL of a user."""
         return f"amqp://{user}:{user}@127.0.0.1:{self._port}/shop"
 
     def client(self, user: str, front: Front, *, declare: bool) -> Client:
-        """A client of a user."""
+        """Return a client of a user."""
         seconds = patience(10)
         return front.client(self.url(user), declare=declare, settle_seconds=0, timeout=seconds)
 
@@ -61,7 +61,7 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Shop]:
-    """What `topology apply` makes for the delays used here is there, made by the deployer."""
+    """A broker on which the deployer has created the queues for the delays used here."""
     with PrivateBroker.temporary() as broker:
         shop = Shop(broker)
         with Client(shop.url("deployer"), settle_seconds=0) as deployer:
@@ -78,7 +78,7 @@ def _logged(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture(params=fronts.NAMES)
 def front(request: pytest.FixtureRequest) -> Iterator[Front]:
-    """One front after the other."""
+    """Each front end in turn."""
     with front_named(request.param) as front:
         yield front
 
@@ -90,7 +90,7 @@ def test_a_putter_puts_and_deletes(
     caplog: pytest.LogCaptureFixture,
     declare: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    """Also one that would declare: all that it needs is there."""
+    """Also with declare=True, because every queue that it needs exists."""
     with shop.client("putter", front, declare=declare) as client:
         client.put_many(JobSpec(TOPIC, 1, delay=delay) for delay in DELAYS_SECONDS)
         far = client.put(TOPIC, 1, id="far", delay=DELAYS_SECONDS[-1])
@@ -100,12 +100,12 @@ def test_a_putter_puts_and_deletes(
         client.delete_many(["far", far])
         client.pause(TOPIC)
         client.resume(TOPIC)
-    # A client that may not declare is refused once; aiormq does not log it.
+    # A client that may not declare is refused once, which aiormq does not log.
     assert caplog.text.count("(403)") <= (1 if declare else 0)
     assert declare or "ACCESS_REFUSED" not in caplog.text
 
 
-def test_a_putter_takes_nothing(shop: Shop, front: Front) -> None:
+def test_a_putter_may_not_take_jobs(shop: Shop, front: Front) -> None:
     with shop.client("putter", front, declare=False) as client:
         for read in (client.pop, client.purge, client.topics):
             with pytest.raises(PermissionRefused):
@@ -114,7 +114,7 @@ def test_a_putter_takes_nothing(shop: Shop, front: Front) -> None:
             client.put(TOPIC, 1, reply=True)
 
 
-def test_who_may_not_declare_makes_no_topic(shop: Shop, front: Front) -> None:
+def test_a_user_that_may_not_declare_cannot_create_a_topic(shop: Shop, front: Front) -> None:
     for user in ("putter", "consumer"):
         with (
             shop.client(user, front, declare=False) as client,
@@ -130,14 +130,14 @@ def test_who_may_not_declare_makes_no_topic(shop: Shop, front: Front) -> None:
 @pytest.mark.parametrize(
     ("user", "declare"), [("consumer", False), ("consumer", True), ("deployer", True)]
 )
-def test_a_consumer_works(
+def test_a_consumer_settles_jobs_in_every_way(
     shop: Shop,
     front: Front,
     user: str,
     declare: bool,  # noqa: FBT001 - a parameter of the test
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It finishes, tries again at once and later, buries, answers, and drops what is deleted."""
+    """It finishes, retries at once and later, buries, responds, and drops deleted jobs."""
     with shop.client("deployer", front, declare=True) as deployer:
         deployer.purge(TOPIC)
         jobs = {
@@ -171,7 +171,7 @@ def handle(body: str, job: Job) -> Any:  # noqa: ANN401 - JSON
     return [body, job.attempt]
 
 
-def test_a_consumer_has_its_own_topic_only(shop: Shop, front: Front) -> None:
+def test_a_consumer_may_take_only_its_own_topic(shop: Shop, front: Front) -> None:
     with (
         shop.client("consumer", front, declare=False) as client,
         pytest.raises(PermissionRefused, match=rf"ready\.{OTHER}"),
@@ -179,7 +179,7 @@ def test_a_consumer_has_its_own_topic_only(shop: Shop, front: Front) -> None:
         client.pop(OTHER)
 
 
-def test_with_the_namespace_topics_are_made(shop: Shop, front: Front) -> None:
+def test_a_user_with_the_whole_namespace_creates_topics(shop: Shop, front: Front) -> None:
     with shop.client("deployer", front, declare=True) as client:
         job = client.put("new", 1, delay=1.5, reply=True)
         assert job.topic == "new"
@@ -189,7 +189,7 @@ def test_with_the_namespace_topics_are_made(shop: Shop, front: Front) -> None:
 
 
 DECLARES = [(), ("--declare",), ("--no-declare",)]
-"""By itself a command finds out that its user may not declare."""
+"""Without an option, a command finds out by itself that its user may not declare."""
 
 
 @pytest.mark.parametrize("options", DECLARES)
@@ -215,8 +215,8 @@ def test_a_consumer_uses_the_command_line(shop: Shop, options: tuple[str, ...]) 
     assert "second" in consumed.stdout
 
 
-def test_the_environment_says_not_to_declare(shop: Shop) -> None:
-    """Then the error speaks of declare, and not of a permission."""
+def test_the_environment_disables_declaring(shop: Shop) -> None:
+    """The error is then about declaring, not about a permission."""
     refused = shop.run("putter", "put", "unknown", "x")
     told = shop.run("putter", "put", "unknown", "x", RABBITDELAY_DECLARE="0")
     assert refused.exit_code == told.exit_code == 1
@@ -230,7 +230,7 @@ def test_the_environment_says_not_to_declare(shop: Shop) -> None:
     assert overruled.exit_code == 0
 
 
-def test_a_putter_applies_what_is_there_and_nothing_else(shop: Shop) -> None:
+def test_a_putter_applies_only_topics_that_exist(shop: Shop) -> None:
     assert shop.run("putter", "topology", "apply", "--topic", TOPIC).exit_code == 0
     refused = shop.run("putter", "topology", "apply", "--topic", "unheard-of")
     assert refused.exit_code == 1

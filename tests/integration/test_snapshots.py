@@ -1,6 +1,6 @@
-"""Snapshots of the tombstones: one consumer writes them, and none trusts what is broken.
+"""Snapshots of the tombstones: one consumer writes them, and no consumer trusts a broken one.
 
-Old ones go away, like old segments of the log.
+Old snapshots are removed, like old segments of the log.
 """
 
 import json
@@ -47,9 +47,9 @@ def names(namespace: str) -> Topology:
 
 @pytest.fixture
 def _slow_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever starts gets one record of the log, and no other until it has looked for a snapshot.
+    """Deliver one record of the log to a starting consumer, and the rest after it looked for one.
 
-    By itself it reads both, and goes on with what it has read first.
+    Normally the consumer reads both at once, and continues with the one that is read first.
     """
     read, snapshot_read = Follower.read, Follower._snapshot_read
 
@@ -69,29 +69,29 @@ def _slow_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def delete_singly(client: Client, ids: list[str]) -> None:
-    """Delete each with a record of its own."""
+    """Delete each id with a record of its own."""
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(client.delete, ids))
 
 
 def knows(client: Client, id: str) -> bool:
-    """Whether a client's consumer knows that a job was deleted."""
+    """Return whether a client's consumer knows that a job was deleted."""
     follower = client._follower()
     with follower.lock:
         return follower.following.tombstones.kills("t", id, "", 1) is not None
 
 
 def snapshot_ms(client: Client) -> int:
-    """When the last snapshot was taken that a client knows of."""
+    """Return the time of the last snapshot that a client knows of; 0 if it knows none."""
     return client.tombstones().snapshot_ms or 0
 
 
-# Taking them
+# Writing snapshots
 
 
 @pytest.mark.usefixtures("_slow_log")
 @pytest.mark.usefixtures("existing_namespace")
-def test_one_of_three_takes_a_snapshot_and_the_next_one_starts_with_it(
+def test_one_of_three_consumers_writes_a_snapshot_and_the_next_starts_with_it(
     make_client: ClientFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
@@ -102,7 +102,7 @@ def test_one_of_three_takes_a_snapshot_and_the_next_one_starts_with_it(
     consumers[0].delete_many(f"packed-{n}" for n in range(1_000))
     consumers[0].pause("paused")
     wait_until(lambda: all(map(snapshot_ms, consumers)), seconds=60)
-    wait_until(lambda: is_over(consumers[0]), seconds=30)
+    wait_until(lambda: has_recent_snapshot(consumers[0]), seconds=30)
     consumers[0].delete("behind")
     starting = make_client()
     assert knows(starting, "behind")
@@ -112,17 +112,17 @@ def test_one_of_three_takes_a_snapshot_and_the_next_one_starts_with_it(
     stats = starting.tombstones()
     assert stats.count == 1_401
     assert stats.paused == ("paused",)
-    assert stats.records < 400, "only what is behind the snapshot was read"
+    assert stats.records < 400, "only records after the snapshot are read"
 
 
-def is_over(client: Client) -> bool:
-    """Whether the snapshot that there is has nearly everything: no other is due."""
+def has_recent_snapshot(client: Client) -> bool:
+    """Return whether the latest snapshot covers nearly the whole log, so that no other is due."""
     follower = client._follower()
     return follower.following.since_snapshot < snapshot_writer.SNAPSHOT_EVERY
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_exactly_one_writes_what_three_ask_for(
+def test_exactly_one_of_three_consumers_writes_a_snapshot(
     make_client: ClientFactory,
     broker_url: str,
     names: Topology,
@@ -140,7 +140,7 @@ def test_exactly_one_writes_what_three_ask_for(
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_when_the_chosen_one_is_killed_another_goes_on(
+def test_another_consumer_writes_snapshots_when_the_chosen_one_is_killed(
     make_client: ClientFactory,
     broker_url: str,
     namespace: str,
@@ -168,37 +168,37 @@ def test_when_the_chosen_one_is_killed_another_goes_on(
 
 
 @pytest.mark.usefixtures("_slow_log")
-def test_a_snapshot_of_several_segments(
+def test_a_snapshot_of_several_segments_is_read(
     make_client: ClientFactory,
     broker_url: str,
     names: Topology,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A stream uses up a position whenever it begins a segment: the first piece is farther away."""
+    """A stream uses up a position at each new segment, so the first piece is farther away."""
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 3_000)
     monkeypatch.setattr(snapshots, "PIECE_BYTES", 4_000)
     for module in (snapshots, topology):
         monkeypatch.setattr(module, "LOG_SEGMENT_BYTES", 12_000)
     client = make_client()
-    client.put("t")  # makes the namespace
+    client.put("t")  # creates the namespace
     client._follower()
     delete_singly(client, [f"single-{n}" for n in range(IN_THE_LOG)])
     client.delete_many(f"packed-{n}" for n in range(3_000))
     wait_until(lambda: snapshot_ms(client) > 0, seconds=60)
     positions = [position for position, _ in streams.read_stream(broker_url, names.snapshots)]
     assert len(positions) > 25
-    assert positions[-1] - positions[0] > len(positions), "there are gaps"
+    assert positions[-1] - positions[0] > len(positions), "the positions must have gaps"
     starting = make_client()
     assert knows(starting, "packed-2999")
     assert starting.tombstones().count == 3_000 + IN_THE_LOG
     assert starting.tombstones().records < 20
 
 
-# Reading them
+# Reading snapshots
 
 
 class Snapshot:
-    """A snapshot made by hand, which says of one more job than the log that it is dead."""
+    """A handmade snapshot, which marks one more job as deleted than the log does."""
 
     def __init__(self, anchor: Anchor) -> None:
         known = Tombstones()
@@ -211,7 +211,7 @@ class Snapshot:
         self.trailer = writing.trailer()
 
     def with_trailer(self, **changes: object) -> list[bytes]:
-        """The same with another trailer, which is whole by itself."""
+        """Return the snapshot with another trailer, whose checksum is valid."""
         changed: Trailer = replace(read_trailer(self.trailer), **changes)  # type: ignore[arg-type]
         fields = asdict(changed)
         body = {"trailer": fields, "checksum": snapshots._checksum(fields)}
@@ -223,7 +223,7 @@ def now_ms() -> int:
 
 
 def damaged(body: bytes) -> bytes:
-    """The same, with one byte in the middle changed."""
+    """Return the body with one byte in the middle changed."""
     middle = len(body) // 2
     return body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
 
@@ -246,9 +246,9 @@ BROKEN: dict[str, Callable[[Snapshot], list[bytes]]] = {
 def written(
     client: Client, broker_url: str, names: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> Snapshot:
-    """A log without a snapshot, and one that fits."""
+    """A log without a snapshot, and a snapshot that fits it."""
     monkeypatch.setattr(snapshots, "PIECE_BYTES", 4_000)
-    delete_singly(client, ["log-0"])  # the stream is there now
+    delete_singly(client, ["log-0"])  # creates the stream
     ids = [f"log-{n}" for n in range(1, IN_THE_LOG)]
     streams.append_records(broker_url, names.tombstones, [Delete((one,), now_ms()) for one in ids])
     streams.append_records(broker_url, names.tombstones, [Fence("anchor")])
@@ -262,20 +262,20 @@ def written(
 @pytest.fixture
 def starting(make_client: ClientFactory, client: Client) -> Client:
     """A client that has not read anything."""
-    client._follower()  # by now all streams are there
+    client._follower()  # all streams exist afterwards
     return make_client()
 
 
 @pytest.mark.usefixtures("_slow_log")
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_snapshot_made_by_hand_is_trusted(
+def test_a_handmade_snapshot_is_trusted(
     written: Snapshot,
     starting: Client,
     broker_url: str,
     names: Topology,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Else the tests of broken ones would show nothing. One connection is enough for it."""
+    """Otherwise the tests of broken ones would show nothing. One connection suffices to read it."""
     streams.append(broker_url, names.snapshots, [*written.pieces, written.trailer])
     assert knows(starting, "trap")
     assert knows(starting, "log-299")
@@ -296,20 +296,20 @@ def test_a_broken_snapshot_is_not_trusted(
     *,
     how: str,
 ) -> None:
-    """It falls back to the log, says so, and knows everything."""
+    """The consumer falls back to the log, logs that, and knows every delete."""
     streams.append(broker_url, names.snapshots, BROKEN[how](written))
     assert starting.tombstones().count == IN_THE_LOG
     assert starting.tombstones().records > IN_THE_LOG
     assert not knows(starting, "trap")
-    wait_until(lambda: NOT_TRUSTED in caplog.text, seconds=30, what="it says so")
+    wait_until(lambda: NOT_TRUSTED in caplog.text, seconds=30, what="the consumer logs it")
 
 
 @pytest.mark.usefixtures("_slow_log")
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_snapshot_that_is_being_written_is_none(
+def test_an_unfinished_snapshot_is_ignored(
     written: Snapshot, starting: Client, broker_url: str, names: Topology
 ) -> None:
-    """Pieces without a trailer: whoever wrote them has died, or goes on."""
+    """Pieces without a trailer: their writer has died, or is still writing."""
     streams.append(broker_url, names.snapshots, written.pieces)
     assert starting.tombstones().count == IN_THE_LOG
     assert starting.tombstones().records > IN_THE_LOG
@@ -319,23 +319,23 @@ def test_a_snapshot_that_is_being_written_is_none(
 @pytest.mark.usefixtures("_slow_log")
 @pytest.mark.parametrize("position", [0, 7, 1_000_000])
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_snapshot_of_another_log(
+def test_a_snapshot_of_another_log_is_used_and_the_log_read_from_its_beginning(
     written: Snapshot, starting: Client, broker_url: str, names: Topology, position: int
 ) -> None:
-    """Somebody deleted the stream: what it says is true, where the log goes on it cannot say."""
+    """The stream was deleted: the snapshot's deletes are valid, but not its position in the log."""
     other = written.with_trailer(position=position, fingerprint="00" * 8)
     streams.append(broker_url, names.snapshots, other)
     streams.append_records(broker_url, names.tombstones, [Delete(("behind",), now_ms())])
     wait_until(lambda: starting._follower().is_current, seconds=60)
     for name in ("log-0", "log-299", "behind"):
         assert knows(starting, name)
-    assert starting.tombstones().records >= IN_THE_LOG, "the log was read from its beginning"
+    assert starting.tombstones().records >= IN_THE_LOG, "the log must be read from its beginning"
 
 
-def leave_nothing_but_a_snapshot(
+def leave_only_a_snapshot(
     client: Client, broker_url: str, names: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Let a snapshot of 600 deletes be taken, and delete the log; no other is taken after it."""
+    """Write a snapshot of 600 deletes and delete the log; no other snapshot is written later."""
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
     client._follower()
     client.delete_many(f"old-{n}" for n in range(600))
@@ -347,14 +347,14 @@ def leave_nothing_but_a_snapshot(
 
 @pytest.mark.usefixtures("_slow_log")
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_log_that_was_deleted_when_nobody_ran(
+def test_a_log_deleted_while_no_consumer_ran_is_restored_from_its_snapshot(
     make_client: ClientFactory,
     broker_url: str,
     names: Topology,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What the snapshot has is known to who starts then, and is written into the new log."""
-    leave_nothing_but_a_snapshot(make_client(), broker_url, names, monkeypatch)
+    """Consumers that start then know the snapshot's deletes, which are written to the new log."""
+    leave_only_a_snapshot(make_client(), broker_url, names, monkeypatch)
     writer = make_client()
     delete_singly(writer, [f"new-{n}" for n in range(IN_THE_LOG)])
     second = make_client()
@@ -369,15 +369,15 @@ def test_a_log_that_was_deleted_when_nobody_ran(
 @pytest.mark.usefixtures("_slow_log")
 @pytest.mark.parametrize("opens_after_seconds", [0.0, 0.3])
 @pytest.mark.usefixtures("existing_namespace")
-def test_a_snapshot_that_comes_while_the_log_is_opened(
+def test_a_snapshot_that_arrives_while_the_log_is_opened_loses_no_records(
     make_client: ClientFactory,
     broker_url: str,
     names: Topology,
     monkeypatch: pytest.MonkeyPatch,
     opens_after_seconds: float,
 ) -> None:
-    """What the log has brought before the snapshot takes its place is brought again."""
-    leave_nothing_but_a_snapshot(make_client(), broker_url, names, monkeypatch)
+    """Records of the log read before the snapshot takes effect are read again."""
+    leave_only_a_snapshot(make_client(), broker_url, names, monkeypatch)
     delete_singly(make_client(), [f"new-{n}" for n in range(50)])
     made, snapshot_read = Subscription._made, Follower._snapshot_read
 
@@ -398,20 +398,20 @@ def test_a_snapshot_that_comes_while_the_log_is_opened(
     assert starting.tombstones().count == 650
 
 
-# Going away
+# Retention
 
 
-def test_old_segments_of_the_log_go_away(
+def test_old_segments_of_the_log_are_removed(
     make_client: ClientFactory,
     broker_url: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Write, roll, wait, write: the first position rises."""
+    """Records are written until the first position of the log rises."""
     monkeypatch.setattr(topology, "LOG_SEGMENT_BYTES", 20_000)
     monkeypatch.setattr(topology, "RETENTION_MARGIN_MS", 1_000)
     client = make_client(max_delay=1)
-    client.put("t")  # makes the namespace
+    client.put("t")  # creates the namespace
     log = client.topology.tombstones
     delete_singly(client, [f"first-{n}" for n in range(1_000)])
     first = streams.read_stream(broker_url, log)
@@ -419,7 +419,7 @@ def test_old_segments_of_the_log_go_away(
     began = time.monotonic()
     batch = 0
     while (there := streams.read_stream(broker_url, log))[0][0] == 0:
-        assert time.monotonic() < began + 60, "nothing goes away"
+        assert time.monotonic() < began + 60, "no segment is removed"
         batch += 1
         delete_singly(client, [f"later-{batch}-{n}" for n in range(300)])
     with capsys.disabled():
@@ -429,24 +429,24 @@ def test_old_segments_of_the_log_go_away(
     assert f"later-{batch}-299".encode() in b"".join(body for _, body in there)
 
 
-def test_old_snapshots_go_away(
+def test_old_snapshots_are_removed(
     make_client: ClientFactory,
     broker_url: str,
     names: Topology,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The newest stays, and whoever starts uses it."""
+    """The newest one stays, and a starting consumer uses it."""
     monkeypatch.setattr(topology, "LOG_SEGMENT_BYTES", 20_000)
     monkeypatch.setattr(snapshots, "LOG_SEGMENT_BYTES", 20_000)
     monkeypatch.setattr(topology, "SNAPSHOT_AGE_MS", 1_000)
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 400)
     monkeypatch.setattr(snapshot_writer, "ASK_AGAIN_SECONDS", 0.5)
     client = make_client()
-    client.put("t")  # makes the namespace
+    client.put("t")  # creates the namespace
     client._follower()
     deadline = time.monotonic() + 90
     while not (there := streams.read_stream(broker_url, names.snapshots)) or there[0][0] == 0:
-        assert time.monotonic() < deadline, "nothing goes away"
+        assert time.monotonic() < deadline, "no snapshot is removed"
         take_snapshot(client)
     newest = read_trailer(there[-1][1])
     assert sum(is_piece(body) for _, body in there) >= newest.pieces
@@ -454,7 +454,7 @@ def test_old_snapshots_go_away(
 
 
 def take_snapshot(client: Client) -> None:
-    """Delete what makes a snapshot due, again if need be, and wait for it."""
+    """Delete enough ids to make a snapshot due, and wait for it."""
     before_ms = snapshot_ms(client)
     client.delete_many(f"packed-{n}" for n in range(500))
     wait_until(lambda: snapshot_ms(client) > before_ms, seconds=60)

@@ -1,4 +1,4 @@
-"""What is of the sync front alone: threads, forks, and what pika does."""
+"""The sync front end alone: threads, forks, and traps of pika."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ from tests.support.waiting import patience, wait_until
 from tests.support.working import Process, popper_of, working
 
 
-def test_put_in_a_futures_callback_is_refused_and_not_a_deadlock(client: Client) -> None:
+def test_a_put_in_a_futures_callback_is_refused(client: Client) -> None:
     outcome: Future[str] = Future()
 
     def callback(_future: Future[Job]) -> None:
@@ -52,7 +52,7 @@ def test_a_process_that_ends_gives_its_jobs_back(
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12: fork, threads
 def test_parent_and_forked_child_both_pop(client: Client) -> None:
-    """The child has a connection of its own, and the parent's jobs are not the child's."""
+    """The child opens its own connection, and cannot settle the parent's jobs."""
     client.put_many(JobSpec("t", n) for n in range(3))
     held = pop(client)
     child = os.fork()
@@ -73,10 +73,10 @@ def test_parent_and_forked_child_both_pop(client: Client) -> None:
     assert client.pop("t", wait=0.2) is None
 
 
-def test_a_client_that_is_dropped_is_collected(
+def test_a_client_without_references_is_collected(
     broker_url: str, namespace: str, client: Client
 ) -> None:
-    """But not while somebody has a job of it. Then its jobs go back, and its threads end."""
+    """A leased job keeps its client alive. After that its jobs go back, and its threads end."""
     dropped = Client(broker_url, namespace=namespace, settle_seconds=0)
     dropped.put("t", ttr=60)
     job = pop(dropped)
@@ -85,19 +85,19 @@ def test_a_client_that_is_dropped_is_collected(
     gc.disable()
     try:
         del dropped
-        assert gone() is not None, "its job went back while somebody had it"
+        assert gone() is not None, "a leased job must keep its client"
         id_of_job = job.id
         job.touch()
         del job
-        assert gone() is None, "a cycle keeps it"
+        assert gone() is None, "a reference cycle keeps the client"
     finally:
         gc.enable()
     wait_until(ended.done)
     assert pop(client).id == id_of_job
 
 
-def test_deliveries_count_as_a_sign_of_life(client: Client, make_worker: WorkerFactory) -> None:
-    """Else pika's heartbeat would take a broker for dead that sends nothing but jobs."""
+def test_deliveries_count_as_heartbeats(client: Client, make_worker: WorkerFactory) -> None:
+    """Otherwise pika would consider a broker dead that sends only jobs."""
     worker = make_worker()
     done: list[object] = []
 

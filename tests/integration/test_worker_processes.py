@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: they are killed in time, and may die as they like."""
+"""Handlers in separate processes: they are killed at their TTR, and may die in any way."""
 
 import logging
 import os
@@ -40,12 +40,12 @@ HANDLERS: list[Callable[..., Any]] = [
     process_handlers.touch_often,
     process_handlers.touch_too_late,
 ]
-"""Each has the topic of its name."""
+"""Each handles the topic named after it."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """A worker that runs all handlers, and who puts jobs for it."""
+    """A worker that runs all handlers, and a client that puts jobs for it."""
 
     worker: Worker
     client: Client
@@ -55,7 +55,7 @@ class Running:
         return self.worker.stats().counts
 
     def counts_before(self) -> WorkerCounts:
-        """The counts when nothing runs: a response is there before its job counts as finished."""
+        """Return the counts when no job runs: a response precedes the count of its job."""
         wait_until(lambda: self.worker.stats().running == 0)
         return self.counts
 
@@ -63,7 +63,7 @@ class Running:
         return self.client.put(handler.__name__, body, **options)
 
     def ask(self, handler: Callable[..., Any], body: object = None, **options: Any) -> Any:  # noqa: ANN401 - any value
-        """Put a job, and return what its handler returns."""
+        """Put a job, and return its handler's return value."""
         job = self.put(handler, body, reply=True, **options)
         response = self.client.response(job, wait=patience(20))
         assert isinstance(response, Response)
@@ -77,7 +77,7 @@ def new_worker(url: str, namespace: str, **options: Any) -> Worker:  # noqa: ANN
 
 @pytest.fixture(scope="module")
 def work(shared_broker: SharedBroker) -> Iterator[Running]:
-    """One worker for most tests here: most of the time goes into the start of processes."""
+    """One worker for most tests of this file, because starting processes takes most of the time."""
     namespace = f"t{secrets.token_hex(4)}"
     worker = new_worker(shared_broker.url, namespace, concurrency=2)
     for function in HANDLERS:
@@ -90,14 +90,14 @@ def work(shared_broker: SharedBroker) -> Iterator[Running]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process runs; one that has ended may wait for somebody who takes note of it."""
+    """Return whether a process runs; a zombie, which no process has reaped yet, does not."""
     try:
         states = [
             path.read_text().rpartition(") ")[2][0]
             for path in Path(f"/proc/{pid}/task").glob("*/stat")
         ]
     except OSError:
-        return is_running(pid)  # a thread of it ended meanwhile
+        return is_running(pid)  # one of its threads ended meanwhile
     return any(state not in "ZX" for state in states)
 
 
@@ -121,7 +121,7 @@ def test_a_handler_gets_its_job_in_a_process_of_its_own(work: Running) -> None:
     assert found["pid"] != os.getpid()
 
 
-def test_a_process_is_used_again_and_ends_with_the_worker(
+def test_a_process_is_reused_and_ends_with_its_worker(
     broker_url: str, namespace: str, client: Client
 ) -> None:
     worker = new_worker(broker_url, namespace, concurrency=1)
@@ -131,7 +131,7 @@ def test_a_process_is_used_again_and_ends_with_the_worker(
         pids = {work.ask(process_handlers.give_pid) for _ in range(3)}
         assert len(pids) == 1
         (pid,) = pids
-        assert os.getsid(pid) == pid, "it leads a session"
+        assert os.getsid(pid) == pid, "it is a session leader"
     assert not is_running(pid)
 
 
@@ -150,11 +150,13 @@ def test_a_handler_may_use_multiprocessing(work: Running) -> None:
     assert work.ask(process_handlers.end_fork) == -signal.SIGTERM
 
 
-# In time
+# TTR
 
 
-def test_at_the_ttr_it_is_killed_with_its_children(work: Running, tmp_path: Path) -> None:
-    """The job is given back at once, and the worker goes on with another process."""
+def test_a_handlers_process_is_killed_with_its_children_at_the_ttr(
+    work: Running, tmp_path: Path
+) -> None:
+    """The job is given back at once, and the worker continues with another process."""
     notes, before = tmp_path / "notes", work.counts_before()
     began = time.monotonic()
     work.put(process_handlers.hang, str(notes), ttr=1)
@@ -170,8 +172,10 @@ def test_at_the_ttr_it_is_killed_with_its_children(work: Running, tmp_path: Path
     assert work.counts.timed_out == before.timed_out + 1
 
 
-def test_a_job_that_is_lost_with_its_connection_is_killed(work: Running, tmp_path: Path) -> None:
-    """Somebody else may have it by now; here it is done by another process."""
+def test_the_process_of_a_job_lost_with_its_connection_is_killed(
+    work: Running, tmp_path: Path
+) -> None:
+    """Another consumer may have the job by then; here another process runs it."""
     notes = tmp_path / "notes"
     work.put(process_handlers.hang, str(notes), ttr=60)
     _, pid, grandchild = wait_for_lines(notes, 1)[0]
@@ -182,7 +186,7 @@ def test_a_job_that_is_lost_with_its_connection_is_killed(work: Running, tmp_pat
     assert another_pid != pid
 
 
-def test_the_worker_does_other_jobs_meanwhile(work: Running, tmp_path: Path) -> None:
+def test_a_worker_runs_other_jobs_while_a_handler_hangs(work: Running, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     work.put(process_handlers.hang, str(notes), ttr=5)
     pid = int(wait_for_lines(notes, 1)[0][1])
@@ -198,11 +202,11 @@ def test_touch_restarts_the_ttr(work: Running) -> None:
 
 
 def test_auto_touch_is_seen_in_the_process(work: Running) -> None:
-    """What is left is the worker's to know: there the ttr is renewed."""
+    """The worker knows the time left, because it renews the TTR."""
     assert work.ask(process_handlers.outlive_ttr, ttr=2) > 0
 
 
-# Dying and failing
+# Deaths and failures
 
 
 @pytest.mark.parametrize(
@@ -236,7 +240,7 @@ def test_an_idle_process_that_dies_is_replaced(work: Running) -> None:
         ("exit", "SystemExit", "enough"),
     ],
 )
-def test_what_it_raises_is_seen_in_the_worker(
+def test_an_exception_in_a_process_is_reported_by_the_worker(
     work: Running, caplog: pytest.LogCaptureFixture, how: str, error_type: str, text: str
 ) -> None:
     assert work.ask(process_handlers.fail, how) == how
@@ -247,7 +251,7 @@ def test_what_it_raises_is_seen_in_the_worker(
 
 
 @pytest.mark.parametrize("how", ["retry", "odd retry"])
-def test_a_retry_that_it_asks_for_is_seen_in_the_worker(
+def test_a_retry_requested_in_a_process_is_reported_by_the_worker(
     work: Running, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     caplog.set_level(logging.INFO, "rabbitdelay.worker")
@@ -260,27 +264,27 @@ def test_a_retry_that_it_asks_for_is_seen_in_the_worker(
 @pytest.mark.parametrize(
     ("how", "reason"), [("bury", "never"), ("odd bury", "never"), ("not a job", "nonsense")]
 )
-def test_what_gives_a_job_up_means_the_same(work: Running, how: str, reason: str) -> None:
+def test_exceptions_that_bury_a_job_work_in_processes(work: Running, how: str, reason: str) -> None:
     with pytest.raises(NoResponse, match=reason):
         work.ask(process_handlers.fail, how)
 
 
-def test_a_value_that_cannot_leave_its_process(work: Running) -> None:
-    """The job is done all the same; whoever waits for its response is told why there is none."""
+def test_a_job_whose_return_value_cannot_be_pickled_is_finished(work: Running) -> None:
+    """A wait for its response raises the reason."""
     before = work.counts_before()
     with pytest.raises(NoResponse, match="a lock cannot leave its process: cannot pickle"):
         work.ask(process_handlers.give_lock)
     wait_until(lambda: work.counts.finished == before.finished + 1)
 
 
-# Settling from inside
+# Settling in the process
 
 
 @pytest.mark.parametrize(
     ("verb", "finished", "released", "buried"),
     [("finish", 1, 0, 0), ("release", 1, 1, 0), ("bury", 0, 0, 1)],
 )
-def test_settling_from_inside(
+def test_a_handler_settles_its_job_in_its_process(
     work: Running, verb: str, finished: int, released: int, buried: int
 ) -> None:
     before = work.counts_before()
@@ -290,14 +294,14 @@ def test_settling_from_inside(
     assert work.counts.released == before.released + released
 
 
-def test_a_job_as_a_context_manager(work: Running, tmp_path: Path) -> None:
+def test_a_job_is_a_context_manager_in_a_process(work: Running, tmp_path: Path) -> None:
     notes, before = tmp_path / "notes", work.counts_before()
     work.put(process_handlers.settle_in_block, str(notes))
     assert wait_for_lines(notes, 2) == [["1", "True"], ["1", "False"]]
     assert work.counts.finished == before.finished + 1
 
 
-def test_who_lost_a_job_cannot_kill_the_handler_of_the_next() -> None:
+def test_a_lost_job_cannot_kill_the_handler_of_the_next() -> None:
     child, first, second = Child([]), object(), object()
     assert child.says_something(20)
     assert child.receive() == Ready()
@@ -309,14 +313,14 @@ def test_who_lost_a_job_cannot_kill_the_handler_of_the_next() -> None:
     assert how_it_ended(child.end()) == "signal 9 (SIGKILL)"
 
 
-def test_a_thread_that_was_left_behind_is_refused(work: Running, tmp_path: Path) -> None:
+def test_a_thread_left_behind_by_a_handler_is_refused(work: Running, tmp_path: Path) -> None:
     """It cannot touch the next job by mistake."""
     notes = tmp_path / "notes"
     work.put(process_handlers.touch_too_late, str(notes), id="first")
     assert "the handler of job first has ended" in " ".join(wait_for_lines(notes, 1)[0])
 
 
-def test_a_handler_that_goes_on_after_its_job_is_killed_at_its_ttr(
+def test_a_handler_that_continues_after_finishing_its_job_is_killed_at_the_ttr(
     work: Running, tmp_path: Path
 ) -> None:
     notes, before = tmp_path / "notes", work.counts_before()
@@ -326,7 +330,7 @@ def test_a_handler_that_goes_on_after_its_job_is_killed_at_its_ttr(
     assert work.counts.finished == before.finished + 1
 
 
-# What cannot be imported
+# Handlers that cannot be imported
 
 
 def no_name() -> Callable[[Any], None]:
@@ -346,7 +350,7 @@ def test_a_function_without_a_name_of_its_own_is_refused(
         worker.run()
 
 
-# As a program of its own
+# Programs
 
 SCRIPT = """
 import os, sys, time
@@ -380,7 +384,7 @@ GUARD = '__name__ == "__main__"'
 def program(
     tmp_path: Path, url: str, namespace: str, setup: str = "", guard: str = GUARD
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a script with a worker of its own, in a process group of its own."""
+    """Run a script with a worker, in its own process group."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace("SETUP", setup).replace("GUARD", guard))
     with subprocess.Popen(
@@ -396,22 +400,22 @@ def program(
             process.kill()
 
 
-def test_a_ttr_does_not_count_the_start_of_a_process(
+def test_a_ttr_does_not_include_the_start_of_a_process(
     broker_url: str, namespace: str, client: Client, tmp_path: Path
 ) -> None:
-    """The modules of its handlers take longer to import than the ttr of its jobs."""
+    """Importing the modules of its handlers takes longer than the TTR of its jobs."""
     with program(tmp_path, broker_url, namespace, setup="time.sleep(1.2)"):
         client.put(TOPIC, "wait")
-        wait_for_lines(tmp_path / "notes", 1)  # the process that was started first is at work
+        wait_for_lines(tmp_path / "notes", 1)  # the process that was started first is busy
         response = client.response(client.put(TOPIC, ttr=1, reply=True), wait=patience(30))
         assert response is not None
         assert response.body["attempt"] == 1
 
 
-def test_signals_to_everybody_leave_handlers_their_grace(
+def test_signals_to_all_processes_leave_handlers_their_grace_period(
     broker_url: str, namespace: str, client: Client, tmp_path: Path
 ) -> None:
-    """Ctrl-C goes to a terminal's process group, and systemd's SIGTERM to every process."""
+    """Ctrl-C goes to the terminal's process group, and systemd's SIGTERM to every process."""
     notes = tmp_path / "notes"
     with program(tmp_path, broker_url, namespace) as process:
         client.put(TOPIC, "wait")
@@ -425,7 +429,7 @@ def test_signals_to_everybody_leave_handlers_their_grace(
     assert not is_running(pid)
 
 
-def test_nobody_outlives_a_killed_worker(
+def test_no_process_outlives_a_killed_worker(
     broker_url: str, namespace: str, client: Client, tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"
@@ -438,10 +442,10 @@ def test_nobody_outlives_a_killed_worker(
         assert len(pids) == 2
         assert idle_pid in pids
         process.kill()
-        wait_until(lambda: not any(map(is_running, pids)), seconds=10, what="they ended")
+        wait_until(lambda: not any(map(is_running, pids)), seconds=10, what="both processes ended")
 
 
-def test_a_script_that_runs_when_it_is_imported_is_told_so(
+def test_a_script_that_runs_its_worker_when_imported_gets_an_error(
     broker_url: str, namespace: str, tmp_path: Path
 ) -> None:
     with program(tmp_path, broker_url, namespace, guard="True") as process:
@@ -450,10 +454,10 @@ def test_a_script_that_runs_when_it_is_imported_is_told_so(
     assert 'it must call run() under `if __name__ == "__main__":`' in stderr
 
 
-def test_a_handler_that_only_this_process_has_is_refused(
+def test_a_handler_that_cannot_be_imported_is_refused(
     broker_url: str, namespace: str, tmp_path: Path
 ) -> None:
-    """A script that comes from nowhere cannot be imported again."""
+    """A script passed with -c has no file to import."""
     code = SCRIPT.replace("SETUP", "").replace("GUARD", "True")
     command = [sys.executable, "-c", code, broker_url, namespace, str(tmp_path / "notes")]
     done = subprocess.run(
