@@ -106,7 +106,7 @@ def front_named(name: str) -> Front:
 
 
 class LoopThread:
-    """An event loop in a thread. Closing it asserts that no task is what and that none failed."""
+    """An event loop in a thread. Closing it asserts that no task is left and that none failed."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []
