@@ -531,7 +531,7 @@ def test_handlers_and_hooks_may_be_coroutines_or_plain_functions(
 
 
 def test_many_concurrent_tasks_share_one_client(new: New) -> None:
-    """They share the first connections too: one for publishing and one for consumer_connector."""
+    """They share the first connections too: one for publishing and one for consuming."""
     found: list[int] = []
 
     async def main() -> None:
