@@ -103,7 +103,7 @@ def test_a_log_that_cannot_be_read_is_reported(
 def test_read_only_commands_create_nothing(
     rabbitdelay: CommandLine, broker_url: str, namespace: str
 ) -> None:
-    """Neither in a namespace that does not exist, nor a log in one that has none."""
+    """A missing namespace stays missing, and so does a missing log."""
     for command in ("topics", "stats", "tombstones"):
         assert rabbitdelay(command).exit_code == 1
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:

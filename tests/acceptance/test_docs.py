@@ -118,7 +118,7 @@ def test_a_service_ends_if_its_worker_finds_no_broker(
 def test_a_program_runs_unchanged(
     program: Program, broker_url: str, namespace: str, tmp_path: Path
 ) -> None:
-    """It runs in a namespace of the test. A worker gets a job, and is ended as in production."""
+    """The namespace is the test's own. A worker gets a job, and is ended as in production."""
     file = tmp_path / "program.py"
     file.write_text(program.text.replace('namespace="rabbitdelay"', f'namespace="{namespace}"'))
     work = program.work

@@ -82,7 +82,7 @@ def topology(namespace: str) -> Topology:
 
 
 def test_a_job_deleted_by_a_plain_program_is_not_run(programs: Programs, client: Client) -> None:
-    """Neither by the plain consumer nor by rabbitdelay, which reads the plain program's records."""
+    """This holds for the plain consumer and for rabbitdelay, which reads the same records."""
     for _ in ("for the plain consumer", "for rabbitdelay"):
         client.put(TOPIC, "by id", id="by-id")
         exactly = client.put(TOPIC, "by token", id="by-token")

@@ -39,7 +39,7 @@ def test_a_pop_survives_a_closed_channel(client: Client) -> None:
 
 
 def test_a_worker_survives_a_closed_channel(client: Client, make_worker: WorkerFactory) -> None:
-    """It consumes again, and a running job does not run twice."""
+    """The worker consumes again, and a running job does not run twice."""
     worker, seen, go_on = make_worker(concurrency=2), list[str](), threading.Event()
 
     @worker.handler("t", ttr=60)

@@ -44,7 +44,7 @@ PROPAGATION_SECONDS = patience(1.0)
 def test_a_deleted_delayed_job_never_runs(
     client: Client, make_worker: WorkerFactory, broker_url: str
 ) -> None:
-    """By chosen id, by generated id, by the job that put returned, and many at once."""
+    """The delete names a chosen id, a generated id, the job that put returned, or many of them."""
     client.put("t", delay=0.4, id="chosen")
     generated, whole = (client.put("t", delay=0.4) for _ in range(2))
     many = [client.put("t", delay=0.4) for _ in range(4)]
@@ -68,7 +68,7 @@ def test_a_deleted_delayed_job_never_runs(
 
 
 def test_a_deleted_job_is_never_popped(client: Client, broker_url: str) -> None:
-    """Not by a pop of one job or several, nor by a pop that is waiting for it."""
+    """This holds for pops of one job, of several, and for a pop that is already waiting."""
     jobs = [client.put("t", id=f"dead-{n}") for n in range(6)]
     client.put("t", id="lives")
     client.delete_many(jobs[:3])
@@ -107,7 +107,7 @@ def test_a_client_does_not_pop_its_deleted_jobs_before_it_reads_its_own_record(
 
 
 def test_a_pop_that_finds_only_deleted_jobs_returns_none(client: Client) -> None:
-    """It returns after its wait, neither early nor late."""
+    """The pop returns after its wait, neither early nor late."""
     client.delete_many([client.put("t") for _ in range(20)])
     assert client.pop("t") is None
     client.delete_many([client.put("t", delay=0.1) for _ in range(3)])
@@ -414,7 +414,7 @@ def test_a_job_put_right_after_a_delete_of_its_id_lives(client: Client) -> None:
 
 
 def test_only_a_delete_by_id_waits_for_its_moment_to_pass(make_client: ClientFactory) -> None:
-    """With a stopped clock: a delete by job affects no later job, so it need not wait."""
+    """A delete by job does not affect later jobs, so it need not wait. The test stops the clock."""
     stopped_at, asked = time.time(), list[None]()
 
     def stopped_clock() -> float:

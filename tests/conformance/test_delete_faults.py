@@ -288,7 +288,7 @@ def test_deletes_hold_when_the_log_is_deleted_under_a_worker(
 def test_deletes_hold_when_the_log_is_deleted_repeatedly(
     client: Client, broker_url: str, namespace: str, make_worker: WorkerFactory
 ) -> None:
-    """With a running worker, every delete that returned holds."""
+    """Every delete that returned holds while a worker runs."""
     worker = make_worker()
     seen = Seen(worker)
     client.put_many(JobSpec("t", id=f"job-{n}", delay=12) for n in range(1_000))

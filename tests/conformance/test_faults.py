@@ -38,7 +38,7 @@ def ready(broker: PrivateBroker, namespace: str, topic: str = "t") -> Receiver:
 def test_the_first_put_of_a_namespace_survives_a_kill_of_the_broker(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
-    """So do the first put through a new hold queue and the first of a new topic."""
+    """The first put through a new hold queue and the first of a new topic survive too."""
     with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:
         first = client.put("t", delay=4)
         kill(broker)
@@ -123,7 +123,7 @@ def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
 def test_a_job_that_was_due_while_the_broker_was_down_arrives_after_the_restart(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
-    """It arrives at once, or when the broker has retried after 5 s."""
+    """The job arrives at once, or when the broker has retried after 5 s."""
     with front.client(broker.url, namespace=namespace) as client:
         job = client.put("t", delay=4)  # returns after 3 s, because the queue is new
         kill(broker)

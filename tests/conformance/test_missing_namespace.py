@@ -101,7 +101,7 @@ def test_a_pop_waits_for_a_missing_namespace(client: Client, make_client: Client
 def test_a_pop_waits_for_a_missing_topic(
     client: Client, make_client: ClientFactory, make_topics: TopicsFactory, made: Made
 ) -> None:
-    """It serves the other topics meanwhile, and does not create the missing one."""
+    """The pop serves the other topics meanwhile, and does not create the missing one."""
     make_topics("there")
     before = sorted(made())
     assert client.pop("mistyped") is None
@@ -126,7 +126,7 @@ def test_a_pop_waits_for_a_missing_topic(
 def test_a_delete_during_the_first_put_of_a_namespace_succeeds_or_raises(
     client: Client, make_client: ClientFactory
 ) -> None:
-    """It raises if it is too early, and never after the put has returned."""
+    """The delete raises if it is too early, and never after the put has returned."""
     other = make_client()
     with ThreadPoolExecutor(1) as pool:
         put = pool.submit(client.put, "t", id="x", delay=1)

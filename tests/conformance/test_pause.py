@@ -21,7 +21,7 @@ from tests.support.working import popper_of, publish, working
 def test_no_job_of_a_paused_topic_is_handed_out(
     client: Client, make_client: ClientFactory, make_worker: WorkerFactory
 ) -> None:
-    """Neither prefetched nor new jobs start; running ones continue. Order is kept after resume."""
+    """Prefetched and new jobs wait; running ones continue. The order is kept after resume."""
     worker, seen, go_on = make_worker(concurrency=1, prefetch=5), [], threading.Event()
 
     @worker.handler("t")

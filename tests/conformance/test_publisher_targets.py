@@ -179,7 +179,7 @@ def test_a_worker_and_a_client_work_over_a_slow_wire(
     *,
     delay_seconds: float,
 ) -> None:
-    """They connect, become current, hand out, retry, settle and delete with default settings."""
+    """Both connect, become current, hand out, retry, settle and delete with default settings."""
     with Proxy(broker_url, delay_seconds=delay_seconds) as proxy:
         far, worker = make_client(proxy.url, timeout=30), make_worker(proxy.url)
         attempts: list[tuple[str, int]] = []

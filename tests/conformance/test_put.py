@@ -78,7 +78,7 @@ def test_a_job_is_put_for_a_time_and_a_past_time_means_now(
 
 
 def test_topics_do_not_get_each_others_jobs(client: Client, receive: ReceiverFactory) -> None:
-    """Also with topics that end alike, have empty words, or look like digits."""
+    """The topics end alike, have empty words, or look like digits."""
     topics = ["b", "a.b", "x", "x.x", ".", "..", "a.", ".a", "0.0", "0"]
     for topic in topics:
         client.put(topic, topic, delay=0.02)

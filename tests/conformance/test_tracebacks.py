@@ -21,7 +21,7 @@ def _close_order(number: int) -> None:
 def test_a_buried_job_keeps_the_traceback_of_its_last_attempt(
     client: Client, make_worker: WorkerFactory, buried: LookerFactory
 ) -> None:
-    """It starts with the handler's own frame; the copies for retries carry none."""
+    """The traceback starts with the handler's own frame. Copies for retries carry none."""
     worker, seen = make_worker(), list[Any]()
 
     @worker.handler("t", max_attempts=2, backoff=0.1)

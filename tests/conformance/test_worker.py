@@ -163,7 +163,7 @@ def test_a_handler_that_hangs_in_a_process_is_killed(
 def test_touch_and_auto_touch_keep_jobs_beyond_their_ttr(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """Also over a lost connection: the job is redelivered to the handler that still runs it."""
+    """After a lost connection the job is redelivered to the handler that still runs it."""
     worker, seen = make_worker(), []
 
     @worker.handler("touch", ttr=3)
@@ -195,7 +195,7 @@ def test_touch_and_auto_touch_keep_jobs_beyond_their_ttr(
 def test_a_running_job_does_not_run_twice_after_a_lost_connection(
     client: Client, make_worker: WorkerFactory
 ) -> None:
-    """Neither a job that still runs, nor one that ended while there was no connection."""
+    """This holds for jobs that still run and for jobs that ended during the outage."""
     worker, seen = make_worker(concurrency=20), []
     cut, go_on = threading.Event(), threading.Event()
 
@@ -420,7 +420,7 @@ def test_a_signal_handler_of_the_program_is_kept_unless_overridden(  # noqa: PLR
 def test_a_signal_without_a_handler_of_the_program_stops_the_worker(
     front: Front, client: Client, broker_url: str, namespace: str, number: signal.Signals
 ) -> None:
-    """Also SIGINT under asyncio.run, which installs its own handler for it."""
+    """SIGINT works under asyncio.run too, which installs its own handler for it."""
     client.put("t", 0, id="job")
     with Process(SIGNALLED, front.name, broker_url, namespace) as process:
         process.wait_for("done job")
@@ -531,7 +531,7 @@ def test_a_worker_that_may_not_declare_raises_for_a_missing_topic(
 def test_a_worker_declares_a_deleted_ready_queue_again(
     client: Client, make_worker: WorkerFactory, broker_url: str, namespace: str
 ) -> None:
-    """It is consumed once, and a job that ran during the deletion does not delay others."""
+    """The queue has one consumer, and a job that ran during the deletion does not delay others."""
     worker, seen = make_worker(concurrency=2), []
 
     @worker.handler("t", ttr=30)
@@ -557,7 +557,7 @@ def test_a_worker_declares_a_deleted_ready_queue_again(
 def test_a_lost_suspect_does_not_block_its_worker(
     *, make_worker: WorkerFactory, broker_url: str, namespace: str, make_topics: TopicsFactory
 ) -> None:
-    """It waits to run alone when the connection is lost; the worker continues with other jobs."""
+    """The suspect waits to run alone when the connection is lost. Other jobs run afterwards."""
     worker, seen, release = make_worker(concurrency=2), [], threading.Event()
 
     @worker.handler("t", ttr=30)
@@ -589,7 +589,7 @@ def test_a_lost_suspect_does_not_block_its_worker(
 
 
 def test_a_worker_leaves_no_threads_behind(client: Client, make_worker: WorkerFactory) -> None:
-    """Neither threads nor event loops nor connections, even after handlers timed out."""
+    """This holds for event loops and connections too, even after handlers timed out."""
     before = set(threading.enumerate())
     worker, release = make_worker(concurrency=4), threading.Event()
 
@@ -762,7 +762,7 @@ def test_the_stats_of_a_worker_that_has_not_run_are_zero(make_worker: WorkerFact
 def test_an_orderly_stop_logs_no_warning(
     client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also if a job still runs, which finishes within the grace period."""
+    """A job that still runs finishes within the grace period."""
     worker, may_end = make_worker(), threading.Event()
 
     @worker.handler("t")

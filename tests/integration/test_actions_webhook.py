@@ -257,7 +257,7 @@ def never(connection: socket.socket, _request: bytes) -> None:
 
 @pytest.mark.parametrize("reads_body", [True, False])
 def test_a_server_that_never_answers_times_out(serve: ServerFactory, *, reads_body: bool) -> None:
-    """So does one that never reads."""
+    """A server that never reads the request times out too."""
 
     def hold(_connection: socket.socket, _request: bytes) -> None:
         released.wait(patience(30))

@@ -133,7 +133,7 @@ def waits(client: Client) -> bool:
 
 
 def test_a_job_popped_before_a_reconnect_cannot_be_settled(new: New, other: SyncClient) -> None:
-    """It raises LeaseLost, and does not ack the delivery with the same tag on the new channel."""
+    """Settling raises LeaseLost, and does not ack the same delivery tag on the new channel."""
 
     async def main() -> None:
         async with new() as client:
@@ -367,7 +367,7 @@ def test_put_many_accepts_an_asynchronous_generator(new: New, receive: ReceiverF
 
 
 def test_a_handler_is_cancelled_at_the_ttr(new: New, new_worker: NewWorker) -> None:
-    """It sees CancelledError and may clean up; the job is given back with its next attempt."""
+    """The handler sees CancelledError and may clean up. The job goes back with its next attempt."""
     worker, seen = new_worker(), list[object]()
 
     @worker.handler("t", ttr=1, backoff=0, backoff_max=0)
@@ -399,7 +399,7 @@ def test_a_handler_is_cancelled_at_the_ttr(new: New, new_worker: NewWorker) -> N
 def test_a_handler_that_ignores_its_cancellation_is_abandoned(
     new: New, new_worker: NewWorker
 ) -> None:
-    """It counts as lost. Its job runs again, and its late result is refused."""
+    """The handler counts as lost. Its job runs again, and its late result is refused."""
     worker, let_go = new_worker(concurrency=1), asyncio.Event()
     seen: list[int] = []
 
@@ -429,7 +429,7 @@ def test_a_handler_that_ignores_its_cancellation_is_abandoned(
 def test_a_worker_survives_a_handler_that_blocks_the_loop(
     new: New, broker_url: str, namespace: str, seconds: float, heartbeat: int
 ) -> None:
-    """It blocks beyond its TTR and beyond the heartbeat. Its finish is refused."""
+    """The handler blocks beyond its TTR and the heartbeat, and its finish is refused."""
     worker = Worker(f"{broker_url}?heartbeat={heartbeat}", namespace=namespace, settle_seconds=0)
     seen: list[tuple[str, int]] = []
 
@@ -531,7 +531,7 @@ def test_handlers_and_hooks_may_be_coroutines_or_plain_functions(
 
 
 def test_many_concurrent_tasks_share_one_client(new: New) -> None:
-    """They share the first connections too: one for publishing and one for consuming."""
+    """All tasks share the first connections: one for publishing and one for consuming."""
     found: list[int] = []
 
     async def main() -> None:
@@ -574,7 +574,7 @@ def test_clients_and_workers_run_on_consecutive_event_loops(
 
 
 def test_a_client_survives_its_event_loop(new: New) -> None:
-    """It reconnects, and its jobs from before are lost; a closed client raises ClientClosed."""
+    """The client reconnects and loses its leased jobs. A closed client raises ClientClosed."""
     client, closed, jobs = new(), new(), list[ReservedJob]()
 
     async def first() -> None:
@@ -715,7 +715,7 @@ def test_the_first_signal_drains_a_worker_and_the_second_cancels_it(
 def test_a_close_during_the_first_connect_ends_waiting_calls(
     broker_url: str, namespace: str, turns: int
 ) -> None:
-    """At every turn of the loop: a task that is cancelled before it starts reports no result."""
+    """The close comes at each turn of the loop: a task cancelled before it starts has no result."""
 
     async def main(wait: Callable[[Client], Coroutine[Any, Any, Any]], *, is_used: bool) -> None:
         client = Client(broker_url, namespace=namespace, settle_seconds=0)

@@ -132,7 +132,7 @@ def test_the_wait_of_a_pop_starts_after_the_log_is_read(broker: PrivateBroker) -
 
 
 def test_a_consumer_ends_at_once(broker: PrivateBroker) -> None:
-    """It handles a job, which needs no publish."""
+    """The consumer handles a job, which needs no publish."""
     arguments = ("consume", TOPIC, "--print", "--max-jobs", "1", "--grace", "1s")
     done, _ = run(broker, *arguments)
     assert done.returncode == 0, done.stderr

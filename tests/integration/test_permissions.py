@@ -90,7 +90,7 @@ def test_a_putter_puts_and_deletes(
     caplog: pytest.LogCaptureFixture,
     declare: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    """Also with declare=True, because every queue that it needs exists."""
+    """This works with declare=True too, because every queue that the putter needs exists."""
     with shop.client("putter", front, declare=declare) as client:
         client.put_many(JobSpec(TOPIC, 1, delay=delay) for delay in DELAYS_SECONDS)
         far = client.put(TOPIC, 1, id="far", delay=DELAYS_SECONDS[-1])
@@ -137,7 +137,7 @@ def test_a_consumer_settles_jobs_in_every_way(
     declare: bool,  # noqa: FBT001 - a parameter of the test
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It finishes, retries at once and later, buries, responds, and drops deleted jobs."""
+    """The consumer finishes, retries, buries and responds to jobs, and drops deleted ones."""
     with shop.client("deployer", front, declare=True) as deployer:
         deployer.purge(TOPIC)
         jobs = {

@@ -314,7 +314,7 @@ def test_a_lost_job_cannot_kill_the_handler_of_the_next() -> None:
 
 
 def test_a_thread_left_behind_by_a_handler_is_refused(work: Running, tmp_path: Path) -> None:
-    """It cannot touch the next job by mistake."""
+    """The thread cannot touch the next job by mistake."""
     notes = tmp_path / "notes"
     work.put(process_handlers.touch_too_late, str(notes), id="first")
     assert "the handler of job first has ended" in " ".join(wait_for_lines(notes, 1)[0])
