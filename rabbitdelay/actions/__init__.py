@@ -1,6 +1,6 @@
-"""Actions: what `rabbitdelay consume` and `rabbitdelay pop` do with a job they hold.
+"""Actions: how `rabbitdelay consume` and `rabbitdelay pop` process a job.
 
-An action is called with one job. When it returns, the job is finished. It raises `Bury` when the
-job is to be kept for a person and `Retry` when it is to be tried again, after the job's backoff or
-a delay of its own; any other error means the same as a plain `Retry`.
+An action is called with one job. If it returns, the job is finished. If it raises `Bury`, the job
+is buried for inspection. If it raises `Retry`, the job is retried after its backoff or after the
+delay that the error carries. Any other exception is treated like a plain `Retry`.
 """

@@ -1,4 +1,4 @@
-"""The handler action: `--handler package.module:function`, found and imported."""
+"""The handler action: import the function that `--handler package.module:function` names."""
 
 import importlib
 import sys
@@ -13,27 +13,27 @@ _FORM = "write it as package.module:function"
 
 
 def load_handler(name: str) -> Callable[..., Any]:
-    """Import what `package.module:function` names; modules of the current directory come first."""
+    """Import the function `package.module:function`; the current directory is searched first."""
     module_name, _, attributes = name.partition(":")
     if not _is_dotted(module_name) or not _is_dotted(attributes):
-        raise InvalidConfiguration(f"{name!r} is no handler: {_FORM}")
-    _look_in_current_directory()
+        raise InvalidConfiguration(f"{name!r} is not a handler: {_FORM}")
+    _search_current_directory()
     found: Any = _import(module_name)
     for attribute in attributes.split("."):
         found = _attribute(found, attribute, name)
     if not callable(found):
         raise InvalidConfiguration(
-            f"{name} is a {type(found).__name__}, and not a function that takes a job"
+            f"{name} is of type {type(found).__name__}: it must be a function that takes a job"
         )
-    return found  # type: ignore[no-any-return]  # whatever it takes, it can be called
+    return found  # type: ignore[no-any-return]  # any callable
 
 
 def _is_dotted(name: str) -> bool:
     return all(part.isidentifier() for part in name.split("."))
 
 
-def _look_in_current_directory() -> None:
-    """Let `python -m` and an installed script find the same modules."""
+def _search_current_directory() -> None:
+    """Put the current directory first, so that scripts find the same modules as `python -m`."""
     directory = str(Path.cwd())
     if directory not in sys.path:
         sys.path.insert(0, directory)
@@ -53,17 +53,19 @@ def _import(name: str) -> ModuleType:
 
 def _missing(name: str, missing: str) -> str:
     if name.endswith(".py"):
-        return f"there is no module {name}: {_FORM}, without .py"
-    return f"there is no module {missing} in {Path.cwd()} or among the installed packages"
+        return f"module {name} not found: {_FORM}, without .py"
+    return f"module {missing} not found in {Path.cwd()} or among the installed packages"
 
 
 def _broken(name: str, error: BaseException) -> InvalidConfiguration:
-    return InvalidConfiguration(f"module {name} fails on import: {type(error).__name__}: {error}")
+    return InvalidConfiguration(f"importing module {name} failed: {type(error).__name__}: {error}")
 
 
 def _attribute(owner: object, attribute: str, name: str) -> object:
     try:
         return getattr(owner, attribute)
     except AttributeError:
-        what = getattr(owner, "__name__", type(owner).__name__)
-        raise InvalidConfiguration(f"{what} has no {attribute}, in {name}") from None
+        owner_name = getattr(owner, "__name__", type(owner).__name__)
+        raise InvalidConfiguration(
+            f"{name} not found: {owner_name} has no attribute {attribute}"
+        ) from None

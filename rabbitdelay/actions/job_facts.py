@@ -1,4 +1,4 @@
-"""The held job: what an action may know of the job it is called with."""
+"""The properties of a job that an action can use."""
 
 import math
 from base64 import b64encode
@@ -10,74 +10,74 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
-class HeldJob(Protocol):
-    """A job that this consumer holds, for at most its ttr."""
+class ActionJob(Protocol):
+    """A job that is reserved by this consumer for at most its ttr."""
 
     @property
     def topic(self) -> str:
-        """The kind of job."""
+        """Topic of the job."""
 
     @property
     def id(self) -> str:
-        """Its name: any text."""
+        """Id of the job, arbitrary text."""
 
     @property
     def token(self) -> str:
-        """Random, one per put; empty when another program put it without one."""
+        """Random token, one per put; empty if another program put the job without one."""
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1."""
+        """Number of this attempt, starting at 1."""
 
     @property
     def max_attempts(self) -> int | None:
-        """How often it may be tried; None is the topic's default."""
+        """Maximum number of attempts; None means the topic's default."""
 
     @property
     def put_ms(self) -> int:
-        """When it was put, in milliseconds since 1970."""
+        """Put time in milliseconds since 1970."""
 
     @property
     def due_ms(self) -> int:
-        """When it was due, in milliseconds since 1970."""
+        """Due time in milliseconds since 1970."""
 
     @property
     def ttr_ms(self) -> int | None:
-        """How long one consumer may hold it; None is the topic's default."""
+        """Time to run in milliseconds; None means the topic's default."""
 
     @property
     def payload(self) -> bytes:
-        """The body as it travelled."""
+        """Body as raw bytes."""
 
     @property
     def content_type(self) -> str:
-        """What the body is."""
+        """Media type of the body."""
 
     @property
     def callback(self) -> str | None:
-        """The URL that whoever put the job wants called: any text."""
+        """Callback URL chosen by the putter, arbitrary text."""
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """The headers that its putter gave it."""
+        """Headers set by the putter."""
 
     @property
     def time_left(self) -> float:
-        """Seconds until the deadline; none are left when the lease is lost."""
+        """Seconds until the deadline; 0 once the lease is lost."""
 
     @property
     def lateness(self) -> float:
-        """Seconds from its due time until it was received; never negative."""
+        """Seconds between the due time and the receipt of the job; never negative."""
 
     def on_lost(self, callback: Callable[[], None], /) -> None:
-        """Call back, on another thread, when the lease is lost; at once if it already is.
+        """Call `callback` on another thread when the lease is lost, or now if it already is.
 
-        The callback must not wait: that thread keeps the leases of other jobs too.
+        The callback must not block, because that thread maintains the leases of other jobs too.
         """
 
 
-def headers_as_json(job: HeldJob) -> dict[str, Any]:
-    """Return a job's headers as JSON has them: bytes in base64, NaN and Infinity as text."""
+def headers_as_json(job: ActionJob) -> dict[str, Any]:
+    """Return a job's headers as JSON values: bytes as base64, NaN and Infinity as text."""
     return {name: _as_json(value) for name, value in job.headers.items()}
 
 
@@ -94,7 +94,7 @@ def _as_json(value: object) -> object:
     return value
 
 
-def moment(milliseconds: int) -> str:
-    """A time as people and programs read it; whatever comes after the year 9999 is its end."""
+def iso_time(milliseconds: int) -> str:
+    """Return a time in ISO 8601; a time after the year 9999 becomes the end of that year."""
     time = _EPOCH + timedelta(milliseconds=min(milliseconds, _LAST_MS))
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""The printing action: `--print`, one line of JSON for each job."""
+"""The print action: `--print` writes each job as one line of JSON."""
 
 import json
 import math
@@ -7,39 +7,41 @@ import threading
 from base64 import b64encode
 from typing import Any, TextIO
 
-from rabbitdelay.actions.job_facts import HeldJob, headers_as_json, moment
+from rabbitdelay.actions.job_facts import ActionJob, headers_as_json, iso_time
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.models import JSON
 
 
 class JobPrinter:
-    """Prints each job as a line, whole and flushed: a job that is finished has been written."""
+    """Prints each job as one line and flushes it, so that every finished job has been written."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         chosen: TextIO | None = stream or sys.stdout
         if chosen is None:
-            raise InvalidConfiguration("stdout is closed: there is nowhere to print jobs to")
+            raise InvalidConfiguration(
+                "cannot print jobs because stdout is closed: redirect it to a file or pipe"
+            )
         self._stream = chosen
         self._lock = threading.Lock()
 
-    def __call__(self, job: HeldJob) -> None:
-        """Print the job; an OSError when nobody reads any more."""
+    def __call__(self, job: ActionJob) -> None:
+        """Print the job; raise OSError if the reader has closed the stream."""
         line = _line(job, self._stream.encoding)
         with self._lock:
             self._stream.write(line)
             self._stream.flush()
 
 
-def job_as_json(job: HeldJob) -> dict[str, Any]:
-    """Return what programs are told of a job.
+def job_as_json(job: ActionJob) -> dict[str, Any]:
+    """Return a job as a JSON object.
 
-    The body is the JSON it is, else its text, else `{"base64": …}` when it is no text.
+    The body is included as JSON if it parses as JSON, else as text, else as `{"base64": …}`.
     """
     return {
         "topic": job.topic,
         "id": job.id,
         "attempt": job.attempt,
-        "due": moment(job.due_ms),
+        "due": iso_time(job.due_ms),
         "lateness_ms": round(job.lateness * 1000),
         "content_type": job.content_type,
         "headers": headers_as_json(job),
@@ -47,8 +49,8 @@ def job_as_json(job: HeldJob) -> dict[str, Any]:
     }
 
 
-def _line(job: HeldJob, encoding: str | None) -> str:
-    """A line of JSON that the stream can write: with escapes where its encoding falls short."""
+def _line(job: ActionJob, encoding: str | None) -> str:
+    """Return the job as a line of JSON, with escapes if the stream's encoding requires them."""
     value = job_as_json(job)
     line = json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
     try:
@@ -58,7 +60,7 @@ def _line(job: HeldJob, encoding: str | None) -> str:
     return line
 
 
-def _body(job: HeldJob) -> Any:  # noqa: ANN401 - whatever JSON holds
+def _body(job: ActionJob) -> Any:  # noqa: ANN401 - any JSON value
     try:
         text = job.payload.decode()
     except UnicodeDecodeError:
@@ -67,8 +69,8 @@ def _body(job: HeldJob) -> Any:  # noqa: ANN401 - whatever JSON holds
     return _value(text) if media_type == JSON else text
 
 
-def _value(text: str) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """The JSON value of a text, or the text when it is none that can be written again."""
+def _value(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the text's JSON value, or the text if it is not JSON or cannot be written again."""
     try:
         return json.loads(text, parse_constant=_number, parse_float=_number)
     except (ValueError, RecursionError):

@@ -16,7 +16,7 @@ from rabbitdelay.actions.command.command import BURY_EXIT_CODE, MAX_TAIL, Comman
 from rabbitdelay.actions.command.process_group import ProcessGroup
 from rabbitdelay.errors import Bury, InvalidConfiguration, LeaseLost, Retry
 from tests.support.waiting import patience, wait_until
-from tests.unit.actions.test_job_facts import StandInJob
+from tests.unit.actions.test_job_facts import StubJob
 
 ROOT = Path(__file__).parents[2]
 MEBIBYTE = 1024 * 1024
@@ -57,7 +57,7 @@ def wait_until_gone(directory: Path) -> None:
 
 
 def start_family(
-    command: Command, job: StandInJob, threads: ThreadPoolExecutor, directory: Path
+    command: Command, job: StubJob, threads: ThreadPoolExecutor, directory: Path
 ) -> Future[None]:
     future = threads.submit(command, job)
     wait_until(lambda: len(pids(directory)) == 3, what="the family runs")
@@ -66,13 +66,13 @@ def start_family(
 
 @pytest.mark.parametrize("payload", [b"", b'{"order": 42}', bytes(range(256)) * 4096])
 def test_the_body_is_the_commands_stdin(directory: Path, payload: bytes) -> None:
-    Command("cat > body")(StandInJob(payload=payload))
+    Command("cat > body")(StubJob(payload=payload))
     assert (directory / "body").read_bytes() == payload
 
 
 @pytest.mark.parametrize("command", ["exit 0", "exec <&-; sleep 0.05", "head -c 5 > /dev/null"])
 def test_a_command_need_not_read_its_stdin(command: str) -> None:
-    Command(command)(StandInJob(payload=b"x" * MEBIBYTE))
+    Command(command)(StubJob(payload=b"x" * MEBIBYTE))
 
 
 def job_variables(directory: Path) -> dict[str, str]:
@@ -83,7 +83,7 @@ def job_variables(directory: Path) -> dict[str, str]:
 
 def test_the_other_properties_of_the_job_are_in_the_environment(directory: Path) -> None:
     odd_id = "größe\n$(touch injected) '\"; 🐇"
-    job = StandInJob(id=odd_id, callback="https://example.com/\x00", headers={"n": b"\xff"})
+    job = StubJob(id=odd_id, callback="https://example.com/\x00", headers={"n": b"\xff"})
     Command("env -0 > environment")(job)
     assert job_variables(directory) == {
         "RABBITDELAY_JOB_ID": odd_id,
@@ -104,7 +104,7 @@ def test_the_environment_does_not_contain_another_jobs_variables(
     """A command may itself be a consumer that was started by a consumer."""
     monkeypatch.setenv("RABBITDELAY_JOB_CALLBACK", "https://example.com/of-the-outer-job")
     monkeypatch.setenv("SHOP", "open")
-    Command('env -0 > environment; test "$SHOP" = open')(StandInJob(ttr_ms=None))
+    Command('env -0 > environment; test "$SHOP" = open')(StubJob(ttr_ms=None))
     missing = {"RABBITDELAY_JOB_CALLBACK", "RABBITDELAY_JOB_TTR_MS"}
     assert not missing & job_variables(directory).keys()
 
@@ -112,30 +112,33 @@ def test_the_environment_does_not_contain_another_jobs_variables(
 @pytest.mark.parametrize(
     ("command", "error"),
     [
-        ("exit 1", "the command ended with exit code 1$"),
-        ("echo first >&2; echo no such order >&2; exit 3", "exit code 3: first\nno such order$"),
-        ("no-such-program", r"exit code 127: .*no-such-program.*not found"),
+        ("exit 1", "the command exited with code 1$"),
+        (
+            "echo first >&2; echo no such order >&2; exit 3",
+            "exited with code 3: first\nno such order$",
+        ),
+        ("no-such-program", r"exited with code 127: .*no-such-program.*not found"),
         ("kill -SEGV $$", "the command was killed by SIGSEGV$"),
         ("kill -KILL $$", "the command was killed by SIGKILL$"),
-        ("sh -c 'kill -TERM $$'; exit $?", r"exit code 143 \(SIGTERM\)"),
-        ("exit 255", "exit code 255$"),
+        ("sh -c 'kill -TERM $$'; exit $?", r"exited with code 143 \(SIGTERM\)"),
+        ("exit 255", "exited with code 255$"),
     ],
 )
 def test_a_failed_command_is_retried(command: str, error: str) -> None:
     with pytest.raises(Retry, match=error) as caught:
-        Command(command)(StandInJob())
+        Command(command)(StubJob())
     assert caught.value.delay is None
 
 
 def test_an_exit_code_of_its_own_buries_the_job() -> None:
     with pytest.raises(Bury, match=r"^no such order$"):
-        Command(f"echo no such order >&2; exit {BURY_EXIT_CODE}")(StandInJob())
-    with pytest.raises(Bury, match="ended with exit code 100"):
-        Command(f"exit {BURY_EXIT_CODE}")(StandInJob())
+        Command(f"echo no such order >&2; exit {BURY_EXIT_CODE}")(StubJob())
+    with pytest.raises(Bury, match="exited with code 100"):
+        Command(f"exit {BURY_EXIT_CODE}")(StubJob())
 
 
 def test_the_output_of_a_command_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
-    Command("echo out; echo error >&2; cat")(StandInJob(payload=b"body"))
+    Command("echo out; echo error >&2; cat")(StubJob(payload=b"body"))
     assert capfd.readouterr() == ("out\nbody", "error\n")
 
 
@@ -143,26 +146,26 @@ def test_long_output_on_stderr_is_passed_on_and_its_end_kept(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(Retry) as caught:
-        Command("seq 1 100000 >&2; printf 'end: \\377' >&2; exit 1")(StandInJob())
+        Command("seq 1 100000 >&2; printf 'end: \\377' >&2; exit 1")(StubJob())
     lines = capfd.readouterr().err.splitlines()
     assert lines[:2] + lines[-2:-1] == ["1", "2", "100000"]
     text = str(caught.value)
     assert text.endswith("99999\n100000\nend: �")
-    assert len(text) <= MAX_TAIL + len("the command ended with exit code 1: ")
+    assert len(text) <= MAX_TAIL + len("the command exited with code 1: ")
 
 
 def test_a_command_runs_without_a_usable_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/full").open("wb", buffering=0) as full:
         for stream in (None, TextIOWrapper(full)):
             monkeypatch.setattr(sys, "stderr", stream)
-            with pytest.raises(Retry, match="exit code 2: unseen"):
-                Command("echo unseen >&2; exit 2")(StandInJob())
+            with pytest.raises(Retry, match="exited with code 2: unseen"):
+                Command("echo unseen >&2; exit 2")(StubJob())
 
 
 def test_a_lost_lease_kills_the_command_with_all_its_children(
     threads: ThreadPoolExecutor, directory: Path
 ) -> None:
-    job = StandInJob()
+    job = StubJob()
     future = start_family(Command(FAMILY), job, threads, directory)
     job.lose()
     with pytest.raises(LeaseLost, match="the command was killed"):
@@ -171,7 +174,7 @@ def test_a_lost_lease_kills_the_command_with_all_its_children(
 
 
 def test_a_command_does_not_run_for_a_lost_job(directory: Path) -> None:
-    job = StandInJob()
+    job = StubJob()
     job.lose()
     with pytest.raises(LeaseLost):
         Command("sleep 60; touch effect")(job)
@@ -191,7 +194,7 @@ def test_a_lease_lost_after_the_commands_end_kills_no_process() -> None:
 
 def test_processes_left_in_the_group_end_with_the_command(directory: Path) -> None:
     started = time.monotonic()
-    Command("sleep 60 & echo $! > pids; exit 0")(StandInJob())
+    Command("sleep 60 & echo $! > pids; exit 0")(StubJob())
     assert time.monotonic() - started < patience(5)
     assert len(pids(directory)) == 1
     wait_until_gone(directory)
@@ -201,7 +204,7 @@ def test_a_program_that_leaves_the_group_outlives_the_command(directory: Path) -
     """This includes one that keeps the command's stderr open."""
     started = time.monotonic()
     Command("setsid sh -c 'echo $$ > pids; exec sleep 60' & until [ -s pids ]; do :; done")(
-        StandInJob()
+        StubJob()
     )
     assert time.monotonic() - started < patience(5)
     (pid,) = pids(directory)
@@ -211,7 +214,7 @@ def test_a_program_that_leaves_the_group_outlives_the_command(directory: Path) -
 
 def test_a_stop_kills_all_running_commands(threads: ThreadPoolExecutor, tmp_path: Path) -> None:
     command = Command("echo $$ >> pids; sleep 60 & wait")
-    futures = [threads.submit(command, StandInJob()) for _ in range(3)]
+    futures = [threads.submit(command, StubJob()) for _ in range(3)]
     wait_until(lambda: len(pids(tmp_path)) == 3, what="three commands run")
     command.kill_all()
     for future in futures:
@@ -219,14 +222,14 @@ def test_a_stop_kills_all_running_commands(threads: ThreadPoolExecutor, tmp_path
             future.result(timeout=patience(5))
     wait_until_gone(tmp_path)
     with pytest.raises(Retry, match="killed: the consumer was stopped"):
-        command(StandInJob())
+        command(StubJob())
 
 
 def test_the_end_of_the_context_kills_running_commands(
     threads: ThreadPoolExecutor, directory: Path
 ) -> None:
     with Command(FAMILY) as command:
-        future = start_family(command, StandInJob(), threads, directory)
+        future = start_family(command, StubJob(), threads, directory)
     assert isinstance(future.exception(timeout=patience(5)), Retry)
     wait_until_gone(directory)
 
@@ -235,7 +238,7 @@ def test_control_c_on_the_terminal_does_not_reach_the_command(
     threads: ThreadPoolExecutor, directory: Path
 ) -> None:
     with Command(FAMILY) as command:
-        start_family(command, StandInJob(), threads, directory)
+        start_family(command, StubJob(), threads, directory)
         sessions = {os.getsid(pid) for pid in pids(directory)}
     assert len(sessions) == 1
     assert os.getsid(0) not in sessions
@@ -243,10 +246,10 @@ def test_control_c_on_the_terminal_does_not_reach_the_command(
 
 INTERRUPTED = """
 import signal, sys
-from rabbitdelay.actions.command import Command
-from tests.unit.actions.test_job_facts import StandInJob
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background runs
-Command(sys.argv[1])(StandInJob())
+from rabbitdelay.actions.command.command import Command
+from tests.unit.actions.test_job_facts import StubJob
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in background
+Command(sys.argv[1])(StubJob())
 """
 
 
@@ -266,15 +269,15 @@ def test_an_interrupted_wait_kills_the_command(directory: Path, seen: int) -> No
 
 
 def test_a_command_that_cannot_be_started_is_retried() -> None:
-    with pytest.raises(Retry, match=r"could not be started: .*too long"):
-        Command("exit 0")(StandInJob(callback="https://example.com/" + "x" * MEBIBYTE))
+    with pytest.raises(Retry, match=r"cannot start the command: .*too long"):
+        Command("exit 0")(StubJob(callback="https://example.com/" + "x" * MEBIBYTE))
 
 
 @pytest.mark.parametrize(
     ("command", "shell", "error"),
     [
-        ("exit 0", "/nonexistent/sh", "/nonexistent/sh, which is not there"),
-        ("exit 0", "/", "which is not there"),
+        ("exit 0", "/nonexistent/sh", "the shell /nonexistent/sh does not exist"),
+        ("exit 0", "/", "is not executable"),
         (" ", "/bin/sh", "empty"),
         ("echo \x00", "/bin/sh", "NUL"),
     ],

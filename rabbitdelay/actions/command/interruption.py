@@ -1,6 +1,7 @@
-"""Interruptions: Ctrl-C comes between any two instructions, also when a process has just started.
+"""Defer interruptions such as Ctrl-C, which can occur between any two instructions.
 
-What it leaves behind then nobody knows of, and nobody ends.
+An interruption right after a process has started would leave that process running without an owner
+that ends it.
 """
 
 import signal
@@ -12,24 +13,24 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
-    """Inside, an interruption waits: it comes when the block is left."""
-    waiting: list[int] = []
+def deferred_signals() -> Iterator[None]:
+    """Defer SIGINT, SIGTERM and SIGHUP until the end of the block."""
+    pending: list[int] = []
     with ExitStack() as stack:
-        stack.callback(_deliver, waiting)
+        stack.callback(_deliver, pending)
         for number in _interrupting():
-            previous = signal.signal(number, lambda received, _frame: waiting.append(received))
+            previous = signal.signal(number, lambda received, _frame: pending.append(received))
             stack.callback(signal.signal, number, previous)
         yield
 
 
-def _deliver(waiting: list[int]) -> None:
-    if waiting:
-        signal.raise_signal(waiting[0])
+def _deliver(pending: list[int]) -> None:
+    if pending:
+        signal.raise_signal(pending[0])
 
 
 def _interrupting() -> list[signal.Signals]:
-    """The signals that a function of Python's handles; it does so on the main thread alone."""
+    """Return the signals with a Python handler; Python runs those only on the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return []
     return [number for number in _ENDING if callable(signal.getsignal(number))]

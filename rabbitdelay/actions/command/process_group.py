@@ -1,9 +1,10 @@
-"""Process groups: a command with all its children, which end together.
+"""Process groups: run a command and end it together with all its children.
 
-1. A group is signalled only while its leader is not reaped: until then its number is nobody else's.
-2. When the leader has ended, so has the command: what it left running in its group is killed, so
-   that no piece of one attempt runs beside the next. A program that is to outlive the job leaves
-   the group (`setsid`).
+1. A group is signalled only while its leader has not been reaped, because its id cannot be reused
+   until then.
+2. The command ends when its leader ends. Processes that it left in its group are killed, so that no
+   part of one attempt runs alongside the next. A program that must outlive the job leaves the group
+   (`setsid`).
 """
 
 import os
@@ -16,9 +17,9 @@ from typing import IO
 
 
 class ProcessGroup:
-    """A command that was started as the leader of a process group, in a session of its own.
+    """A command that runs as the leader of a process group, in a session of its own.
 
-    Ctrl-C on our terminal does not reach it: it is for us to say when a job ends.
+    Ctrl-C on our terminal does not reach the command, because the consumer decides when a job ends.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[bytes, bytes]) -> None:
@@ -33,22 +34,22 @@ class ProcessGroup:
         self._lock = threading.Lock()
         self._is_reaped = False
         self.killed_because: str | None = None
-        """Why it was killed from here, if it was."""
+        """Reason why `kill` killed the group; None if it did not."""
 
     @property
     def stdin(self) -> IO[bytes]:
-        """Where its input goes."""
+        """Pipe to the command's stdin."""
         assert self._process.stdin is not None
         return self._process.stdin
 
     @property
     def stderr(self) -> IO[bytes]:
-        """Where its errors come from."""
+        """Pipe from the command's stderr."""
         assert self._process.stderr is not None
         return self._process.stderr
 
     def kill(self, reason: str) -> None:
-        """Kill all of it, from any thread; nothing happens when it has ended."""
+        """Kill the whole group, from any thread. Has no effect after the group has ended."""
         with self._lock:
             if not self._is_reaped:
                 self.killed_because = self.killed_because or reason
@@ -59,7 +60,7 @@ class ProcessGroup:
         _wait_unreaped(self._process)
 
     def end(self) -> None:
-        """Kill what is left, and learn how the leader ended."""
+        """Kill what is left of the group and reap the leader."""
         with self._lock:
             self._kill()
             self._process.wait()
@@ -67,17 +68,17 @@ class ProcessGroup:
 
     @property
     def exit_code(self) -> int:
-        """The ended leader's exit code, or the signal that ended it below 0."""
+        """Exit code of the leader, or the negative number of the signal that ended it."""
         return self._process.returncode
 
     def _kill(self) -> None:
-        # macOS refuses the signal when only the ended leader is left in the group.
+        # macOS rejects the signal if only the ended leader is left in the group.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def _wait_unreaped(process: subprocess.Popen[bytes]) -> None:
-    """Wait until the process has ended, and leave it a zombie, which keeps its number."""
+    """Wait until the process has ended, but leave it as a zombie so that its pid is not reused."""
     if hasattr(os, "waitid"):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     else:  # macOS before Python 3.13

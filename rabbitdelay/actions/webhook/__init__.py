@@ -1,1 +1,1 @@
-"""POST each job to a URL."""
+"""The webhook action: POST each job to a URL."""

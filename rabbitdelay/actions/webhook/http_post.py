@@ -1,7 +1,7 @@
-"""Posting: one HTTP request to an address that is already known, within a time.
+"""Send one HTTP POST request to an already resolved address, within a time limit.
 
-A timeout on a socket is the time of one read, and a server that sends a byte now and then never
-meets it. So the whole exchange has a cutoff, which breaks the connection from another thread.
+A socket timeout applies to a single read, so a server that sends a byte now and then never exceeds
+it. The whole exchange therefore has a cutoff that shuts the connection down from another thread.
 """
 
 import socket
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from rabbitdelay.actions.webhook.allow_list import IPAddress
-from rabbitdelay.actions.webhook.status import Answer
+from rabbitdelay.actions.webhook.status import WebhookResponse
 from rabbitdelay.actions.webhook.url import Target
 
 CONNECT_SECONDS = 10.0
@@ -23,7 +23,7 @@ MAX_READ_BYTES = 65_536
 
 
 class Cutoff:
-    """The end of an exchange, at a moment or sooner: when it comes, the connection breaks."""
+    """Shuts down the connection of an exchange at a deadline or when `cut` is called."""
 
     def __init__(self, seconds: float) -> None:
         self._deadline = time.monotonic() + seconds
@@ -35,23 +35,23 @@ class Cutoff:
 
     @property
     def seconds_left(self) -> float:
-        """How long the exchange may still take; never 0, which sockets take for no wait at all."""
+        """Seconds left for the exchange; never 0, because sockets treat 0 as non-blocking."""
         return 0.001 if self.is_cut else max(0.001, self._deadline - time.monotonic())
 
     def hold(self, connection: socket.socket) -> None:
-        """Break this connection when the time comes, or now if it has come."""
+        """Shut this connection down at the deadline, or now if it has passed."""
         with self._lock:
-            # A handle of our own: closing theirs, on another thread, frees its number for others.
+            # Duplicated, because the other thread may close its handle and free the descriptor.
             self._handle = connection.dup()
             if self.is_cut:
-                _break(self._handle)
+                _shut_down(self._handle)
 
     def cut(self) -> None:
-        """Break the connection now, from any thread."""
+        """Shut the connection down now, from any thread."""
         with self._lock:
             self.is_cut = True
             if self._handle is not None:
-                _break(self._handle)
+                _shut_down(self._handle)
 
     def __enter__(self) -> Self:
         self._timer.start()
@@ -78,16 +78,16 @@ def post(
     *,
     cutoff: Cutoff,
     tls_context: ssl.SSLContext,
-) -> Answer:
-    """Post to one of these addresses and return the answer; OSError or HTTPException without."""
+) -> WebhookResponse:
+    """Post to one of these addresses; raise OSError or HTTPException without a response."""
     with _connected(target, addresses, cutoff, tls_context) as connection:
-        # It may have answered, and closed, without reading it all.
+        # The server may have responded and closed the connection without reading the whole body.
         with suppress(BrokenPipeError, ConnectionResetError):
             connection.request("POST", target.path, payload, dict(headers))
         with connection.getresponse() as response:
-            if cutoff.is_cut:  # http.client takes headers that break off for whole ones
-                raise TimeoutError("the answer broke off")
-            return Answer(
+            if cutoff.is_cut:  # http.client treats truncated headers as complete
+                raise TimeoutError("the response was cut off")
+            return WebhookResponse(
                 response.status,
                 response.getheader("Retry-After"),
                 response.getheader("Location"),
@@ -102,18 +102,18 @@ def _connected(
     plain = _connect(addresses, target.port, cutoff)
     with plain:
         cutoff.hold(plain)
-        plain.settimeout(None)  # from here on it is the cutoff that ends it
+        plain.settimeout(None)  # from here on, only the cutoff limits the exchange
         with _secured(plain, target, tls_context) as stream:
             connection = HTTPConnection(target.host, target.port)
             connection.sock = stream
-            connection.auto_open = 0  # it would look the name up again
+            connection.auto_open = 0  # http.client would resolve the name again
             yield connection
 
 
 def _connect(addresses: Sequence[IPAddress], port: int, cutoff: Cutoff) -> socket.socket:
-    """Connect to the first address that answers; each gets its share of the time."""
+    """Connect to the first address that accepts; each gets an equal share of the time."""
     deadline = time.monotonic() + min(CONNECT_SECONDS, cutoff.seconds_left)
-    failure: OSError = OSError("it has no address")
+    failure: OSError = OSError("the host name has no address")
     for position, address in enumerate(addresses):
         rest = max(0.001, deadline - time.monotonic())
         try:
@@ -126,14 +126,14 @@ def _connect(addresses: Sequence[IPAddress], port: int, cutoff: Cutoff) -> socke
 
 
 def _secured(plain: socket.socket, target: Target, tls_context: ssl.SSLContext) -> socket.socket:
-    """The same connection, with TLS when the target asks for it; its name is what is checked."""
+    """Wrap the connection in TLS for https; the certificate is checked against the host name."""
     if target.scheme == "http":
         return plain
     return tls_context.wrap_socket(plain, server_hostname=target.host)
 
 
 def _beginning(response: HTTPResponse) -> bytes:
-    """As much of the body as comes, within bounds: the status has been said, whatever follows."""
+    """Return the start of the body, ignoring errors because the status is already known."""
     beginning = b""
     with suppress(OSError, HTTPException):
         while chunk := response.read1(MAX_READ_BYTES - len(beginning)):
@@ -141,6 +141,6 @@ def _beginning(response: HTTPResponse) -> bytes:
     return beginning
 
 
-def _break(connection: socket.socket) -> None:
-    with suppress(OSError):  # it is not connected any more
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):  # no longer connected
         connection.shutdown(socket.SHUT_RDWR)

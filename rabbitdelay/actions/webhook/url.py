@@ -1,7 +1,7 @@
-"""Targets: a URL taken apart into what is resolved, what is connected to and what is asked for.
+"""Parse a URL into the host to resolve, the port to connect to and the path to request.
 
-URLs come from strangers, and one that two programs read differently leads past any check. So only
-what has one reading is taken: no user, no backslash, no blank, no `127.1` and no `2130706433`.
+URLs are untrusted, and a URL that two programs parse differently can bypass any check. So only
+unambiguous URLs are accepted: no user, backslash or blank, and no `127.1` or `2130706433`.
 """
 
 import re
@@ -22,57 +22,57 @@ _SAFE_IN_PATH = "/%:@!$&'()*+,;=~?"
 
 
 class InvalidTarget(ValueError):
-    """A URL or host that cannot be called; the text says why and shows no part of the URL."""
+    """Raised for an unusable URL or host; the message gives the reason but no part of the URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to post to."""
+    """Parsed URL of a POST request."""
 
     scheme: Literal["http", "https"]
     host: str
-    """In lower case, in ASCII, without a dot at its end; an IPv6 address without brackets."""
+    """Host in lower-case ASCII without a trailing dot; an IPv6 address without brackets."""
     port: int
     path: str
-    """What is asked for there, with the query."""
+    """Path with the query."""
 
     @property
     def origin(self) -> str:
-        """What may be shown of it: paths and queries have secrets in them."""
+        """Part of the URL that may be shown, because paths and queries can contain secrets."""
         return f"{self.scheme}://{self.host_header}"
 
     @property
     def host_header(self) -> str:
-        """The host, with its port unless that is the usual one."""
+        """Host, with the port unless it is the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 def parse(url: str) -> Target:
-    """Take a URL apart, or raise InvalidTarget."""
+    """Parse a URL, or raise InvalidTarget."""
     parts, port = _split(url)
     scheme = _scheme(parts)
     if not _NETLOC.fullmatch(parts.netloc):
-        raise InvalidTarget("its host or port cannot be read")
+        raise InvalidTarget("the host or port is malformed")
     host = normal_host(parts.hostname or "", is_bracketed="[" in parts.netloc)
     return Target(scheme, host, _port(port, scheme), _path(parts))
 
 
 def normal_host(host: str, *, is_bracketed: bool) -> str:
-    """Return a host in its one form: lower case, ASCII, no dot at its end."""
+    """Return a host in canonical form: lower-case ASCII without a trailing dot."""
     if is_bracketed:
         return _ipv6(host)
     name = _ascii(host).lower().removesuffix(".")
     if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
-        raise InvalidTarget("its host is no name and no address")
-    # Resolvers take 127.1, 0x7f000001 and 2130706433 for addresses; other readers for names.
+        raise InvalidTarget("the host is not a valid name or address")
+    # Resolvers parse 127.1, 0x7f000001 and 2130706433 as addresses; other programs as names.
     if _NUMBER.fullmatch(name.rpartition(".")[2]) and literal_address(name) is None:
-        raise InvalidTarget("its host is a number: write an address as four decimal numbers")
+        raise InvalidTarget("the host is a number: write an IPv4 address as four decimal numbers")
     return name
 
 
 def literal_address(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a host is, or None for a name."""
+    """Return the address if the host is one, or None for a name."""
     try:
         return ip_address(host)
     except ValueError:
@@ -81,32 +81,32 @@ def literal_address(host: str) -> IPv4Address | IPv6Address | None:
 
 def _split(url: str) -> tuple[SplitResult, int | None]:
     if len(url) > _MAX_URL:
-        raise InvalidTarget(f"it is longer than {_MAX_URL:,} characters")
+        raise InvalidTarget(f"the URL is longer than {_MAX_URL:,} characters")
     if _AMBIGUOUS.search(url):
-        raise InvalidTarget("it has blanks, control characters or backslashes in it")
+        raise InvalidTarget("the URL contains blanks, control characters or backslashes")
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError:  # whose text may have a piece of a password in it
-        raise InvalidTarget("its host or port cannot be read") from None
+    except ValueError:  # its message may contain part of a password
+        raise InvalidTarget("the host or port is malformed") from None
     return parts, port
 
 
 def _scheme(parts: SplitResult) -> Literal["http", "https"]:
     if "@" in parts.netloc:
-        raise InvalidTarget("it has a user or a password in it")
+        raise InvalidTarget("the URL contains a user or a password")
     if parts.scheme == "http":
         return "http"
     if parts.scheme == "https":
         return "https"
-    raise InvalidTarget("it does not begin with http:// or https://")
+    raise InvalidTarget("the URL must begin with http:// or https://")
 
 
 def _port(port: int | None, scheme: str) -> int:
     if port is None:
         return DEFAULT_PORTS[scheme]
     if not 1 <= port <= _MAX_PORT:
-        raise InvalidTarget(f"its port is not from 1 to {_MAX_PORT}")
+        raise InvalidTarget(f"the port must be from 1 to {_MAX_PORT}")
     return port
 
 
@@ -118,7 +118,7 @@ def _path(parts: SplitResult) -> str:
 def _ipv6(host: str) -> str:
     address = literal_address(host)
     if not isinstance(address, IPv6Address) or address.scope_id is not None:
-        raise InvalidTarget("what it has in brackets is no IPv6 address")
+        raise InvalidTarget("the text in brackets is not an IPv6 address")
     return str(address)
 
 
@@ -128,4 +128,4 @@ def _ascii(host: str) -> str:
     try:
         return host.encode("idna").decode()
     except UnicodeError:
-        raise InvalidTarget("its host is no valid international name") from None
+        raise InvalidTarget("the host is not a valid international name") from None

@@ -1,8 +1,8 @@
-"""The webhook action: `--webhook [URL]`, a POST of the body to a URL or to the job's callback.
+"""The webhook action: `--webhook [URL]` posts the body to a URL or to the job's callback.
 
-No redirect is followed, no proxy is taken from the environment, and certificates are checked. The
-exchange ends before the job's ttr does. `Idempotency-Key` is the same for all attempts of a job:
-a server that answered too late sees by it that it has done this before.
+Redirects are not followed, proxies from the environment are not used, and certificates are
+verified. The exchange ends before the job's ttr does. `Idempotency-Key` is the same for all
+attempts of a job, so a server that responded too late can recognise a repeated request.
 """
 
 import ssl
@@ -12,24 +12,24 @@ from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import quote
 
-from rabbitdelay.actions.job_facts import HeldJob, moment
+from rabbitdelay.actions.job_facts import ActionJob, iso_time
 from rabbitdelay.actions.webhook import url as targets
 from rabbitdelay.actions.webhook.allow_list import AllowList
 from rabbitdelay.actions.webhook.host_lookup import Resolver, look_up, resolve
 from rabbitdelay.actions.webhook.http_post import Cutoff, post
-from rabbitdelay.actions.webhook.status import Answer, judge, shown
+from rabbitdelay.actions.webhook.status import WebhookResponse, printable_excerpt, raise_for_status
 from rabbitdelay.actions.webhook.url import InvalidTarget, Target
 from rabbitdelay.errors import ActionFailed, Bury, InvalidConfiguration, LeaseLost
 
 RESOLVE_SECONDS = 10.0
 MARGIN_SECONDS = 1.0
-"""What is left of the ttr to settle the job; of a short one a tenth."""
+"""Seconds of the ttr reserved for settling the job; at most a tenth of the time left."""
 _VISIBLE = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}"
-"""What a header shows as it is, beside what quote always does; % is not among it."""
+"""Characters left unquoted in headers, besides those that `quote` never quotes; without %."""
 
 
 class Webhook:
-    """Posts each job, on the thread that calls it."""
+    """Posts each job, on the calling thread."""
 
     def __init__(
         self,
@@ -39,14 +39,14 @@ class Webhook:
         resolver: Resolver = look_up,
         tls_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Post to `url`, wherever it leads; else to each job's callback, where that is allowed."""
+        """Post to `url`, wherever it is, or else to each job's callback if `allowed` has it."""
         self._target = None if url is None else _operators_target(url)
         self._allowed = allowed or AllowList()
         self._resolver = resolver
         self._tls_context = tls_context or ssl.create_default_context()
 
-    def __call__(self, job: HeldJob) -> None:
-        """Post it, and raise what the answer means for the job."""
+    def __call__(self, job: ActionJob) -> None:
+        """Post the job; raise `Bury`, `ActionFailed` or `LeaseLost` unless it succeeds."""
         target = self._target or self._callback(job)
         seconds = job.time_left - min(MARGIN_SECONDS, job.time_left / 10)
         if seconds <= 0:
@@ -55,28 +55,28 @@ class Webhook:
             job.on_lost(cutoff.cut)
             self._exchange(job, target, cutoff, seconds)
 
-    def _callback(self, job: HeldJob) -> Target:
+    def _callback(self, job: ActionJob) -> Target:
         if not job.callback:
-            raise Bury("the job has no callback, and the consumer was given no URL to post to")
+            raise Bury("the job has no callback: set one when putting it, or give --webhook a URL")
         try:
             target = targets.parse(job.callback)
         except InvalidTarget as error:
-            raise Bury(f"the job's callback cannot be called: {error}") from None
+            raise Bury(f"the job's callback is invalid: {error}") from None
         self._allowed.check_host(target)
         return target
 
-    def _exchange(self, job: HeldJob, target: Target, cutoff: Cutoff, seconds: float) -> None:
+    def _exchange(self, job: ActionJob, target: Target, cutoff: Cutoff, seconds: float) -> None:
         try:
-            answer = self._post(job, target, cutoff)
+            response = self._post(job, target, cutoff)
         except (OSError, HTTPException) as error:
             if cutoff.is_cut:
                 raise ActionFailed(
-                    f"{target.origin} has not answered within {seconds:.1f} s"
+                    f"{target.origin} did not respond within {seconds:.1f} s"
                 ) from error
-            raise ActionFailed(f"{target.origin} cannot be called: {_reason(error)}") from error
-        judge(answer, origin=target.origin, now=datetime.now(UTC))
+            raise ActionFailed(f"request to {target.origin} failed: {_reason(error)}") from error
+        raise_for_status(response, origin=target.origin, now=datetime.now(UTC))
 
-    def _post(self, job: HeldJob, target: Target, cutoff: Cutoff) -> Answer:
+    def _post(self, job: ActionJob, target: Target, cutoff: Cutoff) -> WebhookResponse:
         timeout_seconds = min(RESOLVE_SECONDS, cutoff.seconds_left)
         addresses = resolve(target.host, self._resolver, timeout_seconds)
         if self._target is None:
@@ -95,10 +95,10 @@ def _operators_target(url: str) -> Target:
     try:
         return targets.parse(url)
     except InvalidTarget as error:
-        raise InvalidConfiguration(f"the webhook's URL cannot be called: {error}") from None
+        raise InvalidConfiguration(f"the webhook URL is invalid: {error}") from None
 
 
-def _headers(job: HeldJob, target: Target) -> Mapping[str, str]:
+def _headers(job: ActionJob, target: Target) -> Mapping[str, str]:
     key = f"{job.id}-{job.token}" if job.token else job.id
     return {
         "Host": target.host_header,
@@ -108,20 +108,20 @@ def _headers(job: HeldJob, target: Target) -> Mapping[str, str]:
         "Rabbitdelay-Id": _safe(job.id),
         "Rabbitdelay-Topic": _safe(job.topic),
         "Rabbitdelay-Attempt": str(job.attempt),
-        "Rabbitdelay-Due": moment(job.due_ms),
+        "Rabbitdelay-Due": iso_time(job.due_ms),
         "Idempotency-Key": _safe(key),
     }
 
 
 def _safe(text: str, *, also: str = "") -> str:
-    """A text as a header's value: percent-encoded but for what is visible and ASCII."""
+    """Return a text as a header value, with everything but visible ASCII percent-encoded."""
     return quote(text, safe=_VISIBLE + also, errors="replace")
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted: {error.verify_message}"
-    return shown(str(error)) or type(error).__name__
+        return f"certificate verification failed: {error.verify_message}"
+    return printable_excerpt(str(error)) or type(error).__name__
 
 
 def _version() -> str:

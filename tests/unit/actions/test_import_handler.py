@@ -1,4 +1,4 @@
-"""Handlers by name: found in the current directory, or a clear error."""
+"""Importing a handler by name, from the current directory or with a clear error."""
 
 import inspect
 import os.path
@@ -29,7 +29,7 @@ async def handle_later(job):
 
 @pytest.fixture(autouse=True)
 def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A current directory with modules in it, of which nothing stays imported."""
+    """Enter a directory with modules, and unload them afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     package = tmp_path / "handlers_package"
@@ -54,11 +54,11 @@ def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         ("handlers_module:shop.close", "closed it"),
     ],
 )
-def test_a_handler_is_found(name: str, result: str) -> None:
+def test_a_handler_is_found_by_its_name(name: str, result: str) -> None:
     assert load_handler(name)("it") == result
 
 
-def test_a_handler_may_be_async_or_of_an_installed_module() -> None:
+def test_a_handler_may_be_async_or_in_an_installed_module() -> None:
     assert inspect.iscoroutinefunction(load_handler("handlers_module:handle_later"))
     assert load_handler("os.path:basename") is os.path.basename
 
@@ -66,30 +66,30 @@ def test_a_handler_may_be_async_or_of_an_installed_module() -> None:
 @pytest.mark.parametrize(
     ("name", "error"),
     [
-        ("handlers_module", "no handler: write it as package.module:function"),
-        ("handlers_module:", "no handler"),
-        (":handle", "no handler"),
-        ("", "no handler"),
-        (".handlers_module:handle", "no handler"),
-        ("handlers_module:handle()", "no handler"),
-        ("./handlers_module.py:handle", "no handler"),
+        ("handlers_module", "not a handler: write it as package.module:function"),
+        ("handlers_module:", "not a handler"),
+        (":handle", "not a handler"),
+        ("", "not a handler"),
+        (".handlers_module:handle", "not a handler"),
+        ("handlers_module:handle()", "not a handler"),
+        ("./handlers_module.py:handle", "not a handler"),
         ("handlers_module.py:handle", r"without \.py"),
-        ("handlers_nowhere:handle", "there is no module handlers_nowhere in /"),
-        ("handlers_package.nowhere:handle", r"there is no module handlers_package\.nowhere"),
-        ("handlers_nowhere.inner:handle", "there is no module handlers_nowhere in /"),
+        ("handlers_nowhere:handle", "module handlers_nowhere not found in /"),
+        ("handlers_package.nowhere:handle", r"module handlers_package\.nowhere not found"),
+        ("handlers_nowhere.inner:handle", "module handlers_nowhere not found in /"),
         (
             "handlers_needy:handle",
-            "handlers_needy fails on import: ModuleNotFoundError: .*'module_that_is_not_there'",
+            "handlers_needy failed: ModuleNotFoundError: .*'module_that_is_not_there'",
         ),
-        ("handlers_broken:handle", "fails on import: RuntimeError: no database"),
-        ("handlers_wrong:handle", "fails on import: SyntaxError"),
-        ("handlers_leaving:handle", "fails on import: SystemExit: 7"),
-        ("handlers_module:handel", "handlers_module has no handel"),
-        ("handlers_module:shop.open", "Shop has no open"),
-        ("handlers_module:number", "is a int, and not a function"),
+        ("handlers_broken:handle", "failed: RuntimeError: no database"),
+        ("handlers_wrong:handle", "failed: SyntaxError"),
+        ("handlers_leaving:handle", "failed: SystemExit: 7"),
+        ("handlers_module:handel", "handlers_module has no attribute handel"),
+        ("handlers_module:shop.open", "Shop has no attribute open"),
+        ("handlers_module:number", "is of type int: it must be a function"),
     ],
 )
-def test_a_handler_that_cannot_be_had(name: str, error: str) -> None:
+def test_a_handler_that_cannot_be_imported_is_rejected(name: str, error: str) -> None:
     with pytest.raises(InvalidConfiguration, match=error):
         load_handler(name)
 

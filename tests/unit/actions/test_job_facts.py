@@ -1,4 +1,4 @@
-"""The held job of the tests of actions, and how its times are written."""
+"""The stub job for the tests of actions, and the format of times and headers."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay.actions.job_facts import HeldJob, headers_as_json, moment
+from rabbitdelay.actions.job_facts import ActionJob, headers_as_json, iso_time
 from rabbitdelay.executors.reserved_job import ReservedJob
 
 
 @dataclass
-class StandInJob:
-    """A job that is held by nobody: `lose` is what the consumer layer does at the deadline."""
+class StubJob:
+    """A job without a broker; `lose` simulates the end of its lease."""
 
     topic: str = "orderclose"
     id: str = "order-42"
@@ -44,10 +44,10 @@ class StandInJob:
             callback()
 
 
-def test_the_stand_in_has_what_a_reserved_job_has() -> None:
-    """Mypy checks the types of both."""
-    kinds: list[type[HeldJob]] = [StandInJob, ReservedJob]
-    members = {name for name in vars(HeldJob) if not name.startswith("_")}
+def test_the_stub_has_all_members_of_a_reserved_job() -> None:
+    """Mypy checks the types of the members."""
+    kinds: list[type[ActionJob]] = [StubJob, ReservedJob]
+    members = {name for name in vars(ActionJob) if not name.startswith("_")}
     assert all(
         name in dir(kind) or name in kind.__annotations__ for kind in kinds for name in members
     )
@@ -59,15 +59,15 @@ def test_the_stand_in_has_what_a_reserved_job_has() -> None:
         (0, "1970-01-01T00:00:00.000Z"),
         (1_800_000_030_250, "2027-01-15T08:00:30.250Z"),
         (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
-        ((1 << 48) - 1, "9999-12-31T23:59:59.999Z"),  # the latest that a message may say
+        ((1 << 48) - 1, "9999-12-31T23:59:59.999Z"),  # the latest time that a message can carry
     ],
 )
 def test_a_time_is_written_exactly(milliseconds: int, expected: str) -> None:
-    assert moment(milliseconds) == expected
+    assert iso_time(milliseconds) == expected
 
 
 def test_headers_as_json_can_always_be_written() -> None:
     headers = {"b": b"\xff", "n": [float("nan"), 1.5], "d": {"t": (1, None)}, "s": "ä", "i": True}
-    written = headers_as_json(StandInJob(headers=headers))
+    written = headers_as_json(StubJob(headers=headers))
     expected = {"b": "/w==", "n": ["nan", 1.5], "d": {"t": [1, None]}, "s": "ä", "i": True}
     assert json.loads(json.dumps(written, allow_nan=False)) == expected

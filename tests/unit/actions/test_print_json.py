@@ -1,4 +1,4 @@
-"""One line of JSON for each job, whatever its body is."""
+"""Printing a job as one line of JSON, for any body."""
 
 import io
 import json
@@ -11,18 +11,18 @@ import pytest
 
 from rabbitdelay.actions.print_json import JobPrinter, job_as_json
 from rabbitdelay.errors import InvalidConfiguration
-from tests.unit.actions.test_job_facts import StandInJob
+from tests.unit.actions.test_job_facts import StubJob
 
 
-def printed(job: StandInJob, encoding: str = "utf-8") -> bytes:
+def printed(job: StubJob, encoding: str = "utf-8") -> bytes:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding)
     JobPrinter(stream)(job)
     return raw.getvalue()
 
 
-def test_what_is_told_of_a_job() -> None:
-    line = printed(StandInJob())
+def test_a_job_is_printed_with_its_properties() -> None:
+    line = printed(StubJob())
     assert line.endswith(b"}\n")
     assert json.loads(line) == {
         "topic": "orderclose",
@@ -56,26 +56,26 @@ def test_what_is_told_of_a_job() -> None:
     ],
 )
 def test_the_body_is_json_or_text_or_base64(payload: bytes, content_type: str, body: Any) -> None:  # noqa: ANN401 - JSON
-    job = StandInJob(payload=payload, content_type=content_type)
+    job = StubJob(payload=payload, content_type=content_type)
     assert job_as_json(job)["body"] == body
     line = printed(job)
     assert line.count(b"\n") == 1
     assert json.loads(line, parse_constant=lambda _: math.nan)["body"] == body
 
 
-def test_text_is_shown_as_it_is_where_it_can_be() -> None:
-    job = StandInJob(id="größe-42")
+def test_text_is_not_escaped_if_the_stream_can_encode_it() -> None:
+    job = StubJob(id="größe-42")
     assert "größe-42".encode() in printed(job)
     assert b"gr\\u00f6\\u00dfe-42" in printed(job, "ascii")
 
 
 def test_half_a_surrogate_pair_survives() -> None:
-    line = printed(StandInJob(payload=b'"\\ud800"'))
+    line = printed(StubJob(payload=b'"\\ud800"'))
     assert json.loads(line)["body"] == "\ud800"
 
 
 class Interleaving(io.StringIO):
-    """A stream that lets other threads in at every letter."""
+    """A stream that switches threads after every letter."""
 
     def write(self, text: str) -> int:
         return sum(super(Interleaving, self).write(letter) for letter in text)
@@ -84,7 +84,7 @@ class Interleaving(io.StringIO):
 def test_the_lines_of_several_threads_do_not_mix() -> None:
     stream = Interleaving()
     printer = JobPrinter(stream)
-    jobs = [StandInJob(id=f"job-{number}") for number in range(200)]
+    jobs = [StubJob(id=f"job-{number}") for number in range(200)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -101,12 +101,14 @@ class Broken(io.StringIO):
         raise BrokenPipeError
 
 
-def test_nobody_reads_any_more() -> None:
+def test_a_closed_pipe_raises() -> None:
     with pytest.raises(BrokenPipeError):
-        JobPrinter(Broken())(StandInJob())
+        JobPrinter(Broken())(StubJob())
 
 
-def test_a_closed_stdout_is_said_before_any_job_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_stdout_is_reported_before_a_job_is_reserved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(InvalidConfiguration, match="stdout is closed"):
+    with pytest.raises(InvalidConfiguration, match="because stdout is closed"):
         JobPrinter()

@@ -1,4 +1,4 @@
-"""Interruptions wait for the end of a block, and are not lost."""
+"""Interruptions are deferred to the end of a block and not lost."""
 
 import signal
 import threading
@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from rabbitdelay.actions.command.interruption import deferred
+from rabbitdelay.actions.command.interruption import deferred_signals
 
 
 @pytest.fixture(autouse=True)
 def _interruptible() -> Iterator[None]:
-    """Where tests run in the background SIGINT is ignored."""
+    """Handle SIGINT, which is ignored when tests run in the background."""
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, previous)
 
 
-def test_an_interruption_comes_at_the_end() -> None:
+def test_an_interruption_is_delivered_at_the_end() -> None:
     reached = False
-    with pytest.raises(KeyboardInterrupt), deferred():  # noqa: PT012 - what is done inside matters
+    with pytest.raises(KeyboardInterrupt), deferred_signals():  # noqa: PT012 - the body of the block matters
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         reached = True
@@ -28,23 +28,23 @@ def test_an_interruption_comes_at_the_end() -> None:
 
 
 def test_an_error_inside_restores_the_handlers_too() -> None:
-    with pytest.raises(ValueError, match="inside"), deferred():
+    with pytest.raises(ValueError, match="inside"), deferred_signals():
         raise ValueError("inside")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_signal_that_is_ignored_stays_so() -> None:
-    """Whatever is started inside inherits that."""
+def test_an_ignored_signal_stays_ignored() -> None:
+    """Processes started inside the block inherit the ignored signal."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with deferred():
+    with deferred_signals():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_another_thread_is_never_interrupted() -> None:
+def test_another_thread_leaves_the_handlers_alone() -> None:
     seen = []
 
     def look() -> None:
-        with deferred():
+        with deferred_signals():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=look)

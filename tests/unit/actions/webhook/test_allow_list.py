@@ -1,4 +1,4 @@
-"""Where callbacks may lead: named hosts, at public addresses."""
+"""Callbacks may refer only to listed hosts at public addresses."""
 
 from ipaddress import ip_address
 
@@ -46,7 +46,9 @@ def test_a_listed_host_is_allowed(pattern: str, url: str) -> None:
         (["*"], "https://example.com:22/"),
     ],
 )
-def test_any_other_is_buried_with_the_option_that_allows_it(patterns: list[str], url: str) -> None:
+def test_any_other_host_buries_the_job_and_the_error_names_the_option(
+    patterns: list[str], url: str
+) -> None:
     asked = target.parse(url)
     with pytest.raises(Bury, match="--allow-host") as caught:
         AllowList.parse(patterns).check_host(asked)
@@ -62,8 +64,8 @@ def test_any_other_is_buried_with_the_option_that_allows_it(patterns: list[str],
         *("user@example.com", "10.0.0.0/8"),
     ],
 )
-def test_what_is_no_host_is_refused(pattern: str) -> None:
-    with pytest.raises(InvalidConfiguration, match="no host to allow"):
+def test_an_invalid_host_pattern_is_rejected(pattern: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="not a host to allow"):
         AllowList.parse([pattern])
 
 
@@ -78,16 +80,16 @@ def test_what_is_no_host_is_refused(pattern: str) -> None:
         *("2002:7f00:1::", "2001:0:4136:e378:8000:63bf:3fff:fdd2", "2001:db8::1", "fe80::1%lo"),
     ],
 )
-def test_an_address_that_is_not_public(address: str) -> None:
+def test_private_and_special_addresses_are_not_public(address: str) -> None:
     assert not is_public(ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "93.184.215.14", "2606:4700::1111", "2a00::1"])
-def test_an_address_that_is_public(address: str) -> None:
+def test_internet_addresses_are_public(address: str) -> None:
     assert is_public(ip_address(address))
 
 
-def test_one_private_address_among_public_ones_is_enough() -> None:
+def test_one_private_address_among_public_ones_buries_the_job() -> None:
     asked = target.parse("https://example.com/")
     addresses = [ip_address("8.8.8.8"), ip_address("169.254.169.254")]
     with pytest.raises(Bury, match=r"169\.254\.169\.254.*--allow-private"):

@@ -1,10 +1,15 @@
-"""What a status means for a job, and how long a server wants to be left alone."""
+"""The outcome of a job by HTTP status, and the delay of Retry-After."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rabbitdelay.actions.webhook.status import Answer, judge, retry_after_seconds, shown
+from rabbitdelay.actions.webhook.status import (
+    WebhookResponse,
+    printable_excerpt,
+    raise_for_status,
+    retry_after_seconds,
+)
 from rabbitdelay.errors import Bury, Retry
 
 NOW = datetime(2027, 1, 15, 8, 0, 0, tzinfo=UTC)
@@ -12,35 +17,41 @@ ORIGIN = "https://example.com"
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
-def test_success_finishes(status: int) -> None:
-    judge(Answer(status), origin=ORIGIN, now=NOW)
+def test_success_finishes_the_job(status: int) -> None:
+    raise_for_status(WebhookResponse(status), origin=ORIGIN, now=NOW)
 
 
-def test_gone_buries() -> None:
-    with pytest.raises(Bury, match=r"https://example\.com says 410 Gone: no such order"):
-        judge(Answer(410, beginning=b"no such order"), origin=ORIGIN, now=NOW)
+def test_gone_buries_the_job() -> None:
+    with pytest.raises(Bury, match=r"https://example\.com returned 410 Gone: no such order"):
+        raise_for_status(WebhookResponse(410, beginning=b"no such order"), origin=ORIGIN, now=NOW)
 
 
 @pytest.mark.parametrize(
-    ("answer", "delay", "text"),
+    ("response", "delay", "text"),
     [
-        (Answer(500, beginning=b"oops"), None, "500 Internal Server Error: oops"),
-        (Answer(404), None, "says 404 Not Found"),
-        (Answer(599), None, "says 599"),
-        (Answer(429), None, "says 429 Too Many Requests"),
-        (Answer(429, "7"), 7.0, "says 429"),
-        (Answer(503, "7"), 7.0, "says 503"),
-        (Answer(503, "soon"), None, "says 503"),
-        (Answer(500, "7"), None, "says 500"),
-        (Answer(301, location="https://x.example/y?key=z"), None, "to https://x.example/y: redir"),
-        (Answer(302), None, "to elsewhere: redirects are not followed"),
-        (Answer(304), None, "redirects are not followed"),
-        (Answer(101), None, "101 Switching Protocols"),
+        (WebhookResponse(500, beginning=b"oops"), None, "500 Internal Server Error: oops"),
+        (WebhookResponse(404), None, "returned 404 Not Found"),
+        (WebhookResponse(599), None, "returned 599"),
+        (WebhookResponse(429), None, "returned 429 Too Many Requests"),
+        (WebhookResponse(429, "7"), 7.0, "returned 429"),
+        (WebhookResponse(503, "7"), 7.0, "returned 503"),
+        (WebhookResponse(503, "soon"), None, "returned 503"),
+        (WebhookResponse(500, "7"), None, "returned 500"),
+        (
+            WebhookResponse(301, location="https://x.example/y?key=z"),
+            None,
+            r"Permanently \(location: https://x.example/y\): redir",
+        ),
+        (WebhookResponse(302), None, r"\(location: unknown\): redirects are not followed"),
+        (WebhookResponse(304), None, "redirects are not followed"),
+        (WebhookResponse(101), None, "101 Switching Protocols"),
     ],
 )
-def test_anything_else_is_tried_again(answer: Answer, delay: float | None, text: str) -> None:
+def test_any_other_status_retries_the_job(
+    response: WebhookResponse, delay: float | None, text: str
+) -> None:
     with pytest.raises(Retry, match=text) as caught:
-        judge(answer, origin=ORIGIN, now=NOW)
+        raise_for_status(response, origin=ORIGIN, now=NOW)
     assert caught.value.delay == delay
 
 
@@ -65,15 +76,15 @@ def test_anything_else_is_tried_again(answer: Answer, delay: float | None, text:
         ("", None),
     ],
 )
-def test_how_long_to_wait(value: str, seconds: float | None) -> None:
+def test_retry_after_gives_the_delay_in_seconds(value: str, seconds: float | None) -> None:
     assert retry_after_seconds(value, NOW) == seconds
 
 
-def test_a_date_counts_from_now() -> None:
+def test_a_retry_after_date_is_relative_to_now() -> None:
     later = NOW + timedelta(seconds=60)
     assert retry_after_seconds("Fri, 15 Jan 2027 08:01:30 GMT", later) == 30.0
 
 
-def test_text_from_elsewhere_is_shown_on_one_short_line() -> None:
-    assert shown("a\r\n b\x1b[31m\x00") == "a b·[31m·"
-    assert len(shown("x" * 1_000)) == 200
+def test_untrusted_text_is_shown_on_one_short_line() -> None:
+    assert printable_excerpt("a\r\n b\x1b[31m\x00") == "a b·[31m·"
+    assert len(printable_excerpt("x" * 1_000)) == 200

@@ -1,4 +1,4 @@
-"""URLs of strangers: one reading, or none."""
+"""Untrusted URLs are parsed unambiguously or rejected."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from rabbitdelay.actions.webhook.url import InvalidTarget, Target
         ("http://my_host-1/", Target("http", "my_host-1", 80, "/")),
     ],
 )
-def test_a_url_is_taken_apart(url: str, expected: Target) -> None:
+def test_a_url_is_parsed_into_its_parts(url: str, expected: Target) -> None:
     assert target.parse(url) == expected
 
 
@@ -59,24 +59,24 @@ def test_a_url_is_taken_apart(url: str, expected: Target) -> None:
         ("http://0x7f.1/", "four decimal numbers"),
         ("http://0177.0.0.1/", "four decimal numbers"),
         ("http://127.0.0.1.2/", "four decimal numbers"),
-        ("http://-example.com/", "no name"),
-        ("http://exam..ple.com/", "no name"),
-        ("http://exa%6dple.com/", "no name"),
-        ("http://*.example.com/", "no name"),
-        (f"http://{'a' * 64}.com/", "no name"),
-        (f"http://{'a.' * 127}com/", "no name"),
+        ("http://-example.com/", "not a valid name"),
+        ("http://exam..ple.com/", "not a valid name"),
+        ("http://exa%6dple.com/", "not a valid name"),
+        ("http://*.example.com/", "not a valid name"),
+        (f"http://{'a' * 64}.com/", "not a valid name"),
+        (f"http://{'a.' * 127}com/", "not a valid name"),
         (f"http://{'ä' * 64}.com/", "international"),
         (f"http://example.com/{'a' * 8_000}", "longer"),
     ],
 )
-def test_what_has_no_single_reading_is_refused(url: str, why: str) -> None:
+def test_an_ambiguous_url_is_rejected(url: str, why: str) -> None:
     with pytest.raises(InvalidTarget, match=why) as caught:
         target.parse(url)
     assert "s3cret" not in str(caught.value)
 
 
-def test_digits_in_disguise_are_digits() -> None:
-    """What counts is the host after it is made ASCII, which is what is resolved."""
+def test_unicode_digits_are_treated_as_digits() -> None:
+    """The check applies to the ASCII form of the host, which is the form that is resolved."""
     assert target.parse("http://①②⑦.⓪.⓪.①/").host == "127.0.0.1"
     with pytest.raises(InvalidTarget, match="four decimal numbers"):
         target.parse("http://①②⑦.①/")
@@ -90,5 +90,5 @@ def test_digits_in_disguise_are_digits() -> None:
         ("http://[::1]:8080/", "http://[::1]:8080"),
     ],
 )
-def test_what_is_shown_is_the_origin(url: str, origin: str) -> None:
+def test_only_the_origin_is_shown(url: str, origin: str) -> None:
     assert target.parse(url).origin == origin
