@@ -1,7 +1,7 @@
-# The command line: `docker build -t rabbitdelay .`, then `docker run --rm rabbitdelay --help`.
+# Image of the command line: `docker build -t rabbitdelay .`, `docker run --rm rabbitdelay --help`.
 FROM python:3.12-slim
 
-# The dependencies first, in a layer of their own: a change of the source does not install them anew.
+# Dependencies first, in their own layer, so that a change of the source does not reinstall them.
 COPY pyproject.toml /source/
 RUN python -c "import tomllib; print(*tomllib.load(open('/source/pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /source/requirements.txt \
     && pip install --no-cache-dir -r /source/requirements.txt

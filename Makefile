@@ -1,15 +1,15 @@
-# The commands a person runs are the ones CI runs. Each installs what is missing, once.
+# CI runs the same commands. Each command installs its missing dependencies once.
 #
-#   make test RABBITMQ=4.3            on another RabbitMQ than the machine's (4.0, 4.3; as root)
-#   make test PYTEST_ARGS='-k ladder'
-#   make test WORKERS=0               in one process, for a debugger
+#   make test RABBITMQ=4.3             another RabbitMQ than the installed one (4.0, 4.3; as root)
+#   make test PYTEST_ARGS='-k ladder'  a selection of the tests
+#   make test WORKERS=0                one process, for a debugger
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-faults lint bench clean
 
 PYTHON := .venv/bin/python
 PYTEST_ARGS ?=
-# Tests wait for a broker more than they compute: four at once, on two cores too.
+# Tests mostly wait for a broker, so four processes are useful even on two cores.
 WORKERS ?= 4
 
 # Tests start hundreds of Python processes: without bytecode each compiles the package again.
@@ -49,6 +49,6 @@ bench: ## run every benchmark: one JSON line and a sentence each
 	@scripts/bootstrap --with-broker
 	@set -e; for benchmark in benchmarks/bench_*.py; do $(PYTHON) "$$benchmark"; done
 
-clean: ## remove what these commands have made
+clean: ## remove everything these commands created
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
