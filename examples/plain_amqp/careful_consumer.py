@@ -1,4 +1,4 @@
-"""Take jobs with plain pika, but none that is deleted: nothing here comes from rabbitdelay.
+"""Consume jobs with plain pika and skip deleted ones. Does not use rabbitdelay.
 
 python careful_consumer.py TOPIC COUNT
 """
@@ -19,17 +19,17 @@ FENCE_S, PATIENCE_S = 2, 30
 
 
 class CutOff(Exception):
-    """Nobody can tell which jobs are deleted: take none."""
+    """Raised when the deleted jobs are unknown, so that no job may be processed."""
 
 
 class Log(Tombstones):
-    """The log, on a connection of its own, read up to a fence of ours."""
+    """The log of deletes, read on its own connection up to a fence of ours."""
 
     def __init__(self) -> None:
         super().__init__()
         self.connection = pika.BlockingConnection(pika.URLParameters(URL))
         self.channel = self.connection.channel()
-        self.channel.basic_qos(prefetch_count=1000)  # a stream needs one, and manual acks
+        self.channel.basic_qos(prefetch_count=1000)  # streams require one, and manual acks
         self.channel.add_on_cancel_callback(lambda _: setattr(self, "is_cancelled", True))
         self.is_cancelled = False
         self.count = 0
@@ -39,13 +39,13 @@ class Log(Tombstones):
         self._await_fence()
 
     def look(self) -> None:
-        """Read all that has come. Raise CutOff when the log may have more than comes here."""
+        """Read all records that have arrived. Raise CutOff if newer ones may be missing."""
         before = -1
         while before != self.count:
             before = self.count
             self.connection.process_data_events(0)
         if self.is_cancelled or not self.channel.is_open:
-            raise CutOff(f"{LOG} is not there any more")
+            raise CutOff(f"{LOG} has been deleted, or its channel is closed")
         if time.monotonic() - self.fenced_at > FENCE_S:
             self._await_fence()
 
@@ -66,7 +66,7 @@ class Log(Tombstones):
         self.channel.basic_publish(LOG, "", json.dumps({"fence": nonce}).encode())
         while self.fence != nonce:
             if self.is_cancelled or time.monotonic() - max(written_at, self.read_at) > PATIENCE_S:
-                raise CutOff(f"what is written to {LOG} does not come back")
+                raise CutOff(f"a record written to {LOG} was not delivered within {PATIENCE_S} s")
             self.connection.process_data_events(0.1)
         self.fenced_at = written_at
 
@@ -81,7 +81,7 @@ def is_dead(log: Log, topic: str, properties: pika.BasicProperties) -> bool:
 
 
 def consume(topic: str, count: int, handle: Handle) -> None:
-    """Take jobs, one at a time, until `count` are settled. The deleted ones are acked, not run."""
+    """Consume jobs one at a time until `count` are settled. Deleted jobs are acked, not run."""
     log = Log()
     with pika.BlockingConnection(pika.URLParameters(URL)) as connection:
         channel = connection.channel()
@@ -89,12 +89,12 @@ def consume(topic: str, count: int, handle: Handle) -> None:
         channel.basic_qos(prefetch_count=1)
         while count:
             while log.is_paused(topic):
-                channel.cancel()  # what is held goes back
+                channel.cancel()  # prefetched messages are requeued
                 connection.sleep(1)
                 log.look()
             deliveries: Any = channel.consume(f"{PREFIX}ready.{topic}", inactivity_timeout=1)
             method, properties, body = next(deliveries)
-            log.look()  # now that a job is handed out, not when its message came
+            log.look()  # check when the job is processed, not when its message arrived
             if method is None:
                 continue
             if log.is_paused(topic):

@@ -1,4 +1,4 @@
-// Take jobs with plain amqplib: nothing here comes from rabbitdelay.
+// Consume jobs with plain amqplib. Does not use rabbitdelay.
 //
 //   node consumer.js TOPIC COUNT
 
@@ -8,7 +8,7 @@ const URL = process.env.RABBITDELAY_URL ?? "amqp://localhost";
 const PREFIX = `${process.env.RABBITDELAY_NAMESPACE ?? "rabbitdelay"}.v1.`;
 const MAX_ATTEMPTS = 5;
 
-// Return the job in a message, or throw. What its putter left out has a default.
+// Return the job in a message, with defaults for missing fields, or throw.
 function read(topic, { properties, content }) {
   const integer = (name, fallback) => {
     const value = properties.headers?.[name] ?? fallback;
@@ -27,15 +27,15 @@ function read(topic, { properties, content }) {
   };
 }
 
-// Return the headers to put a job again with: not those that the broker has added.
+// Return the headers for putting a job again, without those that the broker added.
 function freshHeaders(headers, attempt, delayS) {
   const kept = Object.entries(headers ?? {}).filter(([name]) => !name.startsWith("x-"));
-  const dueMs = Number(headers?.["rd-due"] ?? Date.now()); // the putter's time, not ours
+  const dueMs = Number(headers?.["rd-due"] ?? Date.now()); // the putter's clock, not ours
   const dates = { "rd-due": dueMs + delayS * 1000, "rd-known": headers?.["rd-known"] ?? dueMs };
   return { ...Object.fromEntries(kept), "rd-attempt": attempt, ...dates };
 }
 
-// Handle one job; when that fails put it again, confirmed; then settle the message.
+// Handle one job, put it again with a confirm if it fails, then settle the message.
 async function work(channel, topic, message, handle) {
   let job;
   try {
@@ -44,7 +44,7 @@ async function work(channel, topic, message, handle) {
   } catch (error) {
     console.error(`job ${message.properties.messageId} failed:`, error);
     if (!job || job.attempt >= job.max_attempts) {
-      return channel.nack(message, false, false); // it is buried
+      return channel.nack(message, false, false); // buries the job
     }
     const delayS = Math.min(job.attempt ** 2, 59);
     const headers = freshHeaders(message.properties.headers, job.attempt + 1, delayS);
@@ -56,11 +56,11 @@ async function work(channel, topic, message, handle) {
   channel.ack(message);
 }
 
-// Take jobs from the ready queue of a topic, one at a time, until `count` are settled.
+// Consume jobs from a topic's ready queue, one at a time, until `count` are settled.
 async function consume(topic, count, handle) {
   const connection = await amqp.connect(URL);
   const channel = await connection.createConfirmChannel();
-  await channel.prefetch(1); // as many as are worked on at once
+  await channel.prefetch(1); // number of jobs in flight at once
   let settled = 0;
   await channel.consume(`${PREFIX}ready.${topic}`, async (message) => {
     await work(channel, topic, message, handle);

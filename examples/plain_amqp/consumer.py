@@ -1,4 +1,4 @@
-"""Take jobs with plain pika: nothing here comes from rabbitdelay.
+"""Consume jobs with plain pika. Does not use rabbitdelay.
 
 python consumer.py TOPIC COUNT
 """
@@ -26,7 +26,7 @@ log = logging.getLogger("consumer")
 
 
 def read(topic: str, properties: pika.BasicProperties, body: bytes) -> Job:
-    """Return the job in a message, or raise. What its putter left out has a default."""
+    """Return the job in a message, with defaults for missing fields, or raise."""
     now_ms = time.time_ns() // 1_000_000
     headers = properties.headers or {}
     if headers.get("rd-version", 1) != 1:
@@ -43,15 +43,15 @@ def read(topic: str, properties: pika.BasicProperties, body: bytes) -> Job:
 
 
 def fresh_headers(headers: Job | None, attempt: int, delay_s: int) -> Job:
-    """Return the headers to put a job again with: not those that the broker has added."""
+    """Return the headers for putting a job again, without those that the broker added."""
     kept = {name: value for name, value in (headers or {}).items() if not name.startswith("x-")}
-    due_ms = int(kept.get("rd-due", time.time_ns() // 1_000_000))  # the putter's time, not ours
+    due_ms = int(kept.get("rd-due", time.time_ns() // 1_000_000))  # the putter's clock, not ours
     dates = {"rd-due": due_ms + delay_s * 1000, "rd-known": kept.get("rd-known", due_ms)}
     return kept | {"rd-attempt": attempt} | dates
 
 
 def work(channel: BlockingChannel, topic: str, delivery: Delivery, handle: Handle) -> None:
-    """Handle one job; when that fails put it again, confirmed; then settle the message."""
+    """Handle one job, put it again with a confirm if it fails, then settle the message."""
     method, properties, body = delivery
     job = None
     try:
@@ -60,7 +60,7 @@ def work(channel: BlockingChannel, topic: str, delivery: Delivery, handle: Handl
     except Exception:
         log.exception("job %s failed", properties.message_id)
         if job is None or job["attempt"] >= job["max_attempts"]:
-            channel.basic_nack(method.delivery_tag, requeue=False)  # it is buried
+            channel.basic_nack(method.delivery_tag, requeue=False)  # buries the job
             return
         delay_s = min(job["attempt"] ** 2, 59)
         properties.headers = fresh_headers(properties.headers, job["attempt"] + 1, delay_s)
@@ -71,11 +71,11 @@ def work(channel: BlockingChannel, topic: str, delivery: Delivery, handle: Handl
 
 
 def consume(topic: str, count: int, handle: Handle) -> None:
-    """Take jobs from the ready queue of a topic, one at a time, until `count` are settled."""
+    """Consume jobs from a topic's ready queue, one at a time, until `count` are settled."""
     with pika.BlockingConnection(pika.URLParameters(URL)) as connection:
         channel = connection.channel()
         channel.confirm_delivery()  # from here on, basic_publish waits for the confirm
-        channel.basic_qos(prefetch_count=1)  # as many as are worked on at once
+        channel.basic_qos(prefetch_count=1)  # number of jobs in flight at once
         deliveries: Iterator[Any] = channel.consume(f"{PREFIX}ready.{topic}")
         for delivery in itertools.islice(deliveries, count):
             work(channel, topic, delivery, handle)

@@ -1,4 +1,4 @@
-// Put jobs with plain amqplib: nothing here comes from rabbitdelay.
+// Put jobs with plain amqplib. Does not use rabbitdelay.
 //
 //   node putter.js TOPIC DELAY_MS [COUNT]
 
@@ -13,10 +13,10 @@ const LEVELS = ["y", "mo", "d", "h", "m", "s", "ds", "cs"];
 const UNITS_MS = [360 * DAY, 30 * DAY, DAY, HOUR, MINUTE, SECOND, 100, 10];
 const MAX_DELAY_MS = 3288 * DAY;
 
-// Write a delay as eight digits, rounded up to its grain: a job is never early.
+// Return a delay as eight digits, rounded up to its grain so that a job is never early.
 function digits(delayMs) {
   if (!(delayMs >= 0 && delayMs <= MAX_DELAY_MS)) {
-    throw new RangeError(`a delay is 0 to ${MAX_DELAY_MS} ms, not ${delayMs}`);
+    throw new RangeError(`a delay must be from 0 to ${MAX_DELAY_MS} ms, not ${delayMs}`);
   }
   const grain = delayMs < MINUTE ? 10 : delayMs < HOUR ? 100 : SECOND;
   let rest = Math.ceil(delayMs / grain) * grain;
@@ -27,13 +27,13 @@ function digits(delayMs) {
   });
 }
 
-// Enter at the level of the first digit that is not 0; without a delay, at ready.
+// Return the exchange of the first non-zero digit's level, or ready without a delay.
 function entryExchange(delayDigits) {
   const level = LEVELS[delayDigits.findIndex((digit) => digit > 0)];
   return level ? `${PREFIX}level.${level}` : `${PREFIX}ready`;
 }
 
-// Describe a job that is put now. Never set `expiration`: the hold queues do the waiting.
+// Return the properties of a new job. Never set `expiration`: the hold queues delay it.
 function newJob(delayMs) {
   const nowMs = Date.now();
   return {
@@ -52,14 +52,14 @@ function newJob(delayMs) {
   };
 }
 
-// Put jobs, and print the id of each when the broker has confirmed it.
+// Put jobs, and print each id once the broker has confirmed the job.
 async function main(topic, delayMs, count) {
   const delayDigits = digits(delayMs);
   const routingKey = [...delayDigits, topic].join(".");
   const connection = await amqp.connect(URL);
   const channel = await connection.createConfirmChannel();
-  channel.on("return", () => { throw new Error("the namespace has lost its queue `unrouted`"); });
-  await channel.checkQueue(`${PREFIX}ready.${topic}`); // an error when it is missing
+  channel.on("return", () => { throw new Error("the job cannot be routed: the queue `unrouted` is missing"); });
+  await channel.checkQueue(`${PREFIX}ready.${topic}`); // fails if it is missing
   for (let number = 0; number < count; number++) {
     const job = newJob(delayMs);
     const body = Buffer.from(JSON.stringify({ number }));

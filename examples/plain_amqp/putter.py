@@ -1,4 +1,4 @@
-"""Put jobs with plain pika: nothing here comes from rabbitdelay.
+"""Put jobs with plain pika. Does not use rabbitdelay.
 
 python putter.py TOPIC DELAY_MS [COUNT]
 """
@@ -22,9 +22,9 @@ MAX_DELAY_MS = 3288 * DAY
 
 
 def digits(delay_ms: int) -> list[int]:
-    """Write a delay as eight digits, rounded up to its grain: a job is never early."""
+    """Return a delay as eight digits, rounded up to its grain so that a job is never early."""
     if not 0 <= delay_ms <= MAX_DELAY_MS:
-        raise ValueError(f"a delay is 0 to {MAX_DELAY_MS} ms, not {delay_ms}")
+        raise ValueError(f"a delay must be from 0 to {MAX_DELAY_MS} ms, not {delay_ms}")
     grain = 10 if delay_ms < MINUTE else 100 if delay_ms < HOUR else SECOND
     rest = -(-delay_ms // grain) * grain
     result = []
@@ -35,13 +35,13 @@ def digits(delay_ms: int) -> list[int]:
 
 
 def entry_exchange(delay_digits: list[int]) -> str:
-    """Enter at the level of the first digit that is not 0; without a delay, at ready."""
+    """Return the exchange of the first non-zero digit's level, or ready without a delay."""
     levels = [level for level, digit in zip(LEVELS, delay_digits, strict=True) if digit]
     return f"{PREFIX}level.{levels[0]}" if levels else f"{PREFIX}ready"
 
 
 def new_job(delay_ms: int) -> pika.BasicProperties:
-    """Describe a job that is put now. Never set `expiration`: the hold queues do the waiting."""
+    """Return the properties of a new job. Never set `expiration`: the hold queues delay it."""
     now_ms = time.time_ns() // 1_000_000
     return pika.BasicProperties(
         delivery_mode=2,  # persistent
@@ -59,13 +59,13 @@ def new_job(delay_ms: int) -> pika.BasicProperties:
 
 
 def main(topic: str, delay: str, count: str = "1") -> None:
-    """Put jobs, and print the id of each when the broker has confirmed it."""
+    """Put jobs, and print each id once the broker has confirmed the job."""
     delay_digits = digits(int(delay))
     exchange = entry_exchange(delay_digits)
     routing_key = ".".join(map(str, delay_digits)) + "." + topic
     with pika.BlockingConnection(pika.URLParameters(URL)) as connection:
         channel = connection.channel()
-        channel.queue_declare(f"{PREFIX}ready.{topic}", passive=True)  # an error when missing
+        channel.queue_declare(f"{PREFIX}ready.{topic}", passive=True)  # fails if it is missing
         channel.confirm_delivery()  # from here on, basic_publish waits for the confirm
         for number in range(int(count)):
             job, body = new_job(int(delay)), json.dumps({"number": number}).encode()

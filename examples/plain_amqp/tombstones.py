@@ -1,6 +1,6 @@
-"""Know which jobs are deleted: the rules of the log. Nothing here comes from rabbitdelay.
+"""Track deleted jobs by the rules of the log. Does not use rabbitdelay.
 
-A tombstone is kept as 32 bytes: the id's 16, a letter, and 15 that tell whom of the id it kills.
+A tombstone has 32 bytes: the id's 16, a letter, and 15 that select which of its jobs are dead.
 """
 
 import json
@@ -13,35 +13,35 @@ HEAD_BYTES, STONE_BYTES, MAX_MS = 32, 38, 2**48
 
 
 class TooNew(Exception):
-    """A record is of a version that is not known here: take no job, and upgrade."""
+    """Raised for a record of an unknown version: upgrade before processing further jobs."""
 
 
 def id_key(id: str) -> bytes:
-    """Return what an id is known by."""
+    """Return the 16-byte key of an id."""
     name = id.encode()
     return crc32(name).to_bytes(4, "little") + blake2b(name, digest_size=12).digest()
 
 
 def order(time_ms: int, token: str | None) -> bytes:
-    """Return a time and a token as bytes that compare; None is above every token."""
+    """Return a time and a token as comparable bytes; None sorts above every token."""
     key = b"" if token is None else blake2b(token.encode(), digest_size=8).digest()
     return moment(time_ms).to_bytes(6, "big") + (b"\0" + key if key else b"\1" + bytes(8))
 
 
 def moment(time_ms: int) -> int:
-    """Return a time in milliseconds, or raise."""
+    """Return a time in milliseconds; raise ValueError if it is out of range."""
     if not 0 <= time_ms < MAX_MS:
         raise ValueError(f"not in milliseconds since 1970: {time_ms}")
     return time_ms
 
 
 def exact(id: str, token: str) -> bytes:
-    """Return the tombstone of one token of an id, whenever it was put."""
+    """Return the tombstone of one job by its token, regardless of its put time."""
     return id_key(id) + b"T" + order(0, token)
 
 
 def of_target(target: str | list[Any], time_ms: int) -> bytes:
-    """Return the tombstone of what a delete names: an id, or one token of it."""
+    """Return the tombstone of a delete's target: an id, or one job with that id."""
     if isinstance(target, str):
         return id_key(target) + b"B" + order(time_ms, None)
     job_id, token, due_ms = target
@@ -50,28 +50,28 @@ def of_target(target: str | list[Any], time_ms: int) -> bytes:
 
 
 class Tombstones:
-    """What was read of the log so far; nothing is forgotten."""
+    """The contents of the log read so far; entries never expire."""
 
     def __init__(self) -> None:
-        self.before: dict[bytes, bytes] = {}  # by id: dead is what has a lower order
+        self.before: dict[bytes, bytes] = {}  # by id key: jobs with a lower order are dead
         self.exact: set[bytes] = set()
         self.purged_ms: dict[str, int] = {}
-        self.switches: dict[str, tuple[int, bool]] = {}  # where a topic was paused or resumed
-        self.fence = ""  # the last one that was read
+        self.switches: dict[str, tuple[int, bool]] = {}  # the last pause or resume of a topic
+        self.fence = ""  # the last fence that was read
 
     def kills(self, topic: str, id: str, token: str, put_ms: int | None) -> bool:
-        """Whether a job is dead. One that does not say when it was put survives a purge."""
+        """Whether a job is dead. A job without a put time survives a purge."""
         if put_ms is not None and put_ms <= self.purged_ms.get(topic, -1):
             return True
         is_old = order(1 if put_ms is None else put_ms, token) < self.before.get(id_key(id), b"")
         return is_old or exact(id, token) in self.exact
 
     def is_paused(self, topic: str) -> bool:
-        """Whether no job of a topic is to be handed out."""
+        """Whether a topic is paused, so that its jobs must not be processed."""
         return self.switches.get(topic, (0, False))[1]
 
     def read(self, position: int, body: bytes) -> None:
-        """Take in what came at a position of the log. What is no record is passed over."""
+        """Apply the record at a position of the log. Invalid records are ignored."""
         with suppress(ValueError, TypeError, AttributeError):
             if body.startswith(b"RDS1"):
                 self._add_piece(body)

@@ -1,4 +1,4 @@
-"""Closes orders that were not paid in time, with asyncio.
+"""A worker that closes unpaid orders, with asyncio.
 
     python aio_worker.py         # in this folder, until Ctrl-C or SIGTERM
 
@@ -18,14 +18,14 @@ worker = Worker(concurrency=10, namespace=os.environ.get("RABBITDELAY_NAMESPACE"
 
 
 class Order(BaseModel):
-    """What the job carries."""
+    """The body of an `orderclose` job."""
 
     order: int
 
 
 @worker.handler("orderclose", ttr=30, max_attempts=5)
 async def close_order(order: Order, job: Job) -> None:
-    """Close an order, if it is still open: the job may come twice."""
+    """Close an order if it is still open. Idempotent, because a job may be delivered twice."""
     closed = await asyncio.to_thread(orders.close, order.order)
     print(f"{job.id}: {'closed' if closed else 'was not open'}", flush=True)
 

@@ -1,4 +1,4 @@
-"""The orders of the shop, in a small database that the service and its workers share."""
+"""The shop's orders, in a small database that the service and its workers share."""
 
 import os
 import sqlite3
@@ -21,7 +21,7 @@ def _database() -> Iterator[sqlite3.Connection]:
 
 
 def create() -> int:
-    """Make an open order, and return its number."""
+    """Create an open order and return its number."""
     with _database() as database:
         number = database.execute("insert into orders default values").lastrowid
     assert number is not None
@@ -29,23 +29,23 @@ def create() -> int:
 
 
 def pay(number: int) -> bool:
-    """Let an open order be paid; False when it is not open."""
-    return _move(number, "paid")
+    """Mark an open order as paid; return False if it is not open."""
+    return _set_state(number, "paid")
 
 
 def close(number: int) -> bool:
-    """Close an open order; False when it is not open. Twice does no harm: a job may come twice."""
-    return _move(number, "closed")
+    """Close an open order; return False if it is not open. Idempotent."""
+    return _set_state(number, "closed")
 
 
-def _move(number: int, state: str) -> bool:
+def _set_state(number: int, state: str) -> bool:
     statement = "update orders set state = ? where id = ? and state = 'open'"
     with _database() as database:
         return database.execute(statement, (state, number)).rowcount == 1
 
 
 def state(number: int) -> str | None:
-    """Return the state of an order: open, paid or closed; None when there is no such order."""
+    """Return the state of an order (open, paid or closed), or None if it does not exist."""
     with _database() as database:
         row = database.execute("select state from orders where id = ?", (number,)).fetchone()
     return None if row is None else str(row[0])

@@ -1,4 +1,4 @@
-"""A shop: who orders has half an hour to pay, then the order is closed.
+"""A shop that closes orders which are not paid within half an hour.
 
 pip install fastapi uvicorn
 rabbitdelay broker start                     # or RABBITDELAY_URL
@@ -25,7 +25,7 @@ SECONDS_TO_PAY = float(os.environ.get("SHOP_SECONDS_TO_PAY", "1800"))
 
 
 class Order(BaseModel):
-    """An order as the outside sees it."""
+    """An order in a response."""
 
     order: int
     state: str
@@ -33,14 +33,14 @@ class Order(BaseModel):
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """One client for the whole life of the service."""
+    """Open one client for the whole life of the service."""
     async with Client(namespace=NAMESPACE) as client:
         app.state.client = client
         yield
 
 
 def client_of(request: Request) -> Client:
-    """The client that the lifespan has opened."""
+    """Return the client that the lifespan opened."""
     client: Client = request.app.state.client
     return client
 
@@ -51,7 +51,7 @@ Jobs = Annotated[Client, Depends(client_of)]
 
 @app.post("/orders", status_code=201)
 async def place(jobs: Jobs) -> Order:
-    """Take an order, and put the job that closes it."""
+    """Place an order and put the job that closes it."""
     number = await asyncio.to_thread(orders.create)
     await jobs.put("orderclose", {"order": number}, delay=SECONDS_TO_PAY, id=job_id(number))
     return Order(order=number, state="open")
@@ -59,7 +59,7 @@ async def place(jobs: Jobs) -> Order:
 
 @app.post("/orders/{number}/payment")
 async def pay(number: int, jobs: Jobs) -> Order:
-    """Take the money, and delete the job. Should that fail, the worker finds the order paid."""
+    """Pay an order and delete its job. If the delete fails, the worker finds the order paid."""
     if not await asyncio.to_thread(orders.pay, number):
         raise HTTPException(409, f"order {number} is not open")
     await jobs.delete(job_id(number))
@@ -68,7 +68,7 @@ async def pay(number: int, jobs: Jobs) -> Order:
 
 @app.get("/orders/{number}")
 def show(number: int) -> Order:
-    """Tell how an order is."""
+    """Return the state of an order."""
     state = orders.state(number)
     if state is None:
         raise HTTPException(404, f"there is no order {number}")
@@ -76,5 +76,5 @@ def show(number: int) -> Order:
 
 
 def job_id(number: int) -> str:
-    """The id of the job that closes an order: known from the order alone."""
+    """Return the id of the job that closes an order, derived from the order number."""
     return f"orderclose-{number}"

@@ -1,8 +1,8 @@
-"""The shop in one process: the service, and in its lifespan the worker that closes orders.
+"""The shop in one process: the service, with the worker running in its lifespan.
 
 pip install fastapi uvicorn
 rabbitdelay broker start                     # or RABBITDELAY_URL
-uvicorn service_with_worker:app              # in this folder; Ctrl-C or SIGTERM ends both
+uvicorn service_with_worker:app              # in this folder; Ctrl-C or SIGTERM stops both
 """
 
 import asyncio
@@ -28,13 +28,13 @@ class Close(BaseModel):
 
 @worker.handler("orderclose")
 async def close(body: Close) -> None:
-    """Close an order that was not paid in time."""
+    """Close an order if it was not paid in time."""
     if await asyncio.to_thread(orders.close, body.order):
         print(f"closed order {body.order}", flush=True)
 
 
 def stop_server(running: asyncio.Task[None]) -> None:
-    """Stop the server when the worker has failed: it would go on without one."""
+    """Stop the server if the worker has failed, because it would continue without a worker."""
     if not running.cancelled() and (error := running.exception()):
         print(f"the worker failed: {error}", flush=True)
         signal.raise_signal(signal.SIGTERM)
@@ -42,7 +42,7 @@ def stop_server(running: asyncio.Task[None]) -> None:
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Run the worker for as long as the service serves. The signals are uvicorn's."""
+    """Run the worker while the service runs. uvicorn handles the signals."""
     running = asyncio.create_task(worker.run(handle_signals=False))
     running.add_done_callback(stop_server)
     async with service.lifespan(app):

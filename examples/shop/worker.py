@@ -1,4 +1,4 @@
-"""Closes orders that were not paid in time, in threads.
+"""A worker that closes unpaid orders, with threads.
 
     python worker.py             # in this folder, until Ctrl-C or SIGTERM
 
@@ -16,14 +16,14 @@ worker = Worker(concurrency=10, namespace=os.environ.get("RABBITDELAY_NAMESPACE"
 
 
 class Order(BaseModel):
-    """What the job carries."""
+    """The body of an `orderclose` job."""
 
     order: int
 
 
 @worker.handler("orderclose", ttr=30, max_attempts=5)
 def close_order(order: Order, job: ReservedJob) -> None:
-    """Close an order, if it is still open: the job may come twice."""
+    """Close an order if it is still open. Idempotent, because a job may be delivered twice."""
     closed = orders.close(order.order)
     print(f"{job.id}: {'closed' if closed else 'was not open'}", flush=True)
 
