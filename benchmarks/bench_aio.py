@@ -1,9 +1,9 @@
-"""The asyncio front against bare aio-pika: publishing, and consuming with an ack for each.
+"""Compare the asyncio front end with bare aio-pika, publishing and consuming.
 
-put_many from a generator, against aio-pika publishing the same messages to the same exchange,
-persistent and confirmed, 500 at a time with gather. And a worker with a coroutine handler that does
-nothing, against an aio-pika consumer that acks each message, with the same prefetch, on ready
-queues that were filled before. In turns. The sync front is measured beside them.
+Publishing: put_many from a generator, against aio-pika publishing the same persistent messages to
+the same exchange with confirms, 500 at a time with gather. Consuming: a worker with an empty
+coroutine handler, against an aio-pika consumer that acks each message, with the same prefetch, on
+ready queues filled in advance. The measurements alternate and include the sync front end.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ LEAST_WORKER_RATIO = 0.7
 
 
 def message_of(job: Job) -> aio_pika.Message:
-    """The message of a job, as aio-pika wants it."""
+    """Return the aio-pika message of a job."""
     message = envelope.encode(job)
     return aio_pika.Message(
         message.body,
@@ -40,10 +40,10 @@ def message_of(job: Job) -> aio_pika.Message:
 
 
 async def publish(url: str, client: Client, count: int) -> Cost:
-    """Publish messages that are ready, 500 at a time."""
+    """Publish prepared messages, 500 at a time."""
     job = client.put(TOPIC, BODY, delay=DELAY_SECONDS)
     message = message_of(job)
-    route = next(iter(client._verbs.links._publisher._routes._routes.values()))  # type: ignore[union-attr] # noqa: SLF001 - the way that the job has gone
+    route = next(iter(client._verbs.links._publisher._routes._routes.values()))  # type: ignore[union-attr] # noqa: SLF001 - the route of the job
     async with await aio_pika.connect(url) as connection:
         channel = await connection.channel()
         exchange = await channel.get_exchange(route.exchange, ensure=False)
@@ -58,7 +58,7 @@ async def publish(url: str, client: Client, count: int) -> Cost:
 
 
 async def put_many(url: str, count: int) -> Cost:
-    """Put from a generator."""
+    """Put jobs from a generator."""
     async with aio.Client(url, settle_seconds=0) as client:
         await client.put(TOPIC, BODY, delay=DELAY_SECONDS)
         stopwatch = Stopwatch()
@@ -67,14 +67,14 @@ async def put_many(url: str, count: int) -> Cost:
 
 
 def put_many_sync(client: Client, count: int) -> Cost:
-    """The same, in the sync front."""
+    """Put jobs from a generator, with the sync front end."""
     stopwatch = Stopwatch()
     client.put_many(JobSpec(TOPIC, BODY, delay=DELAY_SECONDS) for _ in range(count))
     return stopwatch.cost(count)
 
 
 async def consume(url: str, queue: str, count: int) -> Cost:
-    """Consume and ack each, from the first message to the last."""
+    """Consume and ack each message, timed from the first to the last."""
     began: list[Stopwatch] = []
     left, done = count, asyncio.Event()
 
@@ -97,14 +97,14 @@ async def consume(url: str, queue: str, count: int) -> Cost:
 
 
 async def work_aio(url: str, count: int) -> Cost:
-    """Run a worker through a filled queue, from the first job to the last."""
+    """Run a worker through a filled queue, timed from the first job to the last."""
     worker = aio.Worker(url, concurrency=CONCURRENCY, prefetch=PREFETCH, settle_seconds=0)
     began: list[Stopwatch] = []
     costs: list[Cost] = []
     left = count
 
     @worker.handler(TOPIC)
-    async def handle(job: Job) -> None:  # noqa: ARG001 - it does nothing with it
+    async def handle(job: Job) -> None:  # noqa: ARG001 - the handler does nothing
         nonlocal left
         if not began:
             began.append(Stopwatch())
@@ -117,13 +117,13 @@ async def work_aio(url: str, count: int) -> Cost:
 
 
 def filled(client: Client, count: int, consuming: Callable[[], Cost]) -> Cost:
-    """Make so many jobs ready, and consume them."""
+    """Put `count` ready jobs, then consume them."""
     fill(client, count)
     return consuming()
 
 
 def run(rounds: int, many: int) -> Report:
-    """Measure all of them."""
+    """Run all measurements."""
     with PrivateBroker.temporary() as broker, Client(broker.url, settle_seconds=0) as client:
         url = broker.url
         queue = client.topology.ready_queue(TOPIC)
@@ -137,7 +137,7 @@ def run(rounds: int, many: int) -> Report:
             "worker": lambda: filled(client, many, lambda: asyncio.run(work_aio(url, many))),
             "worker_sync": lambda: work(url, client, many),
         }
-        in_turns(1, ways)  # warms up all of them
+        in_turns(1, ways)  # warms up all measurements
         time.sleep(1)
         return report(broker_version(broker), in_turns(rounds, ways))
 

@@ -1,8 +1,8 @@
-"""Consume: how many jobs a second a worker finishes, and pop one by one, against bare pika.
+"""Compare the throughput of a worker and of pop with bare pika.
 
-A worker with a handler that does nothing, against a bare pika SelectConnection that acks each
-message, with the same prefetch, on ready queues that were filled before: in turns. And pop with
-finish, one by one, against basic_get with basic_ack on a BlockingConnection.
+A worker with an empty handler, against a bare pika SelectConnection that acks each message, with
+the same prefetch, on ready queues filled in advance. And pop with finish, one by one, against
+basic_get with basic_ack on a BlockingConnection. The measurements alternate.
 """
 
 import itertools
@@ -26,7 +26,7 @@ LEAST_POP_RATIO = 0.7
 
 
 class BareConsumer:
-    """Consumes so many messages and acks each of them."""
+    """Consumes `count` messages and acks each one."""
 
     def __init__(self, url: str, queue: str, count: int) -> None:
         self._queue = queue
@@ -41,7 +41,7 @@ class BareConsumer:
         )
 
     def run(self) -> Cost:
-        """Consume, from the first message to the last."""
+        """Consume, timed from the first message to the last."""
         self._connection.ioloop.start()
         assert self.cost is not None
         return self.cost
@@ -67,7 +67,7 @@ class BareConsumer:
 
 
 def work(url: str, client: Client, count: int) -> Cost:
-    """Run a worker through a filled queue, from the first job to the last."""
+    """Run a worker through a filled queue, timed from the first job to the last."""
     fill(client, count)
     worker = Worker(url, concurrency=CONCURRENCY, prefetch=PREFETCH, settle_seconds=0)
     began: list[Stopwatch] = []
@@ -75,10 +75,10 @@ def work(url: str, client: Client, count: int) -> Cost:
     numbers = itertools.count(1)
 
     @worker.handler(TOPIC)
-    def handle(job: Job) -> None:  # noqa: ARG001 - it does nothing with it
+    def handle(job: Job) -> None:  # noqa: ARG001 - the handler does nothing
         if not began:
             began.append(Stopwatch())
-        if next(numbers) == count:  # the bare one is not measured while it closes either
+        if next(numbers) == count:  # the time to close is not measured for the bare consumer either
             costs.append(began[0].cost(count))
 
     worker.run(max_jobs=count)
@@ -116,13 +116,13 @@ def get(url: str, client: Client, count: int) -> Cost:
 
 
 def fill(client: Client, count: int) -> None:
-    """Make so many jobs ready, and let the broker come to rest."""
+    """Put `count` ready jobs and wait until the broker is idle."""
     client.put_many(JobSpec(TOPIC, BODY) for _ in range(count))
     time.sleep(0.5)
 
 
 def run(rounds: int, many: int, few: int) -> Report:
-    """Measure all four."""
+    """Run all four measurements."""
     with PrivateBroker.temporary() as broker, Client(broker.url, settle_seconds=0) as client:
         url = broker.url
         ways: dict[str, Callable[[], Cost]] = {
@@ -131,7 +131,7 @@ def run(rounds: int, many: int, few: int) -> Report:
             "get_ack": lambda: get(url, client, few),
             "pop_finish": lambda: pop(client, few),
         }
-        in_turns(1, ways)  # warms up all of them
+        in_turns(1, ways)  # warms up all measurements
         return report(broker_version(broker), in_turns(rounds, ways))
 
 

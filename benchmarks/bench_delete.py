@@ -1,12 +1,16 @@
-"""Delete: what it costs, against put, and what a million tombstones cost a worker.
+"""Measure the cost of deletes compared with puts, and of a million tombstones in a worker.
 
-delete_many against put_many, and delete against put one by one, in turns: by id, by job, and by id
-in a row. A delete by id lasts at least until the millisecond is over in which it began; one at any
-moment has mostly seen it pass when the broker answers, and in a row each begins with a new one.
-A worker with a handler that does nothing, in a namespace with a million live tombstones, against
-one with none, in turns. How long a worker takes from its start to its first job, with a million in
-the log alone, and with a snapshot of them. And how long a delete that returned takes to be known to
-a worker.
+1. delete_many against put_many, and delete against put one by one: by id, by job, and by id back
+   to back. A delete by id lasts at least until the millisecond in which it began has passed. For
+   deletes at random times, that millisecond has usually passed when the broker responds. Back to
+   back, each delete begins at the start of a millisecond.
+2. A worker with an empty handler in a namespace with a million live tombstones, against a worker in
+   a namespace without any.
+3. The time from the start of a worker to its first job, with a million tombstones in the log, and
+   with a snapshot of them.
+4. The time until a worker knows of a delete that has returned.
+
+The measurements alternate.
 """
 
 import multiprocessing
@@ -45,7 +49,7 @@ NONE, MANY = "none", "many"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is deleted, put and consumed, how often."""
+    """Numbers of deletes, puts, jobs and rounds."""
 
     rounds: int
     many: int
@@ -57,10 +61,10 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """What a worker takes that starts with many tombstones."""
+    """Times of a worker that starts with many tombstones, in seconds."""
 
     written_seconds: float
-    """How long it took to delete them all."""
+    """Time to delete all jobs, in seconds."""
     log_seconds: float
     snapshot_seconds: float
     known: "Known"
@@ -68,51 +72,51 @@ class Starts:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What it costs a consumer to know them."""
+    """Cost of the tombstones in a consumer."""
 
     memory_bytes: int
     check_lives_microseconds: float
-    """What it takes to see that a job lives, and that one is dead."""
+    """Time to check a live and a deleted job, in microseconds."""
     check_dead_microseconds: float
 
 
 def ids(count: int) -> Iterator[str]:
-    """So many ids of thirty characters, of jobs that nobody has put."""
+    """Yield `count` ids of thirty characters, of jobs that were never put."""
     return (f"order-{number:024d}" for number in range(count))
 
 
 def put_many(client: Client, count: int) -> Cost:
-    """Put from a generator."""
+    """Put jobs from a generator."""
     stopwatch = Stopwatch()
     client.put_many(JobSpec(TOPIC, BODY, delay=DELAY_SECONDS) for _ in range(count))
     return stopwatch.cost(count)
 
 
 def delete_many(client: Client, count: int) -> Cost:
-    """Delete from a generator."""
+    """Delete jobs from a generator."""
     stopwatch = Stopwatch()
     client.delete_many(ids(count))
     return stopwatch.cost(count)
 
 
 def put(client: Client, count: int) -> Cost:
-    """Put one by one, each at any moment."""
+    """Put jobs one by one, each at a random time."""
     return one_by_one(partial(client.put, TOPIC, BODY, delay=DELAY_SECONDS) for _ in range(count))
 
 
 def delete(client: Client, count: int) -> Cost:
-    """Delete one by one by id, each at any moment."""
+    """Delete by id one by one, each at a random time."""
     return one_by_one(partial(client.delete, order) for order in ids(count))
 
 
 def delete_job(client: Client, count: int) -> Cost:
-    """Delete one by one what put returned, each at any moment."""
+    """Delete the jobs that put returned one by one, each at a random time."""
     jobs = [client.put_nowait(TOPIC, BODY, delay=DELAY_SECONDS) for _ in range(count)]
     return one_by_one([partial(client.delete, job.result()) for job in jobs])
 
 
 def one_by_one(actions: Iterable[Callable[[], object]]) -> Cost:
-    """Measure each alone, begun anywhere in a millisecond."""
+    """Measure each action separately, started at a random point of a millisecond."""
     costs = []
     for action in actions:
         time.sleep(random.random() / 1000)
@@ -125,7 +129,7 @@ def one_by_one(actions: Iterable[Callable[[], object]]) -> Cost:
 
 
 def delete_in_a_row(client: Client, count: int) -> Cost:
-    """Delete by id, one right after the other."""
+    """Delete by id, back to back."""
     stopwatch = Stopwatch()
     for order in ids(count):
         client.delete(order)
@@ -133,13 +137,13 @@ def delete_in_a_row(client: Client, count: int) -> Cost:
 
 
 def work(url: str, client: Client, count: int) -> Cost:
-    """Run a worker through a filled queue, from the first job to the last."""
+    """Run a worker through a filled queue, timed from the first job to the last."""
     fill(client, count)
     worker = new_worker(url, client)
     began: list[Stopwatch] = []
 
     @worker.handler(TOPIC)
-    def handle(job: Job) -> None:  # noqa: ARG001 - it does nothing with it
+    def handle(job: Job) -> None:  # noqa: ARG001 - the handler does nothing
         if not began:
             began.append(Stopwatch())
 
@@ -148,7 +152,7 @@ def work(url: str, client: Client, count: int) -> Cost:
 
 
 def new_worker(url: str, client: Client) -> Worker:
-    """A worker in the namespace of a client."""
+    """Return a worker in the namespace of a client."""
     return Worker(
         url,
         namespace=client.topology.namespace,
@@ -159,12 +163,12 @@ def new_worker(url: str, client: Client) -> Worker:
 
 
 def first_job_seconds(url: str, client: Client, *, until: Callable[[], bool]) -> float:
-    """How long a worker takes from its start to its first job; it runs on until that holds."""
+    """Return the seconds from a worker's start to its first job; it runs on until `until` holds."""
     client.put(TOPIC, BODY)
     worker, handled = new_worker(url, client), threading.Event()
 
     @worker.handler(TOPIC)
-    def handle(job: Job) -> None:  # noqa: ARG001 - it does nothing with it
+    def handle(job: Job) -> None:  # noqa: ARG001 - the handler does nothing
         handled.set()
 
     thread = threading.Thread(target=worker.run)
@@ -180,7 +184,7 @@ def first_job_seconds(url: str, client: Client, *, until: Callable[[], bool]) ->
 
 
 def fill_with_tombstones(url: str, client: Client, count: int) -> Starts:
-    """Delete so many, start a worker without a snapshot, and one with it."""
+    """Delete `count` jobs, then start a worker without a snapshot and one with it."""
     stopwatch = Stopwatch()
     client.delete_many(ids(count))
     written_seconds = stopwatch.cost(count).seconds
@@ -198,14 +202,14 @@ def fill_with_tombstones(url: str, client: Client, count: int) -> Starts:
 
 
 def in_another_process(url: str, namespace: str, count: int) -> Known:
-    """What it costs a consumer to know them, in a process that has nothing else."""
+    """Return the cost of the tombstones in a consumer, measured in a separate process."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
         return pool.apply(read_all, (url, namespace, count))
 
 
 def read_all(url: str, namespace: str, count: int) -> Known:
-    """Read the log; return how much more memory there is in use, and what a check takes."""
+    """Read the log; return the additional memory and the time of a check."""
     with Client(url, namespace=namespace) as client:
         client.connect()
         before_bytes = resident_bytes()
@@ -216,7 +220,7 @@ def read_all(url: str, namespace: str, count: int) -> Known:
 
 
 def check(known: Tombstones, numbers: range) -> float:
-    """How many microseconds a check of one of these takes; the best of three."""
+    """Return the microseconds of one check, the best of three runs."""
     orders = [f"order-{number:024d}" for number in random.sample(numbers, CHECKS)]
     seconds = []
     for _ in range(3):
@@ -228,7 +232,7 @@ def check(known: Tombstones, numbers: range) -> float:
 
 
 def run(size: Size) -> Report:
-    """Measure all of it."""
+    """Run all measurements."""
     with (
         PrivateBroker.temporary() as broker,
         Client(broker.url, namespace=NONE, settle_seconds=0) as none,
@@ -243,7 +247,7 @@ def run(size: Size) -> Report:
             "delete_job": lambda: delete_job(none, size.few),
             "delete_in_a_row": lambda: delete_in_a_row(none, size.few),
         }
-        in_turns(1, deletes)  # warms up all of them
+        in_turns(1, deletes)  # warms up all measurements
         costs = in_turns(size.rounds, deletes)
         starts = fill_with_tombstones(broker.url, many, size.tombstones)
         with Client(broker.url, namespace="clean", settle_seconds=0) as clean:
@@ -258,7 +262,7 @@ def run(size: Size) -> Report:
 
 
 def propagations(url: str, count: int) -> dict[str, list[float]]:
-    """How many milliseconds deletes took to be known, with and without other jobs."""
+    """Return the milliseconds until deletes were known, with and without other jobs."""
     with Client(url, namespace="propagation", settle_seconds=0) as client:
         quiet = propagation_ms(url, client, count)
         with load(url, client.topology.namespace):
@@ -320,7 +324,7 @@ def report(
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """The percentiles of many."""
+    """Return percentiles of the values."""
     percents = {"p50": 50, "p99": 99, "most": 100}
     return {name: round(percentile(values, percent), 2) for name, percent in percents.items()}
 

@@ -1,7 +1,7 @@
-"""End to end: how late a handler begins, from put to Worker, under 1000 jobs/s.
+"""Measure how late a handler starts, end to end from put to Worker, at 1000 jobs/s.
 
-The load of bench_lateness.py, once to a Worker with a handler that notes the time, and once to a
-bare pika consumer: the difference is what the consumer layer costs.
+The load of bench_lateness.py goes once to a Worker whose handler records the time, and once to a
+bare pika consumer. The difference is the cost of the consumer layer.
 """
 
 import random
@@ -26,7 +26,7 @@ AIM_P99_MS = 150.0
 
 
 def run(seconds: float, longest_ms: int) -> Report:
-    """Measure one after the other, on one broker."""
+    """Run both measurements, one after the other, on one broker."""
     chance = random.Random(1)
     grains = range(SHORTEST_MS // GRAIN_MS, longest_ms // GRAIN_MS + 1)
     load = Load([chance.choice(grains) * GRAIN_MS for _ in range(int(seconds * JOBS_PER_SECOND))])

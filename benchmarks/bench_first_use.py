@@ -1,8 +1,8 @@
-"""First use: how long the first puts of a namespace take, one after the other.
+"""Measure the first puts of a namespace, one after the other.
 
-60 puts with random delays below 10 s, in a new namespace, need about 18 new hold queues. They are
-measured with queues that are flushed, which is the default, and with queues that settle for 3 s,
-as brokers need it that are not known. Then a put of 30 minutes into a new topic.
+60 puts with random delays below 10 s in a new namespace need about 18 new hold queues. They are
+measured with queues that are flushed, the default, and with a wait of 3 s for each new queue, which
+unknown brokers need. Then a job with a delay of 30 minutes is put into a new topic.
 """
 
 import random
@@ -25,7 +25,7 @@ MOST_LATER_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class FirstUse:
-    """How many seconds the puts of a new namespace took."""
+    """Durations of the puts in a new namespace, in seconds."""
 
     total: float
     first: float
@@ -34,7 +34,7 @@ class FirstUse:
 
 
 def first_use(url: str, puts: int, settle_seconds: float | None) -> FirstUse:
-    """Put in a new namespace."""
+    """Put jobs in a new namespace and time them."""
     draw, namespace = random.Random(1), f"first{secrets.token_hex(4)}"
     with Client(url, namespace=namespace, settle_seconds=settle_seconds) as client:
         delays = [draw.uniform(0, LONGEST_SECONDS) for _ in range(puts)]
@@ -50,7 +50,7 @@ def _timed(client: Client, topic: str, delay: float) -> float:
 
 
 def main() -> None:
-    """Compare queues that are flushed with queues that settle."""
+    """Compare flushed queues with queues that are waited for."""
     puts = QUICK_PUTS if is_quick(__doc__) else PUTS
     with PrivateBroker.temporary() as broker:
         version = broker_version(broker)
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def report(version: str, puts: int, flushed: FirstUse, settled: FirstUse) -> None:
-    """Show the figures."""
+    """Print the figures."""
     later = max(flushed.slowest_later, flushed.new_topic)
     Report(
         "first_use",

@@ -1,4 +1,4 @@
-"""Hops: how many hold queues a delay leads through, here and on a binary ladder of seconds."""
+"""Count the hops of delays on our ladder and on a binary ladder of seconds."""
 
 import random
 from statistics import fmean
@@ -22,7 +22,7 @@ LONGEST_MS = 7 * ladder.DAY_MS
 
 
 def hops(delay_ms: int) -> int:
-    """Return how many hold queues our ladder takes."""
+    """Return the number of hops on our ladder."""
     return len(ladder.hops(ladder.to_digits(delay_ms)))
 
 

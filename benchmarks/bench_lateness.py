@@ -1,13 +1,13 @@
-"""Lateness: received - due, of our ladder and of a binary one, under the same load in one run.
+"""Measure lateness (received - due) on our ladder and on a binary one, under the same load.
 
-1000 jobs/s, random delays of 1 to 30 s at a grain of 10 ms, for 30 s. Both ladders get the same
-delays at the same times, in the same persistent messages, through quorum queues dead-lettered at
-least once, and are received by the same bare consumer in a process of its own. Ours are put by a
-Client; the peer's by a bare pika loop, which has less to do.
+1000 jobs/s with random delays of 1 to 30 s in steps of 10 ms, for 30 s. Both ladders receive the
+same delays at the same times, in the same persistent messages, through quorum queues with
+at-least-once dead-lettering. The same bare consumer in a separate process receives the jobs. Our
+jobs are put by a Client, the peer's by a bare pika loop, which does less work.
 
-A ladder of seconds cannot keep a delay of 1.23 s: it must round up to 2 s, or it would be early.
-So its lateness is given twice: as its user sees it, and without that rounding, which leaves what
-the hops cost. `--fine` adds a binary ladder that counts 10 ms and could keep these delays.
+A ladder of seconds must round a delay of 1.23 s up to 2 s, or the job would be early. So its
+lateness is reported twice: as seen by its user, and without that rounding, which leaves the cost of
+the hops. `--fine` adds a binary ladder with steps of 10 ms, which can represent these delays.
 """
 
 import random
@@ -51,29 +51,29 @@ WARM_UP_JOBS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One delay for each job; a job is put every 1 / `per_second` s."""
+    """The delay of each job; a job is put every 1 / `per_second` s."""
 
     delays_ms: Sequence[int]
     id_prefix: str = "job-"
     per_second: int = JOBS_PER_SECOND
 
     def id(self, place: int) -> str:
-        """Return the id of the job at a place."""
+        """Return the id of the job at a position."""
         return f"{self.id_prefix}{place}"
 
     def place(self, id: str) -> int:
-        """Return the place of a job."""
+        """Return the position of a job."""
         return int(id.removeprefix(self.id_prefix))
 
     @property
     def seconds(self) -> float:
-        """How long it takes, from the first put until the last is due."""
+        """Seconds from the first put until the last job is due."""
         return len(self.delays_ms) / self.per_second + max(self.delays_ms) / 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a load on one ladder."""
+    """Results of a load on one ladder."""
 
     lateness_ms: list[float]
     rounding_ms: list[int]
@@ -81,23 +81,23 @@ class Outcome:
     lost: int
     doubled: int
     broker_cpu_us: float
-    """The broker's processor time for each job, all its work included."""
+    """The broker's total processor time per job, in microseconds."""
     busy_elsewhere: float
-    """The share of the machine that others used meanwhile."""
+    """Share of the machine's processors that other processes used."""
 
     @property
     def early(self) -> int:
-        """How many came before they were due."""
+        """Number of jobs received before they were due."""
         return sum(late < 0 for late in self.lateness_ms)
 
     @property
     def hops_alone_ms(self) -> list[float]:
-        """Lateness without what the ladder's grain adds."""
+        """Lateness in milliseconds without the rounding of the ladder."""
         pairs = zip(self.lateness_ms, self.rounding_ms, strict=True)
         return [late - rounding for late, rounding in pairs]
 
     def figures(self) -> dict[str, float]:
-        """Return it as figures of a report."""
+        """Return the results as figures of a report."""
         figures: dict[str, float] = {"received": len(self.lateness_ms), "hops": self.hops}
         figures |= {"early": self.early, "lost": self.lost, "doubled": self.doubled}
         figures |= {"broker_cpu_us_per_job": self.broker_cpu_us}
@@ -112,7 +112,7 @@ class Outcome:
 
 
 class OurLadder:
-    """Jobs put by a Client."""
+    """Our ladder, with jobs put by a Client."""
 
     name = "ours"
 
@@ -121,7 +121,7 @@ class OurLadder:
         self.ready_queue = client.topology.ready_queue(TOPIC)
 
     def set_up(self) -> None:
-        """Make every hold queue that a load can need."""
+        """Declare every hold queue that a load can need."""
         delays_ms = [1_000 * digit + 110 * (digit % 10) for digit in range(1, 31)]
         self._client.put_many(
             JobSpec(
@@ -134,7 +134,7 @@ class OurLadder:
         )
 
     def put(self, load: Load) -> None:
-        """Put a load, by the clock."""
+        """Put a load, each job at its time."""
         began = time.perf_counter()
         futures = []
         for place, delay_ms in enumerate(load.delays_ms):
@@ -146,17 +146,17 @@ class OurLadder:
 
     @staticmethod
     def rounding_ms(delay_ms: int) -> int:
-        """Return how late a job is by the grain alone."""
+        """Return the milliseconds that rounding adds to a delay."""
         return ladder.round_up(delay_ms) - delay_ms
 
     @staticmethod
     def hops(delay_ms: int) -> int:
-        """Return how many hold queues a delay takes."""
+        """Return the number of hops of a delay."""
         return len(ladder.hops(ladder.to_digits(delay_ms)))
 
 
 class PeerLadder:
-    """The same jobs put by a bare pika loop."""
+    """A binary ladder, with the same jobs put by a bare pika loop."""
 
     def __init__(self, name: str, url: str, unit_ms: int) -> None:
         self.name = name
@@ -166,12 +166,12 @@ class PeerLadder:
         self.rounding_ms, self.hops = self._ladder.rounding_ms, self._ladder.hops
 
     def set_up(self) -> None:
-        """Make all levels."""
+        """Declare all levels."""
         with pika.BlockingConnection(pika.URLParameters(self._url)) as connection:
             self._ladder.declare(connection.channel(), TOPIC)
 
     def put(self, load: Load) -> None:
-        """Put a load, by the clock."""
+        """Put a load, each job at its time."""
         began, place = time.perf_counter(), 0
 
         def next_letter() -> Letter | None:
@@ -200,7 +200,7 @@ AnyLadder = OurLadder | PeerLadder
 def measure(
     broker: PrivateBroker, ladder_: AnyLadder, load: Load, *, by_worker: bool = False
 ) -> Outcome:
-    """Put a load and receive it, after a smaller one that warms up what it passes."""
+    """Put and receive a load, after a smaller one that warms up the queues."""
     grains = (GRAIN_MS * (place % 100) for place in range(WARM_UP_JOBS))
     warm_up = Load([SHORTEST_MS + grain_ms for grain_ms in grains], WARM_UP_PREFIX)
     most_seconds = warm_up.seconds + load.seconds + MOST_LATE_SECONDS + GRACE_SECONDS
@@ -217,7 +217,7 @@ def measure(
 def outcome(
     ladder_: AnyLadder, load: Load, arrivals: Sequence[Arrival], watch: ProcessorWatch
 ) -> Outcome:
-    """Hold what arrived against what was put."""
+    """Compare the arrivals with the jobs that were put."""
     distinct = {arrival.id for arrival in arrivals}
     return Outcome(
         [arrival.lateness_ms for arrival in arrivals],
@@ -231,7 +231,7 @@ def outcome(
 
 
 def run(seconds: float, longest_ms: int, *, fine: bool) -> Report:
-    """Measure one ladder after the other, on one broker that has both from the beginning."""
+    """Measure the ladders one after another, on a broker that has all of them from the start."""
     chance = random.Random(1)
     grains = range(SHORTEST_MS // GRAIN_MS, longest_ms // GRAIN_MS + 1)
     load = Load([chance.choice(grains) * GRAIN_MS for _ in range(int(seconds * JOBS_PER_SECOND))])

@@ -1,4 +1,4 @@
-"""Pending: 300,000 jobs that wait. What they cost the putting process and the broker."""
+"""Measure what 300,000 pending jobs cost the putting process and the broker."""
 
 import time
 from collections.abc import Iterator
@@ -23,16 +23,16 @@ from rabbitdelay.private_broker import PrivateBroker
 HOUR_SECONDS = 3_600
 DELAYS_SECONDS = (*[HOUR_SECONDS] * 7, HOUR_SECONDS // 2, HOUR_SECONDS * 3 // 2, 24 * HOUR_SECONDS)
 REST_SECONDS = 10.0
-"""How long the broker gets to come to rest before its memory is read."""
+"""Seconds for the broker to become idle before its memory is read."""
 TENTHS = 10
 MOST_GROWTH_BYTES = 4 * 1024 * 1024
 LEAST_RATE_RATIO = 0.85
 
 
 class Progress:
-    """Notes when each tenth was confirmed, and the memory of this process then.
+    """Records the time and this process's memory when each tenth of the jobs is confirmed.
 
-    One more tenth comes first and is not counted: it wakes everything up.
+    An additional tenth is put first as a warm-up and not counted.
     """
 
     def __init__(self, count: int) -> None:
@@ -42,7 +42,7 @@ class Progress:
         self.resident_bytes: list[int] = []
 
     def confirmed(self, _job: Job) -> None:
-        """Count a confirmed job; on the I/O thread."""
+        """Count a confirmed job; called on the I/O thread."""
         self._confirmed += 1
         if self._confirmed % self._tenth == 0:
             self.times.append(time.perf_counter())
@@ -50,19 +50,19 @@ class Progress:
 
     @property
     def rates(self) -> list[int]:
-        """Jobs confirmed per second, of each tenth."""
+        """Return the jobs confirmed per second in each tenth."""
         pairs = zip(self.times, self.times[1:], strict=False)
         return [round(self._tenth / (end - begin)) for begin, end in pairs]
 
 
 def specs(count: int) -> Iterator[JobSpec]:
-    """Jobs that will not be due while this runs: most in an hour, some otherwise."""
+    """Yield jobs that do not become due during the benchmark, most with a delay of an hour."""
     for delay in islice(cycle(DELAYS_SECONDS), count):
         yield JobSpec(TOPIC, BODY, delay=delay)
 
 
 def broker_bytes(broker: PrivateBroker) -> dict[str, int]:
-    """What the broker takes, once it has come to rest."""
+    """Return the bytes of memory and disk that the idle broker uses."""
     time.sleep(REST_SECONDS)
     node = broker.nodes[0]
     return {
@@ -73,7 +73,7 @@ def broker_bytes(broker: PrivateBroker) -> dict[str, int]:
 
 
 def run(count: int) -> Report:
-    """Put them all, and look before and after."""
+    """Put all jobs and measure before and after."""
     with PrivateBroker.temporary() as broker, Client(broker.url, settle_seconds=0) as client:
         client.put_many(specs(len(DELAYS_SECONDS)))
         time.sleep(SETTLE_SECONDS)
@@ -87,7 +87,7 @@ def run(count: int) -> Report:
 
 
 def report(version: str, confirmed: int, progress: Progress, per_job: dict[str, int]) -> Report:
-    """Compare the end with the beginning."""
+    """Compare the end of the run with its beginning."""
     rates, resident = progress.rates, progress.resident_bytes
     growth_bytes = max(resident) - resident[0]
     ratio = round(rates[-1] / rates[0], 2)

@@ -1,9 +1,9 @@
-"""Put: how many jobs a second are confirmed, against bare pika, in turns.
+"""Compare the throughput of confirmed puts with bare pika.
 
-put_many against a pika SelectConnection loop that pipelines the confirms of the same messages,
-with the same window, into one plain quorum queue; and 16 threads that put, against one
-BlockingConnection that waits for each confirm. The loop gets messages that are ready to send;
-put_many makes each Job first: it checks the arguments, draws the token and generates the id.
+put_many, against a pika SelectConnection loop that pipelines the confirms of the same messages with
+the same window into one plain quorum queue. And 16 threads that put, against one BlockingConnection
+that waits for each confirm. The loop sends prepared messages, while put_many also creates each Job:
+it checks the arguments and generates the token and the id. The measurements alternate.
 """
 
 import time
@@ -29,16 +29,16 @@ LEAST_THREADS_RATIO = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is put, how often."""
+    """Numbers of jobs and rounds."""
 
     rounds: int
     many: int
     each: int
-    """How many one thread puts, and how many the blocking connection publishes in a round."""
+    """Jobs per thread and messages per blocking connection in each round."""
 
 
 def letters(count: int) -> list[Letter]:
-    """Return what put_many would send, addressed to the plain queue."""
+    """Return the messages that put_many would send, addressed to the plain queue."""
     now_ms = time.time_ns() // 1_000_000
     spec = JobSpec(TOPIC, BODY, delay=DELAY_SECONDS)
     jobs = (
@@ -49,14 +49,14 @@ def letters(count: int) -> list[Letter]:
 
 
 def put_many(client: Client, count: int) -> Cost:
-    """Put from a generator."""
+    """Put jobs from a generator."""
     stopwatch = Stopwatch()
     client.put_many(JobSpec(TOPIC, BODY, delay=DELAY_SECONDS) for _ in range(count))
     return stopwatch.cost(count)
 
 
 def put_by_threads(client: Client, count: int) -> Cost:
-    """Put from 16 threads, each of which waits for its confirms."""
+    """Put jobs from 16 threads, each of which waits for its confirms."""
 
     def put(_thread: int) -> None:
         for _ in range(count):
@@ -86,7 +86,7 @@ def publish_one_by_one(url: str, messages: list[Letter]) -> Cost:
 
 
 def set_up(url: str, client: Client) -> None:
-    """Make the queues, let them settle and send a little through them."""
+    """Declare the queues, wait until they are crash-safe, and warm them up."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         arguments = {"x-queue-type": "quorum"}
         connection.channel().queue_declare(PLAIN_QUEUE, durable=True, arguments=arguments)
@@ -97,7 +97,7 @@ def set_up(url: str, client: Client) -> None:
 
 
 def run(size: Size) -> Report:
-    """Measure all four."""
+    """Run all four measurements."""
     with (
         PrivateBroker.temporary() as broker,
         Client(broker.url, settle_seconds=0, window=WINDOW) as client,

@@ -1,9 +1,9 @@
-"""The peers' ladder: 28 binary levels, as NServiceBus.RabbitMQ makes them, and Celery after it.
+"""The binary ladder of the peers: 28 levels, as in NServiceBus.RabbitMQ and later in Celery.
 
-Level n holds for 2**n units. The routing key has 28 bits and then the topic; a bit 1 leads into
-the level's queue, a bit 0 straight down to the next level. Like NServiceBus (and unlike Celery,
-which always begins at the top) a publisher enters at the highest bit that is set. The queues have
-the arguments of NServiceBus' quorum delays: dead-lettered at least once.
+Level n holds messages for 2**n units. The routing key consists of 28 bits and the topic. Bit 1
+routes to the level's queue, bit 0 to the next lower level. Like NServiceBus (and unlike Celery,
+which always starts at the top), a publisher enters at the highest set bit. The queues have the
+arguments of NServiceBus' quorum delays, with at-least-once dead-lettering.
 """
 
 from dataclasses import dataclass
@@ -23,37 +23,37 @@ _SAFE = {
 
 @dataclass(frozen=True, slots=True)
 class BinaryLadder:
-    """A ladder that counts in `unit_ms`; the peers count in seconds."""
+    """A binary ladder with steps of `unit_ms`; the peers use seconds."""
 
     name: str = "binary"
     unit_ms: int = SECOND_MS
 
     def units(self, delay_ms: int) -> int:
-        """Return the delay that this ladder can keep, rounded up."""
+        """Return the delay in units, rounded up."""
         return -(-delay_ms // self.unit_ms)
 
     def hops(self, delay_ms: int) -> int:
-        """Return how many queues a delay leads through."""
+        """Return the number of hops of a delay."""
         return self.units(delay_ms).bit_count()
 
     def rounding_ms(self, delay_ms: int) -> int:
-        """Return how late a job is by the ladder's grain alone."""
+        """Return the milliseconds that rounding adds to a delay."""
         return self.units(delay_ms) * self.unit_ms - delay_ms
 
     def entrance(self, delay_ms: int) -> str:
-        """Return the exchange a publisher sends to."""
+        """Return the exchange to which a publisher sends a delay."""
         return self._exchange(self.units(delay_ms).bit_length() - 1)
 
     def routing_key(self, delay_ms: int, topic: str) -> str:
-        """Return 28 bits, then the topic."""
+        """Return the routing key: 28 bits, then the topic."""
         return ".".join(f"{self.units(delay_ms):0{LEVELS}b}") + f".{topic}"
 
     def ready_queue(self, topic: str) -> str:
-        """Return the queue where a topic's jobs arrive."""
+        """Return the ready queue of a topic."""
         return f"{self.name}.ready.{topic}"
 
     def declare(self, channel: BlockingChannel, topic: str) -> None:
-        """Make all of it, from the bottom up."""
+        """Declare the ladder, from the bottom up."""
         channel.exchange_declare(self._exchange(-1), ExchangeType.topic, durable=True)
         for level in range(LEVELS):
             self._declare_level(channel, level)

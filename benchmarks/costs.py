@@ -1,4 +1,4 @@
-"""Costs: what many messages took, measured in turns, so that noise hits every way alike."""
+"""Measure the time and processor cost of messages, alternating the candidates against noise."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from benchmarks.measuring import rounded_median
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What it took to publish or consume many."""
+    """Cost of publishing or consuming a number of messages."""
 
     count: int
     seconds: float
@@ -17,29 +17,29 @@ class Cost:
 
     @property
     def per_second(self) -> float:
-        """How many there were in a second."""
+        """Messages per second."""
         return self.count / self.seconds
 
     @property
     def cpu_microseconds(self) -> float:
-        """How much of a processor each took in this process, all threads together."""
+        """Processor time per message in this process, over all threads, in microseconds."""
         return self.cpu_seconds / self.count * 1e6
 
 
 class Stopwatch:
-    """Measures from its making until it is asked."""
+    """Measures the cost since its creation."""
 
     def __init__(self) -> None:
         self._began, self._cpu_began = time.perf_counter(), time.process_time()
 
     def cost(self, count: int) -> Cost:
-        """Return what so many have taken."""
+        """Return the cost of `count` messages so far."""
         cpu_seconds = time.process_time() - self._cpu_began
         return Cost(count, time.perf_counter() - self._began, cpu_seconds)
 
 
 def in_turns(rounds: int, ways: Mapping[str, Callable[[], Cost]]) -> dict[str, list[Cost]]:
-    """Measure one way after the other, several times: what else the machine does hits all."""
+    """Measure the candidates alternately, so that noise from the machine affects all of them."""
     costs: dict[str, list[Cost]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
@@ -50,7 +50,7 @@ def in_turns(rounds: int, ways: Mapping[str, Callable[[], Cost]]) -> dict[str, l
 def rates_and_figures(
     costs: Mapping[str, list[Cost]],
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Return the median rate of each way, and what a report says of it."""
+    """Return the median rate of each candidate, and the figures for a report."""
     rates = {name: rounded_median([one.per_second for one in each]) for name, each in costs.items()}
     figures: dict[str, dict[str, float]] = {
         name: {

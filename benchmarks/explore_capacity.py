@@ -1,8 +1,8 @@
-"""Capacity: what waiting jobs cost the broker, by how many there are and how large they are.
+"""Measure what pending jobs cost the broker, by number and size.
 
 python -m benchmarks.explore_capacity COUNT BODY_BYTES
 
-The broker is read when it has come to rest and collected its garbage. No part of `make bench`.
+The broker is measured once it is idle and has collected its garbage. Not part of `make bench`.
 """
 
 import json
@@ -20,13 +20,13 @@ REST_SECONDS = 30.0
 
 
 def specs(count: int, body: bytes) -> Iterator[JobSpec]:
-    """Jobs that wait in one hold queue."""
+    """Yield jobs that wait in the same hold queue."""
     for _ in range(count):
         yield JobSpec(TOPIC, body, delay=6 * HOUR_SECONDS)
 
 
 def at_rest(broker: PrivateBroker) -> tuple[int, int]:
-    """The memory and the disk that the broker takes once it has nothing to do."""
+    """Return the bytes of memory and disk that the idle broker uses."""
     time.sleep(REST_SECONDS)
     node = broker.nodes[0]
     assert isinstance(node, ServerNode)
@@ -36,7 +36,7 @@ def at_rest(broker: PrivateBroker) -> tuple[int, int]:
 
 
 def main(count: int, body_bytes: int) -> None:
-    """Put them, and look before and after."""
+    """Put the jobs and measure before and after."""
     with PrivateBroker.temporary() as broker, Client(broker.url) as client:
         client.put_many(specs(10, b"x" * body_bytes))
         memory, disk = at_rest(broker)

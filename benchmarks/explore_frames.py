@@ -1,7 +1,7 @@
-"""Frames: what it costs to turn a job into bytes, by pika and by core/amqp/encode.py.
+"""Measure the cost of encoding a job as AMQP frames, with pika and with core/amqp/encode.py.
 
-Not part of `make bench`: it explains a decision (docs/measurements.md, "Frames encoded by hand").
-pika's own Channel and Connection do the work; only the socket is taken away.
+Not part of `make bench`, because it explains a decision (docs/measurements.md, "Frames encoded by
+hand"). pika's own Channel and Connection are measured, without a socket.
 """
 
 import timeit
@@ -22,7 +22,7 @@ REPEATS = 7
 
 
 class Sink(pika.SelectConnection):
-    """A connection that throws its bytes away."""
+    """A connection that discards its output."""
 
     def __init__(self) -> None:
         super().__init__(internal_connection_workflow=False)
@@ -30,19 +30,19 @@ class Sink(pika.SelectConnection):
         self.connection_state: Any = Connection.CONNECTION_OPEN
 
     def _adapter_emit_data(self, _data: bytes) -> None:
-        """Send nothing."""
+        """Discard the data."""
 
 
 def best_microseconds(function: Any, number: int) -> float:  # noqa: ANN401 - any callable
-    """Return the time of one call: the best of several, since noise only ever adds."""
+    """Return the time of one call, the best of several runs because noise only adds time."""
     return round(min(timeit.repeat(function, number=number, repeat=REPEATS)) / number * 1e6, 1)
 
 
 def run(number: int) -> Report:
-    """Measure both."""
+    """Measure both encoders."""
     message = letters(1)[0].message
     channel = Channel(Sink(), 1, lambda _: None)
-    channel._set_state(Channel.OPEN)  # noqa: SLF001 - there is no broker to open it
+    channel._set_state(Channel.OPEN)  # noqa: SLF001 - no broker opens the channel
 
     def by_pika() -> None:
         channel.basic_publish(EXCHANGE, KEY, message.body, properties_of(message), mandatory=True)

@@ -1,7 +1,7 @@
-"""What it costs to prove, at 1000 jobs/s, that every delete is known.
+"""Measure the cost of proving, at 1000 jobs/s, that every delete is known.
 
-A worker in a process of its own handles jobs that are put one by one, evenly. In turns its proof is
-worth 2 s, as it is in the product, or is worth something for ever after the first fence.
+A worker in a separate process handles jobs that are put one by one at an even rate. Its proof is
+valid alternately for 2 s, as in the product, and forever after the first fence.
 """
 
 import argparse
@@ -24,7 +24,7 @@ WARM_UP = "warm-up"
 
 
 def work(url: str, count: int, pipe: Pipe, *, expires: bool) -> None:
-    """Handle so many jobs after the one that warms up; send what they took."""
+    """Handle `count` jobs after a warm-up job, and send their cost."""
     if not expires:
         freshness.FRESH_SECONDS = freshness.REFRESH_SECONDS = FOR_EVER_SECONDS
     worker = Worker(url, concurrency=10, prefetch=2_000, settle_seconds=0)
@@ -46,7 +46,7 @@ def work(url: str, count: int, pipe: Pipe, *, expires: bool) -> None:
 
 
 def measure(url: str, client: Client, seconds: int, *, expires: bool) -> dict[str, float]:
-    """Put a load at the rate, and return what the worker took for it."""
+    """Put a load at an even rate and return its cost in the worker."""
     count = seconds * JOBS_PER_SECOND
     ours, theirs = multiprocessing.Pipe()
     client.put(TOPIC, id=WARM_UP)
@@ -72,7 +72,7 @@ def measure(url: str, client: Client, seconds: int, *, expires: bool) -> dict[st
 
 
 def main() -> None:
-    """Measure both in turns."""
+    """Measure both variants alternately."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=10)

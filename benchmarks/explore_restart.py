@@ -1,8 +1,8 @@
-"""Restart: is a job that came due while the broker was down ready right after?
+"""Test whether a job that came due while the broker was down is ready right after a restart.
 
-Not run by `make bench`: `python benchmarks/explore_restart.py [RESTARTS]`. Each restart puts a job
-through new queues, kills the broker with -9, lets the due time pass, starts it, and looks where
-the job is after at most 12 s.
+Not part of `make bench`: run `python benchmarks/explore_restart.py [RESTARTS]`. Each round puts a
+job through new queues, kills the broker with -9, lets the due time pass, starts the broker, and
+locates the job after at most 12 s.
 """
 
 import sys
@@ -20,13 +20,13 @@ WATCH_SECONDS = 12.0
 
 
 def waiting(broker: PrivateBroker, queue: str) -> int:
-    """How many messages are in a queue."""
+    """Return the number of messages in a queue."""
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         return connection.channel().queue_declare(queue, passive=True).method.message_count or 0
 
 
 def restart_over_due_time(broker: PrivateBroker, topology: Topology) -> None:
-    """Put, kill, wait until it is due, start."""
+    """Put a job, kill the broker, wait until the job is due, and start the broker."""
     with Client(broker.url, namespace=topology.namespace, timeout=60) as client:
         job = client.put("t", delay=DELAY_SECONDS)
     broker.nodes[0].kill()
@@ -35,7 +35,7 @@ def restart_over_due_time(broker: PrivateBroker, topology: Topology) -> None:
 
 
 def whereabouts(broker: PrivateBroker, topology: Topology) -> str:
-    """Where the job is: nobody sends it on here, as no client is connected."""
+    """Return the location of the job. No client is connected that could resend it."""
     deadline = time.monotonic() + WATCH_SECONDS
     while time.monotonic() < deadline:
         if waiting(broker, topology.ready_queue("t")):
@@ -45,7 +45,7 @@ def whereabouts(broker: PrivateBroker, topology: Topology) -> str:
 
 
 def main(restarts: int) -> None:
-    """Count where the jobs are."""
+    """Count the locations of the jobs."""
     found: Counter[str] = Counter()
     with PrivateBroker.temporary() as broker:
         for number in range(restarts):

@@ -1,7 +1,8 @@
-"""Routing: what the way into one quorum queue costs the broker, by the kind of exchange.
+"""Measure the broker's cost of routing into a quorum queue, by exchange type.
 
-Not part of `make bench`: it explains a decision (docs/measurements.md, "Entering by a fanout
-exchange"). The same messages by the same loop, into queues that differ in nothing but their way.
+Not part of `make bench`, because it explains a decision (docs/measurements.md, "Entering by a
+fanout exchange"). The same loop sends the same messages into queues that differ only in their
+exchange.
 """
 
 import time
@@ -22,7 +23,7 @@ BINDING_KEYS = {"fanout": "", "direct": KEY, "topic": "*.*.*.1.#"}
 
 
 def set_up(url: str) -> None:
-    """Make a queue for each way."""
+    """Declare a queue for each exchange type."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         for name in ("default", *BINDING_KEYS):
@@ -34,7 +35,7 @@ def set_up(url: str) -> None:
 
 
 def run(rounds: int, count: int) -> Report:
-    """Measure each way in turns."""
+    """Measure the exchange types alternately."""
     messages = [letter.message for letter in letters(count)]
     mail = {"default": [Letter("", "default", message) for message in messages]}
     mail |= {kind: [Letter(kind, KEY, message) for message in messages] for kind in BINDING_KEYS}
@@ -62,7 +63,7 @@ def run(rounds: int, count: int) -> Report:
         ratios={kind: round(rate / rates["default"], 2) for kind, rate in rates.items()},
         target="none: it explains a decision",
         ok=True,
-        sentence="Confirmed/s by the way in: "
+        sentence="Confirmed/s by exchange type: "
         + ", ".join(f"{kind} {rate:,.0f}" for kind, rate in rates.items())
         + ".",
     )

@@ -1,11 +1,11 @@
-"""Stuck dead letters: what brings jobs on that came due while the broker was down?
+"""Find out what releases dead letters that are stuck after coming due while the broker was down.
 
-Not run by `make bench`: `python -m benchmarks.explore_stuck --rounds 3 --queues all --try-all`.
-Each round puts jobs into settled queues, stops the broker in good order, lets all of them come
-due, starts the broker, and counts the jobs that are ready after 12 s. The broker's
-`dead_letter_worker_publisher_confirm_timeout` is RabbitMQ's default of 180 s, unless
-`--retry-ms` sets another. With `--try-all` everything that a client can do is tried, one after
-the other, on each round that has stuck jobs.
+Not part of `make bench`: run `python -m benchmarks.explore_stuck --rounds 3 --queues all
+--try-all`. Each round puts jobs into crash-safe queues, stops the broker cleanly, lets all jobs
+come due, starts the broker, and counts the jobs that are ready after 12 s. The broker's
+`dead_letter_worker_publisher_confirm_timeout` is RabbitMQ's default of 180 s unless `--retry-ms`
+is given. With `--try-all`, each round with stuck jobs tries every action available to a client, one
+after the other.
 """
 
 import argparse
@@ -42,15 +42,15 @@ _BASIC = "Basic Z3Vlc3Q6Z3Vlc3Q="  # guest:guest
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """A broker and the namespace that a round uses."""
+class Setting:
+    """The broker and the namespace of a round."""
 
     broker: PrivateBroker
     topology: Topology
 
     @contextmanager
     def channel(self) -> Iterator[BlockingChannel]:
-        """Yield a channel of a connection of its own."""
+        """Yield a channel on its own connection."""
         with pika.BlockingConnection(pika.URLParameters(self.broker.url)) as connection:
             yield connection.channel()
 
@@ -62,7 +62,7 @@ class Stage:
             return sum(answer.method.message_count or 0 for answer in answers)
 
     def stuck_queues(self) -> dict[str, int]:
-        """Return the queues that hold dead letters, with their number."""
+        """Return the number of dead letters in each hold queue that has any."""
         port = self.broker.nodes[0].layout.management_port
         queues = management_get(port, "/api/queues?columns=name,messages_dlx") or []
         return {
@@ -78,7 +78,7 @@ class Stage:
             response.read()
 
     def watch(self, expected: int, seconds: float) -> float | None:
-        """Wait until all jobs are ready; return how long that took, or None."""
+        """Wait until all jobs are ready; return the seconds, or None after the timeout."""
         began = time.monotonic()
         while time.monotonic() < began + seconds:
             if self.ready() >= expected:
@@ -87,39 +87,39 @@ class Stage:
         return None
 
 
-# What a client can do
+# Actions of a client
 
 
-def get_and_consume(stage: Stage) -> None:
-    """Get from, and consume, every queue with stuck jobs."""
-    with stage.channel() as channel:
-        for name in stage.stuck_queues():
+def get_and_consume(setting: Setting) -> None:
+    """Get from and consume every queue with stuck jobs."""
+    with setting.channel() as channel:
+        for name in setting.stuck_queues():
             channel.basic_get(name)
             tag = channel.basic_consume(name, lambda *_: None)
             channel.basic_cancel(tag)
 
 
-def bind_and_unbind(stage: Stage) -> None:
+def bind_and_unbind(setting: Setting) -> None:
     """Add and remove a binding of every exchange that hold queues dead-letter to."""
-    with stage.channel() as channel:
+    with setting.channel() as channel:
         for index in range(ladder.READY_INDEX + 1):
-            where = (stage.topology.unrouted, stage.topology.level_exchange(index), "nudge")
+            where = (setting.topology.unrouted, setting.topology.level_exchange(index), "nudge")
             channel.queue_bind(*where)
             channel.queue_unbind(*where)
 
 
-def declare_again(stage: Stage) -> None:
-    """Declare every hold queue and topic again, as any client may."""
-    apply(stage.broker, stage.topology, ladder.EVERY_HOP)
+def declare_again(setting: Setting) -> None:
+    """Redeclare every hold queue and topic, as any client may."""
+    apply(setting.broker, setting.topology, ladder.EVERY_HOP)
 
 
-def put_behind(stage: Stage) -> None:
-    """Put a job through every queue with stuck jobs, so that each dead-letters once more."""
-    labels = [name.rpartition(".")[2] for name in stage.stuck_queues()]
-    with stage.channel() as channel:
+def put_behind(setting: Setting) -> None:
+    """Put a job through every queue with stuck jobs, so that each queue dead-letters again."""
+    labels = [name.rpartition(".")[2] for name in setting.stuck_queues()]
+    with setting.channel() as channel:
         channel.confirm_delivery()
         for label in labels:
-            exchange = f"{stage.topology.prefix}hold.{label}"
+            exchange = f"{setting.topology.prefix}hold.{label}"
             key = next(hop for hop in ladder.EVERY_HOP if hop.label == label)
             digits = [0] * ladder.READY_INDEX
             digits[key.level.index] = key.digit
@@ -127,21 +127,21 @@ def put_behind(stage: Stage) -> None:
             channel.basic_publish(exchange, routing_key, b"nudge")
 
 
-def rebalance(stage: Stage) -> None:
-    """Ask for new leaders, as an administrator of the management API may."""
-    stage.management("POST", "/api/rebalance/queues")
+def rebalance(setting: Setting) -> None:
+    """Rebalance the queue leaders, as an administrator may with the management API."""
+    setting.management("POST", "/api/rebalance/queues")
 
 
-def touch_policies(stage: Stage) -> None:
-    """Add a policy without effect and remove it, as a policymaker may."""
+def touch_policies(setting: Setting) -> None:
+    """Add and remove a policy without effect, as a policymaker may."""
     path = "/api/policies/%2F/nudge"
-    rule = {"pattern": f"^{stage.topology.namespace}\\.", "apply-to": "queues"}
-    stage.management("PUT", path, rule | {"definition": {"queue-leader-locator": "balanced"}})
+    rule = {"pattern": f"^{setting.topology.namespace}\\.", "apply-to": "queues"}
+    setting.management("PUT", path, rule | {"definition": {"queue-leader-locator": "balanced"}})
     time.sleep(1.0)
-    stage.management("DELETE", path)
+    setting.management("DELETE", path)
 
 
-TRIALS: tuple[tuple[Callable[[Stage], None], float], ...] = (
+TRIALS: tuple[tuple[Callable[[Setting], None], float], ...] = (
     (get_and_consume, TRIAL_SECONDS),
     (bind_and_unbind, TRIAL_SECONDS),
     (declare_again, TRIAL_SECONDS),
@@ -159,11 +159,11 @@ CHOICES: dict[str, tuple[ladder.Hop, ...]] = {
     "minute": tuple(hop for hop in ladder.EVERY_HOP if hop.hold_ms < ladder.MINUTE_MS),
     "needed": (),
 }
-"""The hold queues that are made ahead; puts make those that they need."""
+"""Hold queues declared in advance; puts declare the ones that they need."""
 
 
 def apply(broker: PrivateBroker, topology: Topology, hops: Iterable[ladder.Hop]) -> None:
-    """Make the namespace with these hold queues."""
+    """Declare the namespace with these hold queues."""
     parts = (*map(topology.hold, hops), *topology.topic(TOPIC))
     with connected(parse_all(broker.url)) as connection:
         administrator = Administrator(connection)
@@ -171,60 +171,60 @@ def apply(broker: PrivateBroker, topology: Topology, hops: Iterable[ladder.Hop])
             administrator.settle()
 
 
-def put_jobs(stage: Stage) -> float:
-    """Put the jobs; return when the last is due."""
+def put_jobs(setting: Setting) -> float:
+    """Put the jobs; return the due time of the last one."""
     delays = [round(random.uniform(*DELAYS), 2) for _ in range(JOBS)]
-    with Client(stage.broker.url, namespace=stage.topology.namespace, timeout=120) as client:
+    with Client(setting.broker.url, namespace=setting.topology.namespace, timeout=120) as client:
         puts = [client.put_nowait(TOPIC, delay=delay) for delay in delays]
         jobs = [put.result() for put in puts]
     return max(job.due_ms for job in jobs) / 1000
 
 
-def warm_up(stage: Stage) -> None:
-    """Make the hold queues that the jobs need, where not all exist."""
-    with Client(stage.broker.url, namespace=stage.topology.namespace, timeout=300) as client:
+def warm_up(setting: Setting) -> None:
+    """Declare missing hold queues that the jobs need."""
+    with Client(setting.broker.url, namespace=setting.topology.namespace, timeout=300) as client:
         puts = [client.put_nowait(TOPIC, delay=8 + step / 100) for step in range(600)]
         for put in puts:
             put.result()
 
 
-def restart(stage: Stage, *, kill: bool) -> None:
-    """Put jobs, stop the broker, let all come due, and start it."""
-    with stage.channel() as channel:
-        channel.queue_purge(stage.topology.ready_queue(TOPIC))
-        channel.queue_purge(stage.topology.unrouted)
-    due = put_jobs(stage)
-    stage.broker.kill() if kill else stage.broker.stop()
+def restart(setting: Setting, *, kill: bool) -> None:
+    """Put jobs, stop the broker, let all jobs come due, and start the broker."""
+    with setting.channel() as channel:
+        channel.queue_purge(setting.topology.ready_queue(TOPIC))
+        channel.queue_purge(setting.topology.unrouted)
+    due = put_jobs(setting)
+    setting.broker.kill() if kill else setting.broker.stop()
     time.sleep(max(0.0, due + 1 - time.time()))
-    stage.broker.start()
+    setting.broker.start()
 
 
-def try_all(stage: Stage) -> dict[str, str]:
-    """Return what each trial brought on, and when the broker itself did the rest."""
+def try_all(setting: Setting) -> dict[str, str]:
+    """Return the effect of each action, and when the broker released the rest by itself."""
     found: dict[str, str] = {}
     expected = JOBS
     for trial, seconds in TRIALS:
-        before, nudges = stage.ready(), len(stage.stuck_queues())
+        before, nudges = setting.ready(), len(setting.stuck_queues())
         if before >= expected:
             break
-        trial(stage)
+        trial(setting)
         expected += nudges if trial is put_behind else 0
-        stage.watch(expected, seconds)
-        found[trial.__name__] = f"{before} -> {stage.ready()} of {expected}"
-    took = stage.watch(expected, 200.0)
+        setting.watch(expected, seconds)
+        found[trial.__name__] = f"{before} -> {setting.ready()} of {expected}"
+    took = setting.watch(expected, 200.0)
     found["waiting"] = "never" if took is None else f"{took:.0f} s more"
     return found
 
 
-def round_of(stage: Stage, *, kill: bool, trials: bool) -> dict[str, Any]:
-    """Return what one restart showed."""
-    restart(stage, kill=kill)
-    took = stage.watch(JOBS, WATCH_SECONDS)
+def round_of(setting: Setting, *, kill: bool, trials: bool) -> dict[str, Any]:
+    """Return the results of one restart."""
+    restart(setting, kill=kill)
+    took = setting.watch(JOBS, WATCH_SECONDS)
     if took is not None:
         return {"ready after s": round(took, 1)}
-    missing = JOBS - stage.ready()
-    result: dict[str, Any] = {"stuck jobs": missing, "queues": len(stage.stuck_queues())}
-    return result | (try_all(stage) if trials else {})
+    missing = JOBS - setting.ready()
+    result: dict[str, Any] = {"stuck jobs": missing, "queues": len(setting.stuck_queues())}
+    return result | (try_all(setting) if trials else {})
 
 
 def main() -> None:
@@ -238,16 +238,16 @@ def main() -> None:
     chosen = parser.parse_args()
     configuration.DEAD_LETTER_RETRY_MS = chosen.retry_ms
     with PrivateBroker.temporary() as broker:
-        stage = Stage(broker, Topology("stuck"))
-        apply(broker, stage.topology, CHOICES[chosen.queues])
-        warm_up(stage)
+        setting = Setting(broker, Topology("stuck"))
+        apply(broker, setting.topology, CHOICES[chosen.queues])
+        warm_up(setting)
         time.sleep(DELAYS[1] + 3)
         print(f"RabbitMQ {broker_version(broker)}, {vars(chosen)}", flush=True)
         for number in range(chosen.rounds):
-            found = round_of(stage, kill=chosen.kill, trials=chosen.try_all)
+            found = round_of(setting, kill=chosen.kill, trials=chosen.try_all)
             print(number, json.dumps(found), flush=True)
             if "stuck jobs" in found and not chosen.try_all:
-                stage.watch(JOBS, 200.0)
+                setting.watch(JOBS, 200.0)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""First use under kill -9: no put that returned may be lost. Not part of `make bench`.
+"""Test first use under kill -9: a put that returned must not be lost. Not part of `make bench`.
 
 Usage: first_use_kills.py [ROUNDS [FRESH [SETTLE_SECONDS]]]
 
-In each of ROUNDS two clients put through the same new hold queue and into the same new topic at the
-same time, and the broker is killed as soon as one to four of these puts have returned. FRESH counts
-brokers that are killed when the very first put has returned, and then take a put and a delete. With
-0 SETTLE_SECONDS new queues are neither flushed nor waited for, which shows what is lost then.
+In each of ROUNDS, two clients concurrently put through the same new hold queue and into the same
+new topic, and the broker is killed as soon as one to four of these puts have returned. FRESH is the
+number of brokers that are killed after their very first put has returned, and that then receive a
+put and a delete. With SETTLE_SECONDS 0, new queues are neither flushed nor waited for, which shows
+the losses without these measures.
 """
 
 import secrets
@@ -27,27 +28,27 @@ TIMEOUT_SECONDS = 120
 
 @dataclass
 class Round:
-    """One minute's hold queue and one topic, both new, and the puts that have returned."""
+    """A new hold queue of the minutes level, a new topic, and the puts that have returned."""
 
     number: int
     returned: dict[str, str] = field(default_factory=dict)
-    """The queue that each id is in."""
+    """Queue of each job, by id."""
     enough: threading.Event = field(default_factory=threading.Event)
 
     @property
     def wanted(self) -> int:
-        """How many puts return before the broker is killed."""
+        """Number of puts to return before the broker is killed."""
         return 1 + self.number % 4
 
     def put(self, client: Client, start: threading.Barrier) -> None:
-        """Put two jobs; the first is held for as many minutes as the number of the round."""
+        """Put two jobs, the first with the round's number as its delay in minutes."""
         minutes = 1 + self.number % 59
         topic = f"round{self.number}"
         start.wait()
         try:
             self._note(client.put(topic, delay=minutes * MINUTE_SECONDS).id, f"hold.{minutes}m")
             self._note(client.put(topic).id, f"ready.{topic}")
-        except Exception as error:  # noqa: BLE001 - not confirmed, so that nothing is promised
+        except Exception as error:  # noqa: BLE001 - an unconfirmed put may be lost
             print(f"round {self.number}: {error!r:.100}", file=sys.stderr)
 
     def _note(self, job_id: str, queue: str) -> None:
@@ -58,7 +59,7 @@ class Round:
 
 
 def found(url: str, topology: Topology, queues: set[str]) -> set[str]:
-    """Return the ids of the messages in these queues, and leave them there."""
+    """Return the ids of the messages in these queues without removing them."""
     ids = set()
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         for queue in queues:
@@ -73,8 +74,8 @@ def found(url: str, topology: Topology, queues: set[str]) -> set[str]:
 
 
 def run(broker: PrivateBroker, number: int, settle_seconds: float | None) -> int:
-    """Run one round; return how many puts were lost."""
-    # 59 rounds use up the hold queues of minutes.
+    """Run one round; return the number of lost puts."""
+    # There are 59 hold queues of minutes, one per round.
     topology = Topology(f"kills{number // 59}")
     round_, start = Round(number), threading.Barrier(2)
 
@@ -87,7 +88,7 @@ def run(broker: PrivateBroker, number: int, settle_seconds: float | None) -> int
         )
 
     with client() as one, client() as other:
-        one.put("warm")  # the namespace is there
+        one.put("warm")  # the namespace exists
         other.put("warm")
         threads = [
             threading.Thread(target=round_.put, args=(putter, start)) for putter in (one, other)
@@ -110,7 +111,7 @@ def run(broker: PrivateBroker, number: int, settle_seconds: float | None) -> int
 
 
 def run_fresh() -> int:
-    """Kill a broker right after its very first put; return whether that, or the log, is lost."""
+    """Kill a broker right after its first put; return whether the put or the log is lost."""
     with PrivateBroker.temporary() as broker:
         topology = Topology("fresh" + secrets.token_hex(2))
         with Client(broker.url, namespace=topology.namespace) as client:
@@ -125,7 +126,7 @@ def run_fresh() -> int:
 
 
 def main() -> None:
-    """Count what is lost."""
+    """Count the losses."""
     given = dict(enumerate(sys.argv))
     rounds, fresh = int(given.get(1, 20)), int(given.get(2, 3))
     settle_seconds = float(given[3]) if 3 in given else None

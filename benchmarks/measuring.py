@@ -1,4 +1,4 @@
-"""What every benchmark needs: its size, percentiles, what a process takes, and the report."""
+"""Support for benchmarks: sizes, percentiles, resources of processes, and reports."""
 
 import argparse
 import json
@@ -19,12 +19,12 @@ BODY_BYTES = 256
 BODY = b"x" * BODY_BYTES
 TOPIC = "bench"
 
-_BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system
+_BLOCK_BYTES = 512  # the unit of st_blocks on every file system
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a benchmark found: one line for programs, one sentence for people."""
+    """Result of a benchmark: a line of JSON and a sentence."""
 
     name: str
     broker: str
@@ -35,7 +35,7 @@ class Report:
     sentence: str
 
     def show(self) -> None:
-        """Print both. A missed target is a finding, and no failure of the benchmark."""
+        """Print both. A missed target is a result, not a failure of the benchmark."""
         line = asdict(self)
         sentence = line.pop("sentence")
         print(json.dumps(line))
@@ -43,49 +43,49 @@ class Report:
 
 
 def is_quick(description: str | None) -> bool:
-    """Whether to take small sizes: to try a benchmark out, never for figures."""
+    """Whether to run with small sizes, as a trial and not for figures."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="small sizes, to try it out")
+    parser.add_argument("--quick", action="store_true", help="small sizes for a trial run")
     chosen: bool = parser.parse_args().quick
     return chosen or bool(os.environ.get(QUICK_VARIABLE))
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the smallest value that so many percent of the values do not exceed."""
+    """Return the smallest value that `percent` percent of the values do not exceed."""
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)
     return ordered[max(0, int(rank) - 1)]
 
 
 def rounded_median(values: Sequence[float]) -> float:
-    """Return the median, without digits that say nothing."""
+    """Return the median, rounded to one decimal."""
     return round(median(values), 1)
 
 
 def broker_version(broker: PrivateBroker) -> str:
-    """Return the version of the RabbitMQ that runs."""
+    """Return the version of the running RabbitMQ."""
     overview = management_get(broker.nodes[0].layout.management_port, "/api/overview")
     return str(overview["rabbitmq_version"]) if overview else "unknown"
 
 
 def broker_memory_bytes(broker: PrivateBroker) -> int:
-    """Return the memory that the broker itself counts, as its management UI shows it."""
+    """Return the memory that the broker reports, as shown in the management UI."""
     port = broker.nodes[0].layout.management_port
     nodes = management_get(port, "/api/nodes?columns=mem_used") or [{"mem_used": 0}]
     return int(nodes[0]["mem_used"])
 
 
 def disk_bytes(directory: Path) -> int:
-    """Return what the files of a folder take on the disk."""
+    """Return the disk space that the files of a folder occupy."""
     return sum(path.stat().st_blocks for path in directory.rglob("*") if path.is_file()) * (
         _BLOCK_BYTES
     )
 
 
 class ProcessorWatch:
-    """Tells how busy the processors were: the broker, and what is none of this benchmark.
+    """Measures the processor time of the broker and of processes outside this benchmark.
 
-    Lateness on a machine that others keep busy says more about them than about a ladder.
+    Lateness measured on a busy machine reflects the other processes more than the ladder.
     """
 
     def __init__(self, broker: PrivateBroker) -> None:
@@ -94,11 +94,11 @@ class ProcessorWatch:
         self._broker_began, self._time_began = self._broker_seconds(), time.monotonic()
 
     def broker_microseconds(self, count: int) -> float:
-        """Return the broker's processor time since the beginning, for each of so many jobs."""
+        """Return the broker's processor time per job since the start, in microseconds."""
         return round((self._broker_seconds() - self._broker_began) / count * 1e6)
 
     def busy_elsewhere(self) -> float:
-        """Return the share of all processors that others have used since the beginning."""
+        """Return the share of all processors that other processes have used since the start."""
         own = self._own_seconds() - self._own_began
         own += self._broker_seconds() - self._broker_began
         passed = (time.monotonic() - self._time_began) * (os.cpu_count() or 1)
@@ -114,7 +114,7 @@ class ProcessorWatch:
 
 
 def _busy_seconds() -> float:
-    """All processors' time that was not idle, since the machine started."""
+    """Return the seconds of all processors that were not idle, since the machine started."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system, _idle, _waiting, *interrupts_and_steal = map(int, fields[:8])
     return (user + nice + system + sum(interrupts_and_steal)) / os.sysconf("SC_CLK_TCK")
@@ -126,7 +126,7 @@ def _process_seconds(process_id: int) -> float:
 
 
 def resident_bytes(process_id: int | None = None) -> int:
-    """Return the memory (RSS) of a process, or of this one."""
+    """Return the resident memory (RSS) of a process, by default of this one."""
     status = Path("/proc", str(process_id or os.getpid()), "status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) * 1024

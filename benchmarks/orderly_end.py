@@ -1,9 +1,9 @@
-"""An orderly end: how many jobs that a worker has settled come again after it has closed.
+"""Count the settled jobs that are redelivered after a worker has closed.
 
-Each round fills a topic, lets a worker run through it with a large prefetch, and counts what is in
-the ready queue afterwards: there must be nothing. `finish` ends by `run(max_jobs=…)`, and so does
-`straggle`, in which the first job is the last to finish: all others are acknowledged one by one.
-`release` ends by `stop()` once every job was given back with a delay of an hour.
+Each round fills a topic, runs a worker through it with a large prefetch, and counts the messages in
+the ready queue afterwards, which must be empty. `finish` ends with `run(max_jobs=…)`. So does
+`straggle`, in which the first job finishes last, so that all others are acknowledged one by one.
+`release` ends with `stop()` after every job has been released with a delay of an hour.
 """
 
 import argparse
@@ -27,7 +27,7 @@ HOUR_SECONDS = 3600
 
 
 class Rounds:
-    """Runs rounds against one broker, in one topic."""
+    """Runs rounds on one broker, in one topic."""
 
     def __init__(self, url: str, client: Client, jobs: int) -> None:
         self._url = url
@@ -38,7 +38,7 @@ class Rounds:
         self._queue = client.topology.ready_queue(TOPIC)
 
     def run(self, front: str, end: str) -> tuple[int, float]:
-        """Run one round; return how many settled jobs came again, and the seconds of its end."""
+        """Run one round; return the number of redelivered jobs and the seconds to close."""
         self._client.put_many(JobSpec(TOPIC) for _ in range(self._jobs))
         worker = self._new_worker(front)
         ended_at = self._handle(worker, end)
@@ -48,15 +48,15 @@ class Rounds:
         took = time.monotonic() - ended_at[0]
         return self._left_over(), took
 
-    def _new_worker(self, front: str) -> Any:  # noqa: ANN401 - of either front
+    def _new_worker(self, front: str) -> Any:  # noqa: ANN401 - of either front end
         kind: Any = Worker if front == "sync" else aio.Worker
         return kind(self._url, concurrency=10, prefetch=PREFETCH)
 
-    def _handle(self, worker: Any, end: str) -> list[float]:  # noqa: ANN401 - of either front
-        """Give the worker its handler; the list gets the time at which the last job ran."""
+    def _handle(self, worker: Any, end: str) -> list[float]:  # noqa: ANN401 - of either front end
+        """Register the worker's handler; the returned list receives the time of the last job."""
         numbers, ended_at, is_last = itertools.count(1), list[float](), threading.Event()
 
-        def handle(job: Job) -> None:  # noqa: ARG001 - it does nothing with it
+        def handle(job: Job) -> None:  # noqa: ARG001 - the handler does nothing
             number = next(numbers)
             if number == self._jobs:
                 ended_at.append(time.monotonic())
@@ -72,7 +72,7 @@ class Rounds:
         return ended_at
 
     def _left_over(self) -> int:
-        """Wait until the broker has taken back whatever it takes back, and empty the queue."""
+        """Wait until the broker has requeued unacknowledged messages, and empty the queue."""
         while self._declared().consumer_count:
             time.sleep(0.01)
         time.sleep(0.05)
@@ -88,7 +88,7 @@ class Rounds:
 def measure(
     rounds: Callable[[str, str], tuple[int, float]], front: str, end: str, count: int
 ) -> Any:  # noqa: ANN401 - a line of JSON
-    """Run so many rounds of a kind; return what is to be told of them."""
+    """Run `rounds` rounds of one kind; return their results."""
     results = [rounds(front, end) for _ in range(count)]
     lost = [left for left, _ in results if left]
     seconds = sorted(took for _, took in results)
@@ -109,10 +109,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2_000)
     chosen = parser.parse_args()
-    logging.disable(logging.WARNING)  # each release is one
+    logging.disable(logging.WARNING)  # each release is a publish
     with PrivateBroker.temporary() as broker, Client(broker.url) as client:
         version = broker_version(broker)
-        client.put(TOPIC, delay=HOUR_SECONDS)  # makes the queues
+        client.put(TOPIC, delay=HOUR_SECONDS)  # declares the queues
         rounds = Rounds(broker.url, client, chosen.jobs)
         for front, end in itertools.product(("sync", "aio"), ("finish", "straggle", "release")):
             line = measure(rounds.run, front, end, chosen.rounds)

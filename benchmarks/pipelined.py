@@ -1,4 +1,4 @@
-"""The yardstick: a bare pika SelectConnection loop that pipelines confirms."""
+"""The baseline: a bare pika SelectConnection loop that pipelines confirms."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from rabbitdelay.core.jobs.envelope import Message
 
 WINDOW = 2_000
 PACE_SECONDS = 0.001
-"""How often a paced loop looks for what is due to be published."""
+"""Seconds between checks of a paced loop for messages to publish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A message and where it goes."""
+    """A message and its destination."""
 
     exchange: str
     routing_key: str
@@ -56,7 +56,7 @@ class PipelinedLoop:
         )
 
     def run(self) -> Cost:
-        """Publish all; return what it took from the first publish to the last confirm."""
+        """Publish all messages; return the cost from the first publish to the last confirm."""
         self._connection.ioloop.start()
         if self._cost is None:
             raise RuntimeError("the connection was lost")
@@ -91,7 +91,7 @@ class PipelinedLoop:
 
     def _confirmed(self, frame: Any) -> None:  # noqa: ANN401 - pika's method frame
         if isinstance(frame.method, Basic.Nack):
-            raise RuntimeError("the broker refused a message")  # noqa: TRY004 - not a wrong type
+            raise RuntimeError("the broker refused a message")  # noqa: TRY004 - not a type error
         self._forget(frame.method.delivery_tag, multiple=frame.method.multiple)
         if self._sent == self._count and not self._unconfirmed:
             self._cost = self._stopwatch.cost(self._count)
@@ -108,7 +108,7 @@ class PipelinedLoop:
 
 
 class PacedLoop(PipelinedLoop):
-    """The same, paced: `next_letter` returns None while none is due, and is asked again."""
+    """A paced loop: `next_letter` returns None while no message is due, and is called again."""
 
     def _begin(self) -> None:
         super()._begin()

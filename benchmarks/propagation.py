@@ -1,7 +1,7 @@
-"""Propagation: from the return of a delete until a worker in another process knows of it.
+"""Measure the time from the return of a delete until a worker in another process knows of it.
 
-A handler looks at `job.deleted` of its job, which is deleted under it: what it knows then is what
-every job is checked against when it is handed out.
+A handler polls `job.deleted` of its job, which is deleted while it runs. Every job is checked
+against the same state when it is delivered.
 """
 
 import multiprocessing
@@ -20,9 +20,9 @@ LOAD_AT_ONCE = 10
 
 
 def propagation_ms(url: str, client: Client, count: int) -> list[float]:
-    """Delete so many jobs, one after the other, each while its handler is at work.
+    """Delete `count` jobs one after another, each while its handler runs.
 
-    A figure is below 0 where the worker knew before the delete had returned.
+    A value is negative if the worker knew of the delete before it returned.
     """
     with _process(_watch, url, client.topology.namespace) as pipe:
         client.put_many(JobSpec(TOPIC, BODY) for _ in range(count))
@@ -55,9 +55,9 @@ def _watch(url: str, namespace: str, pipe: Pipe) -> None:
 
 @contextmanager
 def load(url: str, namespace: str) -> Iterator[None]:
-    """Another process puts 1,000 jobs a second inside the block, for the same worker."""
+    """Put 1,000 jobs a second for the same worker from another process, inside the block."""
     with _process(_put, url, namespace) as pipe:
-        pipe.recv()  # it puts
+        pipe.recv()  # the process has started putting
         yield
 
 

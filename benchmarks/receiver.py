@@ -1,4 +1,4 @@
-"""The receiver: a process that notes when a job arrives, at a bare pika consumer or a Worker."""
+"""A process that records when jobs arrive, at a bare pika consumer or at a Worker."""
 
 import multiprocessing
 import threading
@@ -18,14 +18,14 @@ from rabbitdelay import Job, Worker
 PREFETCH = 2_000
 CONCURRENCY = 10
 GRACE_SECONDS = 2.0
-"""How long to go on after the last job that is expected, to see those that come twice."""
+"""Seconds to continue after the last expected job, to detect duplicates."""
 WARM_UP_PREFIX = "warm-up-"
-"""Jobs with such an id are received and not noted."""
+"""Prefix of ids whose arrivals are not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A job that was received, and when."""
+    """A received job and the time of its arrival."""
 
     id: str
     due_ms: int
@@ -33,12 +33,12 @@ class Arrival:
 
     @property
     def lateness_ms(self) -> float:
-        """Received - due; negative would be early."""
+        """Lateness (received - due) in milliseconds; negative if the job is early."""
         return self.received_ms - self.due_ms
 
 
 class Receiver:
-    """Receives until so many jobs have come, or for so many seconds."""
+    """Receives until `count` jobs have arrived, or for `most_seconds`."""
 
     def __init__(self, url: str, queue: str, count: int, most_seconds: float, pipe: Pipe) -> None:
         self._queue, self._count, self._pipe = queue, count, pipe
@@ -51,7 +51,7 @@ class Receiver:
         )
 
     def run(self) -> None:
-        """Receive, and send what came through the pipe."""
+        """Receive jobs and send the arrivals through the pipe."""
         self._connection.ioloop.call_later(self._most_seconds, self._connection.close)
         self._connection.ioloop.start()
         self._pipe.send(self._arrivals)
@@ -83,18 +83,18 @@ class Receiver:
 
 
 class Receiving:
-    """The other end of the pipe."""
+    """The other end of a receiver's pipe."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
 
     def arrivals(self) -> list[Arrival]:
-        """Wait until the receiver is done; return what it received."""
+        """Wait until the receiver has finished; return the arrivals."""
         return [Arrival(*arrival) for arrival in self._pipe.recv()]
 
 
 class WorkingReceiver:
-    """The same by a Worker: a job has arrived when its handler begins."""
+    """A receiver that uses a Worker; a job arrives when its handler starts."""
 
     def __init__(self, url: str, queue: str, count: int, most_seconds: float, pipe: Pipe) -> None:
         self._count, self._pipe = count, pipe
@@ -105,7 +105,7 @@ class WorkingReceiver:
         self._timer = threading.Timer(most_seconds, self._worker.stop)
 
     def run(self) -> None:
-        """Work, and send what came through the pipe."""
+        """Run the worker and send the arrivals through the pipe."""
         self._timer.start()
         self._pipe.send(None)
         self._worker.run()
@@ -125,21 +125,21 @@ class WorkingReceiver:
 def receiving(
     url: str, queue: str, count: int, most_seconds: float, *, by_worker: bool = False
 ) -> Iterator[Receiving]:
-    """A process that receives while inside."""
+    """Run a receiving process inside the block."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     kind = WorkingReceiver if by_worker else Receiver
     process = context.Process(target=_run, args=(kind, url, queue, count, most_seconds, theirs))
     process.start()
     try:
-        ours.recv()  # it consumes
+        ours.recv()  # it has started consuming
         yield Receiving(ours)
     finally:
         process.kill()
         process.join()
 
 
-def _run(  # noqa: PLR0917 - all that a process is told
+def _run(  # noqa: PLR0917 - all arguments of a process
     kind: type[Receiver] | type[WorkingReceiver],
     url: str,
     queue: str,
