@@ -1,9 +1,10 @@
-"""The demo: the order-close story, live, on a private broker.
+"""The demo: a shop that closes unpaid orders, live, on a private broker.
 
-story       who orders what, and how long they have to pay
-theatre     the private broker it plays on
-shop        the customers, who put, delete and reschedule jobs, and the worker, who receives them
-scoreboard  what has arrived, how late, and whether all is as it must be
-stage       what the audience sees
-performance the whole evening
+orders      the orders, and the job of each one
+broker      the private broker
+shop        customers that put, delete and reschedule jobs, and a worker that processes them
+scoreboard  the arrivals, their lateness, and whether all jobs behaved as expected
+summary     the final report
+display     the output on a terminal or in a file
+run         the whole demo
 """

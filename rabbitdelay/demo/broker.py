@@ -1,4 +1,4 @@
-"""The theatre: the private broker that the story plays on."""
+"""Start and stop the demo's private broker."""
 
 import shlex
 import tempfile
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rabbitdelay.demo.display import Stage
+from rabbitdelay.demo.display import Display
 from rabbitdelay.private_broker import PrivateBroker, export_line, signals
 
 
 @contextmanager
-def opened(stage: Stage, directory: Path | None, *, keep: bool) -> Iterator[PrivateBroker]:
-    """A started broker. At the end it is gone when it was started here, unless it is kept."""
+def opened(display: Display, directory: Path | None, *, keep: bool) -> Iterator[PrivateBroker]:
+    """Start a broker, and on exit stop it if it was started here, unless it is to be kept."""
     broker = PrivateBroker(directory or Path(tempfile.mkdtemp(prefix="rabbitdelay-demo-")))
     started, finished = True, False
     try:
-        started = _start(stage, broker)
+        started = _start(display, broker)
         yield broker
         finished = True
     finally:
@@ -26,27 +26,27 @@ def opened(stage: Stage, directory: Path | None, *, keep: bool) -> Iterator[Priv
                 _close(broker, temporary=directory is None, started=started)
 
 
-def say_where(stage: Stage, broker: PrivateBroker, *, keep: bool) -> None:
-    """Say where to look at it, and how to stop it."""
-    stage.say(f"  management UI  {broker.management_url}  (guest, guest)")
+def show_addresses(display: Display, broker: PrivateBroker, *, keep: bool) -> None:
+    """Show the broker's addresses and how to stop it."""
+    display.line(f"  management UI  {broker.management_url}  (guest, guest)")
     if keep:
-        stage.say(f"  AMQP           {broker.url}")
-        stage.say(f"  to use it      {export_line(broker.directory)}")
+        display.line(f"  AMQP           {broker.url}")
+        display.line(f"  to use it       {export_line(broker.directory)}")
         folder = shlex.quote(str(broker.directory))
-        stage.say(f"  to stop it     rabbitdelay broker stop --dir {folder}")
+        display.line(f"  to stop it     rabbitdelay broker stop --dir {folder}")
     else:
-        stage.say("  It stops now; `rabbitdelay demo --keep` leaves it running to look around.")
+        display.line("  The broker stops now; `rabbitdelay demo --keep` leaves it running.")
 
 
-def _start(stage: Stage, broker: PrivateBroker) -> bool:
+def _start(display: Display, broker: PrivateBroker) -> bool:
     began = time.monotonic()
-    with stage.preparing("starting a private RabbitMQ, which takes about 8 s"):
+    with display.preparing("starting a private RabbitMQ (about 8 s)"):
         started = broker.start()
     if started:
-        stage.done(f"a private RabbitMQ is up, in {time.monotonic() - began:.1f} s")
+        display.done(f"started a private RabbitMQ in {time.monotonic() - began:.1f} s")
     else:
-        stage.done(f"the private RabbitMQ in {broker.directory} was up")
-    stage.say(f"  watch it at {broker.management_url} (guest, guest)")
+        display.done(f"the private RabbitMQ in {broker.directory} was already running")
+    display.line(f"  management UI at {broker.management_url} (guest, guest)")
     return started
 
 

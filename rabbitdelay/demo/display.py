@@ -1,4 +1,4 @@
-"""The stage: what the audience sees, on a terminal or as plain lines in a file."""
+"""The demo's output, live on a terminal or as plain lines in a file."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -18,51 +18,51 @@ from rabbitdelay.demo.scoreboard import Arrival, Scoreboard
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _TALLEST = 16
-"""So many jobs in a hold queue fill its block."""
+"""Number of jobs in a hold queue at which its block is full."""
 _WIDTH = 78
 _LATE_MS = 100
-"""From here on lateness is shown in yellow."""
+"""Lateness in milliseconds from which it is shown in yellow."""
 
 
-class Stage:
-    """Shows the story as it goes: lines that stay, and on a terminal a panel below them."""
+class Display:
+    """Shows the demo's progress as lines, and on a terminal with a live panel below them."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
         self._zero_ms = 0.0
 
-    def raise_curtain(self) -> None:
-        """Say what is to be seen."""
-        self.say(Text("rabbitdelay: the order-close story", "bold cyan"))
-        self.say(Text("━" * _WIDTH, "cyan"))
-        self.say("A shop closes an order that is not paid in time. Each order puts one job:")
-        self.say("close it in N seconds unless it is paid. The job waits in RabbitMQ alone.\n")
+    def show_title(self) -> None:
+        """Show the title and the introduction."""
+        self.line(Text("rabbitdelay demo: closing unpaid orders", "bold cyan"))
+        self.line(Text("━" * _WIDTH, "cyan"))
+        self.line("A shop closes every order that is not paid in time. Each order puts one job:")
+        self.line("close this order in N seconds unless it is paid. RabbitMQ delays the job.\n")
 
     @contextmanager
     def preparing(self, text: str) -> Iterator[None]:
-        """A spinner while something takes its time; a line where there is no terminal."""
+        """Show a spinner on a terminal, or a line elsewhere, while a step takes its time."""
         if self._console.is_terminal:
             with self._console.status(text):
                 yield
         else:
-            self.say(f"… {text}")
+            self.line(f"… {text}")
             yield
 
-    def say(self, text: str | Text) -> None:
-        """A line that stays."""
+    def line(self, text: str | Text) -> None:
+        """Print a permanent line."""
         self._console.print(text)
 
     def done(self, text: str) -> None:
-        """A line about something that worked."""
-        self.say(Text.assemble(("✔ ", "bold green"), text))
+        """Print a line about a step that succeeded."""
+        self.line(Text.assemble(("✔ ", "bold green"), text))
 
     @contextmanager
     def playing(self) -> Iterator[None]:
-        """The live part."""
+        """Show the table's header, and on a terminal the live panel, while inside the block."""
         self._zero_ms = time.time_ns() / 1_000_000
-        self.say("")
-        self.say(Text(_columns("order", "delay", "due", "received", "late") + "then", "bold"))
+        self.line("")
+        self.line(Text(_columns("order", "delay", "due", "received", "late") + "outcome", "bold"))
         if not self._console.is_terminal:
             yield
             return
@@ -70,15 +70,15 @@ class Stage:
             yield
 
     def ordered(self, order: Order) -> None:
-        """A customer of the story orders something."""
+        """Show that a named customer placed an order."""
         if order.named:
-            text = f"{order.who}: close in {_length(order.delay_ms)} unless paid"
-            self.say(Text.assemble(("▸ ", "bold magenta"), (text, "magenta")))
+            text = f"{order.label}: close in {_length(order.delay_ms)} unless paid"
+            self.line(Text.assemble(("▸ ", "bold magenta"), (text, "magenta")))
 
     def arrived(self, order: Order | None, arrival: Arrival) -> None:
-        """A job was received."""
+        """Show a job that was received."""
         line = _columns(
-            order.who if order else arrival.id,
+            order.label if order else arrival.id,
             _length(order.last_delay_ms) if order else "",
             self._seconds(arrival.due_ms),
             self._seconds(arrival.received_ms),
@@ -86,25 +86,25 @@ class Stage:
         )
         style = "bold" if order and order.named else ""
         style = "yellow" if arrival.lateness_ms >= _LATE_MS else style
-        self.say(Text(line, style).append_text(_then(arrival)))
+        self.line(Text(line, style).append_text(_outcome(arrival)))
 
     def changed(self, order: Order) -> None:
-        """A customer pays, or asks for more time."""
-        text = f"{order.who}: {order.change.value}"
-        self.say(Text.assemble(("▸ ", "bold magenta"), (text, "magenta")))
+        """Show that a customer paid or got more time."""
+        text = f"{order.label}: {order.change.value}"
+        self.line(Text.assemble(("▸ ", "bold magenta"), (text, "magenta")))
 
-    def kept_away(self, order: Order, due_ms: int) -> None:
-        """A job has not come at the time that was called off."""
-        line = _columns(order.who, _length(order.delay_ms), self._seconds(due_ms), "—", "—")
-        self.say(Text(line, "bold").append(f"{order.change.name.lower()}: no run", "green"))
+    def did_not_run(self, order: Order, due_ms: int) -> None:
+        """Show that a job did not run at its cancelled time."""
+        line = _columns(order.label, _length(order.delay_ms), self._seconds(due_ms), "—", "—")
+        self.line(Text(line, "bold").append(f"{order.change.name.lower()}: no run", "green"))
 
     def kicked(self, order: Order, reason: str) -> None:
-        """Somebody kicks a buried job."""
-        text = f"{order.who}: was buried, because {reason!r}; kicked"
-        self.say(Text.assemble(("▸ ", "bold magenta"), (text, "magenta")))
+        """Show that a buried job was kicked."""
+        text = f"{order.label}: buried ({reason}); now kicked"
+        self.line(Text.assemble(("▸ ", "bold magenta"), (text, "magenta")))
 
-    def show(self, scoreboard: Scoreboard, holding: Mapping[str, int]) -> None:
-        """Draw the panel anew."""
+    def update(self, scoreboard: Scoreboard, holding: Mapping[str, int]) -> None:
+        """Redraw the panel."""
         if self._live is not None:
             self._live.update(_panel(scoreboard, holding), refresh=True)
 
@@ -112,22 +112,22 @@ class Stage:
         return f"{(unix_ms - self._zero_ms) / 1000:.3f} s"
 
 
-def _columns(who: str, delay: str, due: str, received: str, late: str) -> str:
-    return f"{who:18}{delay:>7}{due:>11}{received:>11}{late:>8}  "
+def _columns(label: str, delay: str, due: str, received: str, late: str) -> str:
+    return f"{label:18}{delay:>7}{due:>11}{received:>11}{late:>8}  "
 
 
 def _length(delay_ms: int) -> str:
-    """A delay as an audience reads it, in one unit."""
+    """Return a delay as text in one unit."""
     return f"{delay_ms} ms" if delay_ms < ladder.SECOND_MS else f"{delay_ms / 1000:g} s"
 
 
-def _then(arrival: Arrival) -> Text:
+def _outcome(arrival: Arrival) -> Text:
     colors = {"paid": "green", "not paid": "red"}
-    return Text(arrival.then, colors.get(arrival.then.partition(":")[0], "bold yellow"))
+    return Text(arrival.outcome, colors.get(arrival.outcome.partition(":")[0], "bold yellow"))
 
 
 def _panel(scoreboard: Scoreboard, holding: Mapping[str, int]) -> Panel:
-    # In a padding, because a bare bar does not end its line.
+    # Wrapped in a padding, because a bare bar does not end its line.
     bar = Padding(ProgressBar(scoreboard.expected, scoreboard.arrived, width=_WIDTH - 4), 0)
     title = f"{scoreboard.arrived} of {scoreboard.expected} jobs have arrived"
     pieces: list[RenderableType] = [bar, _hold_queues(holding), _lateness(scoreboard)]
@@ -135,7 +135,7 @@ def _panel(scoreboard: Scoreboard, holding: Mapping[str, int]) -> Panel:
 
 
 def _hold_queues(holding: Mapping[str, int]) -> Table:
-    """The hold queues side by side, each with its label, a block and its count."""
+    """Return a table of the hold queues, each with its label, a block and its job count."""
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column()
     for _ in holding:

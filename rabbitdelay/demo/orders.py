@@ -1,4 +1,4 @@
-"""The story: who orders what, when, and how long they have to pay for it."""
+"""The demo's orders: customer, article, time of the order and time to pay."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,32 +7,32 @@ from itertools import cycle, islice
 TOPIC = "orderclose"
 
 OPENING_SECONDS = 3.0
-"""How long new orders keep coming in."""
+"""Seconds during which new orders are placed."""
 
-_CROWD = 92
-_CROWD_DELAYS_MS = (2_000, 500, 5_000, 1_500, 250, 3_000, 8_000, 1_000)
+_UNNAMED = 92
+_UNNAMED_DELAYS_MS = (2_000, 500, 5_000, 1_500, 250, 3_000, 8_000, 1_000)
 TTR_SECONDS = 2
-"""How long the shop's worker may take for a job."""
+"""Time to run of the jobs, in seconds."""
 KICKED_AFTER_SECONDS = 3.0
-"""How long the buried job is left where it is, for the audience to read why."""
+"""Seconds until the buried job is kicked, so that viewers can read the reason."""
 _PAYING = 3
-"""Every third of the crowd pays in time."""
+"""Every third unnamed customer pays in time."""
 DELETED_AFTER_SECONDS = 1.5
 RESCHEDULED_AFTER_SECONDS = 1.0
 NEW_DELAY_MS = 5_000
-"""How long the one who asks for more time has from then on."""
+"""New delay of the rescheduled job, in milliseconds from the time of the change."""
 
 
 class Mishap(Enum):
-    """What goes wrong with an order's job."""
+    """Failure in the processing of an order's job."""
 
     NONE = "none"
     HANGS = "hangs"
-    """Its first consumer hangs: the job comes back after its ttr."""
+    """The first attempt hangs, and the job is redelivered after its ttr."""
     FAILS_TWICE = "fails twice"
-    """Its consumer fails twice, and then works."""
+    """The first two attempts fail, and the third succeeds."""
     BURIED = "buried"
-    """Its consumer buries it, and somebody kicks it."""
+    """The first attempt buries the job, which is then kicked."""
 
     @property
     def arrivals(self) -> int:
@@ -41,7 +41,7 @@ class Mishap(Enum):
 
 
 class Change(Enum):
-    """What the customer makes of an order's job before it is due. The value is what is told."""
+    """Change to an order's job before it is due. The value is the text shown."""
 
     NONE = "nothing"
     DELETED = "paid; its job is deleted"
@@ -49,7 +49,7 @@ class Change(Enum):
 
     @property
     def after_seconds(self) -> float:
-        """How long after the order is placed."""
+        """Seconds between the order and its change."""
         return {
             Change.DELETED: DELETED_AFTER_SECONDS,
             Change.RESCHEDULED: RESCHEDULED_AFTER_SECONDS,
@@ -58,16 +58,16 @@ class Change(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order, and with it one job: close it after the delay unless it is paid."""
+    """An order and its job, which closes the order after the delay unless it is paid."""
 
     id: str
-    who: str
+    label: str
     delay_ms: int
     paid: bool
     placed_seconds: float
-    """When, after the curtain has risen."""
+    """Seconds between the start of the demo and the order."""
     named: bool = False
-    """Whether the audience is told of it when it is placed."""
+    """Whether the order is shown when it is placed."""
     mishap: Mishap = Mishap.NONE
     change: Change = Change.NONE
 
@@ -78,26 +78,26 @@ class Order:
 
     @property
     def last_delay_ms(self) -> int:
-        """Its delay, the new one when it is rescheduled."""
+        """Delay of the job in milliseconds, after the change if there is one."""
         return NEW_DELAY_MS if self.change is Change.RESCHEDULED else self.delay_ms
 
     @property
     def last_due_seconds(self) -> float:
-        """When its job is due at last, after the curtain has risen."""
+        """Seconds between the start of the demo and the job's final due time."""
         since_seconds = self.change.after_seconds if self.change is Change.RESCHEDULED else 0.0
         return self.placed_seconds + since_seconds + self.last_delay_ms / 1000
 
 
-def _mishap(id: str, who: str, mishap: Mishap, delay_ms: int, *, placed_seconds: float) -> Order:
+def _mishap(id: str, label: str, mishap: Mishap, delay_ms: int, *, placed_seconds: float) -> Order:
     return Order(
-        id, who, delay_ms, paid=False, placed_seconds=placed_seconds, named=True, mishap=mishap
+        id, label, delay_ms, paid=False, placed_seconds=placed_seconds, named=True, mishap=mishap
     )
 
 
-def _change(id: str, who: str, change: Change, delay_ms: int, *, placed_seconds: float) -> Order:
+def _change(id: str, label: str, change: Change, delay_ms: int, *, placed_seconds: float) -> Order:
     paid = change is Change.DELETED
     return Order(
-        id, who, delay_ms, paid=paid, placed_seconds=placed_seconds, named=True, change=change
+        id, label, delay_ms, paid=paid, placed_seconds=placed_seconds, named=True, change=change
     )
 
 
@@ -117,19 +117,19 @@ _NAMED = (
 
 
 def orders() -> tuple[Order, ...]:
-    """All orders of the evening, in the order they are placed."""
-    return tuple(sorted((*_NAMED, *_crowd()), key=lambda order: order.placed_seconds))
+    """Return all orders of the demo, sorted by the time they are placed."""
+    return tuple(sorted((*_NAMED, *_unnamed()), key=lambda order: order.placed_seconds))
 
 
-def _crowd() -> list[Order]:
-    delays = islice(cycle(_CROWD_DELAYS_MS), _CROWD)
+def _unnamed() -> list[Order]:
+    delays = islice(cycle(_UNNAMED_DELAYS_MS), _UNNAMED)
     return [
         Order(
             id=f"order-{number:02}",
-            who=f"order {number}",
+            label=f"order {number}",
             delay_ms=delay_ms,
             paid=number % _PAYING == 0,
-            placed_seconds=OPENING_SECONDS * number / _CROWD,
+            placed_seconds=OPENING_SECONDS * number / _UNNAMED,
         )
         for number, delay_ms in enumerate(delays, start=1)
     ]

@@ -1,6 +1,6 @@
-"""The scoreboard: what has arrived, how late, and whether anything is not as it must be.
+"""The scoreboard: the arrivals, their lateness, and the number of violations.
 
-A job may be early, lost or doubled, or run at a time that was called off.
+A violation is a job that is early, lost or run twice, or that runs at a cancelled time.
 """
 
 import math
@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from rabbitdelay.core.work.stats import percentile
 
 BUCKETS_MS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
-"""Where the bars of the histogram begin; the last one has no end."""
+"""Lower bounds of the histogram's bars in milliseconds; the last bar has no upper bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A job as it was received."""
+    """One receipt of a job."""
 
     id: str
     due_ms: float
     received_ms: float
-    then: str = ""
-    """What became of it."""
+    outcome: str = ""
+    """Outcome of the attempt, as shown."""
 
     @property
     def lateness_ms(self) -> float:
-        """How long after its time it arrived; negative is early, which must not be."""
+        """Milliseconds between the due time and the receipt; negative if the job was early."""
         return self.received_ms - self.due_ms
 
 
@@ -39,85 +39,85 @@ class Bar:
 
 
 class Scoreboard:
-    """Keeps what has arrived of the jobs that should."""
+    """Compares the arrivals with the expected jobs."""
 
     def __init__(self, expected: Mapping[str, int]) -> None:
-        """Expect these jobs, each so many times: what is given back arrives again."""
+        """Expect each job the given number of times; a released job arrives again."""
         self._expected = expected
         self._seen: Counter[str] = Counter()
         self._lateness_ms: list[float] = []
-        self._called_off_ms: dict[str, int] = {}
+        self._cancelled_ms: dict[str, int] = {}
         self._revived: Counter[str] = Counter()
 
-    def call_off(self, id: str, due_ms: int) -> None:
-        """Expect no arrival of this job that is due then, or was before."""
-        self._called_off_ms[id] = due_ms
+    def cancel(self, id: str, due_ms: int) -> None:
+        """Count arrivals of this job with this due time, or an earlier one, as violations."""
+        self._cancelled_ms[id] = due_ms
 
     def add(self, arrival: Arrival) -> None:
-        """Note an arrival."""
+        """Record an arrival."""
         self._seen[arrival.id] += 1
-        self._revived[arrival.id] += arrival.due_ms <= self._called_off_ms.get(arrival.id, -1)
+        self._revived[arrival.id] += arrival.due_ms <= self._cancelled_ms.get(arrival.id, -1)
         self._lateness_ms.append(arrival.lateness_ms)
 
     @property
     def expected(self) -> int:
-        """How many jobs should arrive."""
+        """Number of jobs that should arrive."""
         return len(self._expected)
 
     @property
     def arrived(self) -> int:
-        """How many of them have."""
+        """Number of expected jobs that have arrived."""
         return sum(self._seen[name] >= times for name, times in self._expected.items())
 
     @property
     def lost(self) -> int:
-        """How many of them have not."""
+        """Number of expected jobs that have not arrived."""
         return self.expected - self.arrived
 
     @property
     def early(self) -> int:
-        """How many arrived before their time."""
+        """Number of arrivals before their due time."""
         return sum(lateness_ms < 0 for lateness_ms in self._lateness_ms)
 
     @property
     def doubled(self) -> int:
-        """How many arrivals were one too many."""
+        """Number of arrivals beyond the expected ones."""
         return sum((self._seen - Counter(self._expected)).values())
 
     @property
     def revived(self) -> int:
-        """How many arrivals were due at a time that was called off."""
+        """Number of arrivals at a cancelled due time."""
         return self._revived.total()
 
     @property
     def is_clean(self) -> bool:
-        """Whether all is as it must be."""
+        """Whether there are no violations."""
         return not (self.lost or self.early or self.doubled or self.revived)
 
     def times(self, id: str) -> int:
-        """How often a job has arrived."""
+        """Return how many times a job has arrived."""
         return self._seen[id]
 
-    def kept_away(self, id: str) -> bool:
-        """Whether a job has not come at the time that was called off."""
+    def did_not_run(self, id: str) -> bool:
+        """Whether a job did not run at its cancelled time."""
         return not self._revived[id]
 
     @property
     def arrivals(self) -> int:
-        """How many arrivals there were, of all jobs."""
+        """Number of arrivals of all jobs."""
         return self._seen.total()
 
     def percentile_ms(self, percent: float) -> float:
-        """The lateness that so many percent of the jobs did not exceed."""
+        """Return the given percentile of the lateness, in milliseconds."""
         return percentile(sorted(self._lateness_ms), percent)
 
     def histogram(self) -> list[Bar]:
-        """The bars, without the empty ones at both ends."""
+        """Return the bars, without empty ones at either end."""
         return histogram(self._lateness_ms)
 
 
 def histogram(lateness_ms: Sequence[float]) -> list[Bar]:
-    """Count how many fall between each two beginnings."""
+    """Return the number of values between each pair of bounds."""
     ends = (*BUCKETS_MS[1:], math.inf)
     bars = [
         Bar(_label(start, end), sum(start <= max(0.0, one) < end for one in lateness_ms))
@@ -128,4 +128,4 @@ def histogram(lateness_ms: Sequence[float]) -> list[Bar]:
 
 
 def _label(start: float, end: float) -> str:
-    return f"from {start} ms" if end == math.inf else f"{start} - {end} ms"
+    return f"≥ {start} ms" if end == math.inf else f"{start} - {end} ms"

@@ -1,4 +1,4 @@
-"""The shop: the customers, who put, delete and reschedule jobs, and the worker who gets them."""
+"""The shop: customers that put, delete and reschedule jobs, and a worker that processes them."""
 
 import queue
 import threading
@@ -21,16 +21,16 @@ from rabbitdelay.sync.worker import Worker
 
 _CONCURRENCY = 20
 _BACKOFF_SECONDS = 0.5
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 Act = Callable[[], None]
 OnOrder = Callable[[Order], None]
 OnChange = Callable[[Order, int], None]
-"""Gets the order, and when its job was due before, in milliseconds since 1970."""
+"""Called with the order and the previous due time of its job, in milliseconds since 1970."""
 
 
 class Shop:
-    """The shop's worker: closes orders that were not paid, and has its mishaps."""
+    """The shop's worker, which closes unpaid orders and simulates failures."""
 
     def __init__(self, url: str, namespace: str, orders: Mapping[str, Order]) -> None:
         self._orders = orders
@@ -40,23 +40,23 @@ class Shop:
         self._worker.handler(TOPIC, backoff=_BACKOFF_SECONDS)(self._close)
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Work while inside; what went wrong is raised at the end."""
+    def working(self) -> Iterator[None]:
+        """Run the worker inside the block, and raise its error at the end."""
         with ThreadPoolExecutor(1, "worker") as pool:
-            working = pool.submit(self._worker.run)
+            running = pool.submit(self._worker.run)
             try:
                 yield
             finally:
                 self._worker.stop()
-            working.result()
+            running.result()
 
     @property
     def dropped(self) -> int:
-        """How many jobs came that were deleted or rescheduled, and were not run."""
+        """Number of jobs that were dropped because they were deleted or rescheduled."""
         return self._worker.stats().counts.deleted
 
     def arrivals(self, seconds: float) -> Iterator[Arrival]:
-        """What arrives within so many seconds."""
+        """Yield the arrivals of the next `seconds`."""
         end = time.monotonic() + seconds
         try:
             while True:
@@ -65,21 +65,21 @@ class Shop:
             return
 
     def _close(self, job: ReservedJob) -> None:
-        """The handler: close the order, unless it is paid."""
+        """Handle a job: close the order unless it is paid."""
         received_ms = time.time_ns() / 1_000_000
         self._seen[job.id] += 1
-        then, act = self._plan(job)
-        self._arrivals.put(Arrival(job.id, job.due_ms, received_ms, then))
+        outcome, act = self._plan(job)
+        self._arrivals.put(Arrival(job.id, job.due_ms, received_ms, outcome))
         act()
 
     def _plan(self, job: ReservedJob) -> tuple[str, Callable[[], None]]:
-        """What the audience is told, and what is done."""
+        """Return the outcome to show and the function that causes it."""
         order, attempt = self._orders.get(job.id), job.attempt
         if order is None:
-            return "nobody ordered this", _nothing
+            return "unknown order", _nothing
         match order.mishap:
             case Mishap.HANGS if attempt == 1:
-                return f"hangs: back after {TTR_SECONDS} s", partial(_hang, job)
+                return f"hangs: redelivered after {TTR_SECONDS} s", partial(_hang, job)
             case Mishap.FAILS_TWICE if attempt < order.mishap.arrivals:
                 return f"fails: attempt {attempt}", _fail
             case Mishap.BURIED if self._seen[job.id] == 1:
@@ -88,16 +88,16 @@ class Shop:
 
 
 def _nothing() -> None:
-    """The order is closed, or it is paid."""
+    """Do nothing more: the order is closed or paid."""
 
 
 def _hang(job: ReservedJob) -> None:
     while job.time_left:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _fail() -> None:
-    raise ConnectionError("the payment service does not answer")
+    raise ConnectionError("the payment service does not respond")
 
 
 def _bury() -> None:
@@ -105,7 +105,7 @@ def _bury() -> None:
 
 
 class Customers:
-    """Place their orders at their times, pay or ask for more time, on a thread of their own."""
+    """Customers that place, pay and extend their orders at fixed times, on their own thread."""
 
     def __init__(self, client: Client, orders: Iterable[Order]) -> None:
         self._client = client
@@ -115,7 +115,7 @@ class Customers:
 
     @contextmanager
     def shopping(self, on_order: OnOrder, on_change: OnChange) -> Iterator[None]:
-        """Do all that while inside; what went wrong is raised at the end."""
+        """Run the customers inside the block, and raise their error at the end."""
         with ThreadPoolExecutor(1, "customers") as pool:
             acting = pool.submit(self._act_all, self._acts(on_order, on_change))
             try:
@@ -151,7 +151,7 @@ class Customers:
         on_order(order)
         delay = timedelta(milliseconds=order.delay_ms)
         self._puts[order.id] = self._client.put_nowait(
-            TOPIC, {"order": order.who}, delay=delay, ttr=TTR_SECONDS, id=order.id
+            TOPIC, {"order": order.label}, delay=delay, ttr=TTR_SECONDS, id=order.id
         )
 
     def _change(self, order: Order, on_change: OnChange) -> None:

@@ -1,4 +1,4 @@
-"""The summary: a histogram of lateness, and whether all was as it must be."""
+"""The summary: a histogram of lateness and the number of violations."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,8 @@ _BAR_WIDTH = 44
 
 
 def summary(scoreboard: Scoreboard, dropped: int) -> Iterator[Text]:
-    """The lines to end with."""
-    yield Text(f"How late were the {scoreboard.arrivals} arrivals?", "bold")
+    """Yield the lines of the final report."""
+    yield Text(f"Lateness of the {scoreboard.arrivals} arrivals", "bold")
     bars = scoreboard.histogram()
     most = max((bar.count for bar in bars), default=1)
     for bar in bars:
@@ -20,8 +20,8 @@ def summary(scoreboard: Scoreboard, dropped: int) -> Iterator[Text]:
         f"  p50 {scoreboard.percentile_ms(50):.0f} ms, p99 {scoreboard.percentile_ms(99):.0f} ms, "
         f"max {scoreboard.percentile_ms(100):.0f} ms"
     )
-    yield Text(f"  {dropped} jobs were deleted or rescheduled: dropped at their old time, not run")
-    yield _verdict(scoreboard)
+    yield Text(f"  {dropped} deleted or rescheduled jobs were dropped at their old time")
+    yield _result(scoreboard)
 
 
 def _line(bar: Bar, most: int) -> Text:
@@ -29,9 +29,9 @@ def _line(bar: Bar, most: int) -> Text:
     return Text.assemble(f"{bar.label:>14} ", ("█" * width, "cyan"), f" {bar.count}")
 
 
-def _verdict(scoreboard: Scoreboard) -> Text:
-    facts = f"{scoreboard.early} early, {scoreboard.lost} lost, {scoreboard.doubled} doubled, "
-    facts += f"{scoreboard.revived} run at a time that was called off"
+def _result(scoreboard: Scoreboard) -> Text:
+    facts = f"{scoreboard.early} early, {scoreboard.lost} lost, {scoreboard.doubled} run twice, "
+    facts += f"{scoreboard.revived} run at a cancelled time"
     if scoreboard.is_clean:
         return Text.assemble(("✔ ", "bold green"), facts)
     return Text.assemble(("✘ ", "bold red"), (facts, "red"))

@@ -17,11 +17,11 @@ from rabbitdelay import Client
 from rabbitdelay.cli.output import output
 from rabbitdelay.core.deletes.records import Delete, Fence, Keep, Record, decode, encode
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.demo import broker as theatre
+from rabbitdelay.demo import broker as demo_broker
 from rabbitdelay.demo import run
-from rabbitdelay.demo.display import Stage
+from rabbitdelay.demo.display import Display
 from rabbitdelay.demo.orders import NEW_DELAY_MS, Change, Order
-from rabbitdelay.demo.run import Evening
+from rabbitdelay.demo.run import Demo
 from rabbitdelay.demo.shop import Shop
 from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.private_broker import PrivateBroker
@@ -34,9 +34,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(tmp_path)}
 
 
-def test_the_demo_runs_to_its_end(
-    program: list[str], environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_demo_runs_to_its_end(program: list[str], environment: dict[str, str], tmp_path: Path) -> None:
     began = time.monotonic()
     result = subprocess.run(
         [*program, "demo"],
@@ -48,11 +46,11 @@ def test_the_demo_runs_to_its_end(
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert time.monotonic() - began < patience(50)
-    assert "✔ 0 early, 0 lost, 0 doubled, 0 run at a time that was called off" in result.stdout
-    assert "How late were the 106 arrivals?" in result.stdout
+    assert "✔ 0 early, 0 lost, 0 run twice, 0 run at a cancelled time" in result.stdout
+    assert "Lateness of the 106 arrivals" in result.stdout
     assert_in_order(
         result.stdout,
-        *("hangs: back after 2 s", "Niklaus, a compass.*not paid: closed"),
+        *("hangs: redelivered after 2 s", "Niklaus, a compass.*not paid: closed"),
     )
     assert_in_order(
         result.stdout,
@@ -60,7 +58,7 @@ def test_the_demo_runs_to_its_end(
     )
     assert_in_order(
         result.stdout,
-        *("buried, until kicked", "there is no such moon.*kicked", "Margaret, a moon.*closed"),
+        *("buried, until kicked", "there is no such moon.*now kicked", "Margaret, a moon.*closed"),
     )
     assert_in_order(
         result.stdout,
@@ -72,7 +70,7 @@ def test_the_demo_runs_to_its_end(
         *("Katherine, a map: close in 5 s", "paid; its job is deleted", r"Kath.* — .*: no run"),
     )
     assert len(re.findall("^Katherine", result.stdout, re.MULTILINE)) == 1
-    assert "2 jobs were deleted or rescheduled" in result.stdout
+    assert "2 deleted or rescheduled jobs were dropped" in result.stdout
     assert re.search(r"p50 \d+ ms, p99 \d+ ms, max \d+ ms", result.stdout)
     assert re.search(r"management UI +http://127.0.0.1:\d+/ +\(guest, guest\)", result.stdout)
     assert "\x1b" not in result.stdout, "control characters without a terminal"
@@ -91,11 +89,11 @@ def test_the_deleted_job_never_runs_and_the_rescheduled_one_only_at_its_new_time
     broker_url: str, namespace: str, runs: list[ReservedJob]
 ) -> None:
     """Checked by the handler's calls and the records in the broker."""
-    evening = Evening(Stage(output()), broker_url, SHORT_STORY, namespace)
-    evening.prepare()
-    evening.play()
-    assert evening.scoreboard.is_clean
-    assert evening.dropped == 2
+    demo = Demo(Display(output()), broker_url, SHORT_STORY, namespace)
+    demo.prepare()
+    demo.run()
+    assert demo.scoreboard.is_clean
+    assert demo.dropped == 2
     other, moved = runs
     assert (other.id, moved.id) == ("other", "moved")
     assert moved.due_ms - moved.put_ms == NEW_DELAY_MS
@@ -113,14 +111,14 @@ def test_the_demo_fails_if_deletes_have_no_effect(
 ) -> None:
     monkeypatch.setattr(Client, "delete", Mock())
     monkeypatch.setattr(Client, "reschedule", Mock())
-    evening = Evening(Stage(output()), broker_url, SHORT_STORY, namespace)
-    evening.prepare()
+    demo = Demo(Display(output()), broker_url, SHORT_STORY, namespace)
+    demo.prepare()
     with monkeypatch.context() as patch:
         patch.setattr(run, "PATIENCE_SECONDS", 0.0)
-        evening.play()
-    assert evening.scoreboard.revived == 2
-    assert not evening.scoreboard.is_clean
-    assert evening.dropped == 0
+        demo.run()
+    assert demo.scoreboard.revived == 2
+    assert not demo.scoreboard.is_clean
+    assert demo.dropped == 0
     assert "no run" not in capsys.readouterr().out
 
 
@@ -152,12 +150,12 @@ def log_of(broker_url: str, namespace: str) -> list[Record]:
             found.append(decode(body))
             if found[-1] == Fence("the end"):
                 return found
-    raise AssertionError("the fence was not read")
+    raise AssertionError("the fence is missing from the log")
 
 
 def test_the_demo_says_how_to_find_a_kept_broker(capsys: pytest.CaptureFixture[str]) -> None:
-    broker = Mock(spec=PrivateBroker, directory=Path("/tmp/an other"), url="amqp://x")  # noqa: S108 - not created
-    theatre.say_where(Stage(output()), broker, keep=True)
+    broker = Mock(spec=PrivateBroker, directory=Path("/tmp/an other"), url="amqp://x")  # noqa: S108 - not made
+    demo_broker.show_addresses(Display(output()), broker, keep=True)
     text = capsys.readouterr().out
     assert "export RABBITDELAY_BROKER_DIR='/tmp/an other'" in text
     assert "rabbitdelay broker stop --dir '/tmp/an other'" in text

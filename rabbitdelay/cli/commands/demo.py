@@ -6,7 +6,7 @@ import click
 
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.output import output
-from rabbitdelay.demo.run import perform
+from rabbitdelay.demo.run import run_demo
 from rabbitdelay.private_broker import signals
 
 
@@ -24,6 +24,6 @@ def demo(directory: Path | None, *, keep: bool) -> None:
     Exits with 3 if a job is early, lost or run twice, or runs at a time that was cancelled.
     """
     with signals.interrupting():
-        clean = perform(output(), directory, keep=keep)
+        clean = run_demo(output(), directory, keep=keep)
     if not clean:
         answer_no()
