@@ -1,1 +1,1 @@
-"""Handling: handlers at work in threads and processes, for the workers of both fronts."""
+"""Run handlers in threads and processes, for the workers of both front ends."""

@@ -1,4 +1,4 @@
-"""Driving a flow with this thread: it waits."""
+"""Drive a flow on the calling thread, which blocks while the flow waits."""
 
 import time
 from collections.abc import Callable, Coroutine
@@ -10,26 +10,28 @@ from rabbitdelay.errors import InvalidJob, RabbitDelayError
 
 Result = TypeVar("Result")
 Await = Callable[[Coroutine[Any, Any, Any]], Any]
-"""Waits for a coroutine, on the event loop of somebody else."""
+"""Waits for a coroutine that runs on another thread's event loop."""
 
 
 def refuse(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """Say that there is no event loop here."""
+    """Close the coroutine and raise, because there is no event loop."""
     coroutine.close()
-    raise RabbitDelayError("a hook that is a coroutine function needs rabbitdelay.aio")
+    raise RabbitDelayError(
+        "coroutine functions as hooks need rabbitdelay.aio: use a plain function"
+    )
 
 
 def drive(flow: Flow[Result], await_: Await = refuse) -> Result:
-    """Run a flow to its end, and return what it returns.
+    """Run a flow to its end and return its value.
 
-    What it raises instead of an error that it was thrown does not drag that one along.
+    If the flow raises another error in place of one thrown into it, the thrown error is released.
     """
     failure: BaseException | None = None
     try:
         step = next(flow)
         while True:
             try:
-                value, failure = _take(step, await_), None
+                value, failure = _perform(step, await_), None
             except BaseException as error:  # noqa: BLE001 - the flow decides
                 value, failure = None, error
             step = flow.send(value) if failure is None else flow.throw(failure)
@@ -37,10 +39,10 @@ def drive(flow: Flow[Result], await_: Await = refuse) -> Result:
         result: Result = stop.value
         return result
     finally:
-        failure = None  # with its traceback it would keep this frame alive
+        failure = None  # its traceback would keep this frame alive
 
 
-def _take(step: Step, await_: Await) -> Any:  # noqa: ANN401 - whatever the flow asked for
+def _perform(step: Step, await_: Await) -> Any:  # noqa: ANN401 - the value that the flow requested
     if isinstance(step, Call):
         value = step.function()
         return await_(value) if iscoroutine(value) else value
@@ -49,4 +51,4 @@ def _take(step: Step, await_: Await) -> Any:  # noqa: ANN401 - whatever the flow
     if isinstance(step, Sleep):
         time.sleep(step.seconds)
         return None
-    raise InvalidJob("give an iterable, not an asynchronous one: that is for rabbitdelay.aio")
+    raise InvalidJob("asynchronous iterables need rabbitdelay.aio: pass a plain iterable")

@@ -1,4 +1,4 @@
-"""Calling: a handler's function with a job, in this thread or on the event loop."""
+"""Call a handler's function with a job, on this thread or on an event loop."""
 
 import asyncio
 import threading
@@ -11,27 +11,27 @@ from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.executors.reserved_job import ReservedJob
 
 
-class HereCaller:
-    """Calls functions where it is; coroutine functions on one event loop for all of them."""
+class LocalCaller:
+    """Calls functions on the calling thread, and coroutine functions on one shared event loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def __call__(self, handler: Handler, job: ReservedJob) -> Any:  # noqa: ANN401 - what it returns
-        """Call it, and return what it returns."""
+    def __call__(self, handler: Handler, job: ReservedJob) -> Any:  # noqa: ANN401 - the handler's value
+        """Call the handler and return its value."""
         arguments = handler.binding.arguments(job)
         if handler.is_async:
             return self._run(handler.function(**arguments), job)
         return handler.function(**arguments)
 
     def close(self) -> None:
-        """Let the event loop end."""
+        """Stop the event loop."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _run(self, coroutine: Coroutine[Any, Any, Any], job: ReservedJob) -> Any:  # noqa: ANN401
-        """Wait for a coroutine, which is cancelled when its job is taken away."""
+        """Wait for a coroutine, which is cancelled if its job's lease is lost."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._running_loop())
         job.on_lost(partial(_cancel, future))
         return future.result()
@@ -47,11 +47,11 @@ class HereCaller:
 
 
 def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
-    """Run an event loop; what is still at work when it stops is cancelled."""
+    """Run an event loop until it is stopped, then cancel the remaining tasks."""
     loop.run_forever()
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
-        if not task.cancelling():  # a second time would end its cleaning up
+        if not task.cancelling():  # a second cancel would interrupt its cleanup
             task.cancel()
     if tasks:
         loop.run_until_complete(asyncio.wait(tasks))

@@ -1,10 +1,11 @@
-"""A child: one process in which handlers run, as its worker sees it.
+"""The worker's handle to one process in which handlers run.
 
-1. One thread at a time speaks with a child, and that one ends it. Others may only kill it.
-2. It is killed with its whole group, and never after it was waited for: until then its number is
-   nobody else's.
+1. One thread at a time communicates with a process, and that thread ends it. Others may only kill
+   it.
+2. A process is killed with its whole group, but never after it has been reaped, because its pid may
+   be reused from then on.
 
-Children are spawned: a fork of a process with threads copies locks that nobody will ever release.
+Processes are spawned, because forking a process with threads copies locks that are never released.
 """
 
 import multiprocessing
@@ -18,21 +19,21 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from rabbitdelay.executors import process_main
-from rabbitdelay.executors.process_messages import Answer, Call, HandlerName
+from rabbitdelay.executors.process_messages import Call, HandlerName, Reply
 
 DEATH_SECONDS = 1.0
-"""How long a child that has hung up may take to end by itself."""
+"""Seconds that a process with a closed pipe may take to end on its own."""
 END_SECONDS = 5.0
-"""How long a killed process is waited for; longer only when the kernel holds it."""
+"""Seconds to wait for a killed process, which takes longer only if the kernel holds it."""
 
 _spawn = multiprocessing.get_context("spawn")
 _reaping = threading.Lock()
-"""multiprocessing waits for children that have ended whenever it starts another: the exit code is
-lost on whoever waits for one at the same moment."""
+"""Whenever multiprocessing starts a process, it reaps those that have ended. A concurrent wait for
+one of them would lose the exit code."""
 
 
-class Child:
-    """A process that is starting, at work, idle or ended."""
+class HandlerProcess:
+    """A process that is starting, running a handler, idle or ended."""
 
     def __init__(self, names: Sequence[HandlerName]) -> None:
         self._lock = threading.Lock()
@@ -52,31 +53,31 @@ class Child:
         finally:
             theirs.close()
 
-    # For the thread that has it
+    # For the thread that uses the process
 
-    def send(self, message: Call | Answer) -> None:
-        """Tell it something; OSError when it has ended."""
+    def send(self, message: Call | Reply) -> None:
+        """Send a message; raise OSError if the process has ended."""
         self._connection.send(message)
 
-    def says_something(self, seconds: float | None) -> bool:
-        """Whether it says something within this time, or hangs up."""
+    def has_message(self, seconds: float | None) -> bool:
+        """Whether a message or the end of the pipe arrives within this time."""
         return self._connection.poll(seconds)
 
     def receive(self) -> Any:  # noqa: ANN401 - any message
-        """What it says; EOFError or OSError when it has ended."""
+        """Receive a message; raise EOFError or OSError if the process has ended."""
         return self._connection.recv()
 
     def set_work(self, work: object) -> None:
-        """Let it be killed by who names this work, and by nobody who still names another."""
+        """Set the current work, the only one for which `kill_if_running` kills the process."""
         with self._lock:
             self._work = work
 
-    def hang_up(self) -> None:
-        """Let it end by itself, which it does when it is idle."""
+    def close_pipe(self) -> None:
+        """Close the pipe, which makes an idle process end on its own."""
         self._connection.close()
 
     def end(self, patience_seconds: float = DEATH_SECONDS) -> int | None:
-        """Wait for its end, kill what is left of it, and return its exit code."""
+        """Wait for the process to end, kill what is left of its group and return its exit code."""
         connection.wait([self._process.sentinel], 0 if self.was_killed else patience_seconds)
         with _reaping:
             with self._lock:
@@ -93,18 +94,18 @@ class Child:
     # From any thread
 
     def kill(self) -> None:
-        """Kill it, with all that its handlers have started; without waiting."""
+        """Kill the process and everything its handlers started, without waiting."""
         with self._lock:
             self._kill()
 
-    def kill_at(self, work: object) -> None:
-        """Kill it if this is still what it works on."""
+    def kill_if_running(self, work: object) -> None:
+        """Kill the process if it is still running this work."""
         with self._lock:
             if self._work is work:
                 self._kill()
 
     def forget(self) -> None:
-        """In a fork of the worker: let go of the pipe, which the child watches."""
+        """Close the pipe in a fork of the worker, because the process watches for its end."""
         self._connection.close()
 
     def _kill(self) -> None:
@@ -114,9 +115,9 @@ class Child:
 
 
 def _start(process: SpawnProcess) -> None:
-    """Start it with Ctrl-C and the like blocked, until it has seen to them."""
-    resource_tracker.ensure_running()  # which unblocks signals when it is first started
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, process_main.SPARED_SIGNALS)
+    """Start the process with SIGINT and SIGTERM blocked until it has installed its handlers."""
+    resource_tracker.ensure_running()  # its first start unblocks signals
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, process_main.IGNORED_SIGNALS)
     try:
         with _reaping:
             process.start()
@@ -125,20 +126,20 @@ def _start(process: SpawnProcess) -> None:
 
 
 def _kill_group(process: SpawnProcess) -> None:
-    """Kill it with its group, unless multiprocessing has waited for it while it started another."""
+    """Kill the process and its group, unless multiprocessing has already reaped it."""
     popen = getattr(process, "_popen", None)
     if process.pid is None or getattr(popen, "returncode", None) is not None:
         return
-    # macOS refuses the signal when only the ended leader is left in the group.
+    # macOS rejects the signal if only the ended leader is left in the group.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.kill()  # for one that has just been started, and leads no group yet
+    process.kill()  # for a process that was just started and does not lead a group yet
 
 
-def how_it_ended(exit_code: int | None) -> str:
-    """An exit code as people read it."""
+def describe_exit(exit_code: int | None) -> str:
+    """Return a description of an exit code."""
     if exit_code is None:
-        return f"it has not ended {END_SECONDS:g} s after it was killed"
+        return f"still running {END_SECONDS:g} s after it was killed"
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:

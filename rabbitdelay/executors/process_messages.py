@@ -1,7 +1,7 @@
-"""What a worker and the processes of its handlers tell each other, over one pipe for each of them.
+"""Messages between a worker and its handler processes, each of which has its own pipe.
 
-What is of the user's make, a return value or an exception, travels as bytes of its own: when it
-cannot be written here or read there, the message still arrives, and says so.
+User objects (return values and exceptions) are pickled separately inside the message. If one cannot
+be pickled or unpickled, the message still arrives and reports the failure.
 """
 
 import importlib
@@ -30,7 +30,7 @@ from rabbitdelay.models import Job
 
 @dataclass(frozen=True, slots=True)
 class HandlerName:
-    """Where the function of a handler is found, in any process."""
+    """Import path of a handler's function, valid in any process."""
 
     topic: str
     module: str
@@ -39,7 +39,7 @@ class HandlerName:
 
     @classmethod
     def of(cls, handler: Handler) -> Self:
-        """Return it, or InvalidConfiguration for a function that has none."""
+        """Return the name of a handler; raise InvalidConfiguration if it cannot be imported."""
         function = handler.function
         module = getattr(function, "__module__", None) or ""
         name = cls(handler.topic, module, getattr(function, "__qualname__", ""), handler.is_async)
@@ -49,13 +49,13 @@ class HandlerName:
             is_found = False
         if not is_found:
             raise InvalidConfiguration(
-                f"the handler of topic {name.topic} cannot run in another process: it must be a "
-                f"function at the top level of a module, found there by its name, not {function!r}"
+                f"the handler of topic {name.topic} cannot run in another process: {function!r} "
+                "must be a function at the top level of a module, importable by its name"
             )
         return name
 
     def find(self) -> Function:
-        """Import it."""
+        """Import the function."""
         function: Function = attrgetter(self.qualname)(importlib.import_module(self.module))
         return function
 
@@ -65,7 +65,7 @@ class HandlerName:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A job for its handler."""
+    """Request to call the handler of a job."""
 
     job: Job
     headers: Mapping[str, Any]
@@ -75,91 +75,91 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of what the handler asked for."""
+class Reply:
+    """Result of a handler's request."""
 
     seconds_left: float
     error: Exception | None = None
     is_deleted: bool = False
 
 
-# From the handlers' process
+# From the handler process
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """All handlers are imported, or one of them cannot be."""
+    """Report that all handlers are imported, or that one of them cannot be."""
 
     problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What the handler asks for its job: a method of its Holder, and what follows the lease."""
+class Request:
+    """Request of a handler: a method of its job's Holder, and the arguments after the lease."""
 
     verb: Literal["finish", "touch", "release", "bury", "time_left", "is_deleted"]
     arguments: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
-    """The handler returned a value."""
+class ReturnedValue:
+    """Return value of the handler."""
 
     pickled: bytes
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """Write a value, or that it cannot be written."""
+        """Pickle a value, or a placeholder that reports why it cannot be pickled."""
         try:
             return cls(pickle.dumps(value))
         except Exception as error:  # noqa: BLE001 - a value may fail in any way
-            return cls(pickle.dumps(Unsendable.of(value, error)))
+            return cls(pickle.dumps(UnpicklableValue.of(value, error)))
 
     def value(self) -> Any:  # noqa: ANN401 - whatever it was
-        """Read the value."""
+        """Unpickle the value."""
         try:
-            return pickle.loads(self.pickled)  # noqa: S301 - of our own child
+            return pickle.loads(self.pickled)  # noqa: S301 - from our own process
         except Exception as error:  # noqa: BLE001 - the same
-            return Unsendable(problem=f"it cannot be read by the worker: {error}")
+            return UnpicklableValue(problem=f"the worker cannot unpickle the response: {error}")
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
-    """The handler raised an exception."""
+class RaisedError:
+    """Exception raised by the handler."""
 
     pickled: bytes | None
     stand_in: Exception
-    """Means the same for the job, and can always be read."""
+    """Exception with the same outcome for the job that can always be unpickled."""
     traceback: str
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """Write an exception as well as can be."""
+        """Pickle an exception as faithfully as possible."""
         return cls(_pickled(error), _stand_in(error), "".join(traceback.format_exception(error)))
 
     def error(self) -> BaseException:
-        """Read the exception, with a note of where it was raised."""
+        """Unpickle the exception, with a note of its original traceback."""
         error = self._read()
-        error.add_note(f"in the handler's process:\n{self.traceback}")
+        error.add_note(f"in the handler process:\n{self.traceback}")
         return error
 
     def _read(self) -> BaseException:
         try:
-            error = pickle.loads(self.pickled or b"")  # noqa: S301 - of our own child
+            error = pickle.loads(self.pickled or b"")  # noqa: S301 - from our own process
         except Exception:  # noqa: BLE001 - an exception's own __init__ may fail in any way
             return self.stand_in
         return error if isinstance(error, BaseException) else self.stand_in
 
 
-class Unsendable(BaseModel):
-    """A response that did not leave the handler's process: whoever wants it as JSON is told why."""
+class UnpicklableValue(BaseModel):
+    """A response that could not be pickled; serialising it to JSON raises the reason."""
 
     problem: str
 
     @classmethod
     def of(cls, value: object, error: Exception) -> Self:
-        """Of a value that cannot be pickled."""
-        return cls(problem=f"a {type(value).__name__} cannot leave its process: {error}")
+        """Return the placeholder of a value that cannot be pickled."""
+        return cls(problem=f"a {type(value).__name__} cannot be sent to the worker: {error}")
 
     @model_serializer
     def _refuse(self) -> str:
@@ -169,7 +169,7 @@ class Unsendable(BaseModel):
 def _pickled(error: BaseException) -> bytes | None:
     try:
         return pickle.dumps(error)
-    except Exception:  # noqa: BLE001 - what it carries may fail in any way
+    except Exception:  # noqa: BLE001 - its attributes may fail in any way
         return None
 
 

@@ -1,4 +1,4 @@
-"""Threads: handlers at work in a pool of threads, or in processes that the threads speak with."""
+"""Run handlers in a pool of threads, or in processes that these threads control."""
 
 import threading
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from rabbitdelay.engine.work.run import End, Run
 from rabbitdelay.engine.work.runner import Hooks, Runner
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.executors.blocking import Await, drive
-from rabbitdelay.executors.invoke import HereCaller
-from rabbitdelay.executors.process_executor import ChildCaller
+from rabbitdelay.executors.invoke import LocalCaller
+from rabbitdelay.executors.process_executor import ProcessCaller
 from rabbitdelay.executors.reserved_job import reserved_job
 from rabbitdelay.executors.thread_pool import Pool
 
@@ -27,7 +27,7 @@ class ThreadExecutor:
         self,
         consumer: Consumer,
         hooks: Hooks,
-        caller: HereCaller | ChildCaller,
+        caller: LocalCaller | ProcessCaller,
         size: int,
         await_: Await,
     ) -> None:
@@ -38,7 +38,7 @@ class ThreadExecutor:
 
     @property
     def lost(self) -> int:
-        """How many threads still run a handler whose job was taken from it."""
+        """Number of threads still running a handler whose job's lease is lost."""
         return self._pool.lost
 
     def start(self, run: Run, end: End) -> None:
@@ -51,34 +51,34 @@ class ThreadExecutor:
         self._pool.submit(work)
 
     def let_go(self, run: Run) -> None:
-        """Count on its thread no more, and tell the hooks, on another."""
+        """Abandon the thread of a run, and call the timeout hooks on another thread."""
         ttr_seconds = run.lease.ttr_seconds
         if isinstance(run.worker, threading.Thread) and not run.is_through:
-            self._pool.let_go(run.worker)  # else it may be at another job by now
+            self._pool.abandon(run.worker)  # else the thread may already run another job
         self._pool.submit(lambda: drive(self._runner.timed_out(run, ttr_seconds), self._await))
 
     @property
     def has_backlog(self) -> bool:
-        """Whether something waits for a thread."""
+        """Whether work is waiting for a thread."""
         return self._pool.has_backlog
 
     def nudge(self) -> None:
-        """What waits has waited for a moment."""
+        """Wake another thread for work that has been waiting for a while."""
         self._pool.nudge()
 
     def close(self) -> Flow[None]:
-        """Let every thread end after what it does now, and end what it speaks with."""
+        """End every thread after its current work, and end the handler processes."""
         self._pool.close()
         yield Wait(in_background(self._caller.close))
 
 
 def check_pool(pool: PoolKind) -> PoolKind:
-    """Return the kind of pool, or say that there is none such."""
+    """Return the kind of pool; raise InvalidConfiguration if it is unknown."""
     if pool not in ("thread", "process"):
         raise InvalidConfiguration(f"pool must be 'thread' or 'process', not {pool!r}")
     return pool
 
 
-def new_caller(kind: PoolKind, handlers: Iterable[Handler]) -> HereCaller | ChildCaller:
-    """Return who calls handlers in threads; the first process is started, if it is to be those."""
-    return HereCaller() if kind == "thread" else ChildCaller.started(handlers)
+def new_caller(kind: PoolKind, handlers: Iterable[Handler]) -> LocalCaller | ProcessCaller:
+    """Return a caller of this kind; for processes, the first one is started."""
+    return LocalCaller() if kind == "thread" else ProcessCaller.started(handlers)

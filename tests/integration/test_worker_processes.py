@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from rabbitdelay import Client, InvalidConfiguration, Job, NoResponse, Response, Worker
-from rabbitdelay.core.work.stats import WorkerCounts
-from rabbitdelay.executors.process_handle import Child, how_it_ended
+from rabbitdelay.core.work.stats import Snapshot
+from rabbitdelay.executors.process_handle import HandlerProcess, describe_exit
 from rabbitdelay.executors.process_messages import Ready
 from tests.support import process_handlers
 from tests.support.brokers import SharedBroker
@@ -212,9 +212,9 @@ def test_auto_touch_is_seen_in_the_process(work: Running) -> None:
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ("kill", "the handler's process died: signal 9 (SIGKILL)"),
-        ("exit", "the handler's process died: exit code 3"),
-        ("fork", "the handler's process died: exit code 4"),
+        ("kill", "the handler process died: signal 9 (SIGKILL)"),
+        ("exit", "the handler process died: exit code 3"),
+        ("fork", "the handler process died: exit code 4"),
     ],
 )
 def test_a_process_that_dies_is_a_failed_attempt(
@@ -246,7 +246,7 @@ def test_an_exception_in_a_process_is_reported_by_the_worker(
     assert work.ask(process_handlers.fail, how) == how
     (record,) = (one.__dict__ for one in caplog.records if one.name == "rabbitdelay.worker")
     assert (record["error_type"], record["error"]) == (error_type, text)
-    assert "in the handler's process:" in caplog.text
+    assert "in the handler process:" in caplog.text
     assert "raise _FAILURES[how]" in caplog.text
 
 
@@ -272,7 +272,7 @@ def test_exceptions_that_bury_a_job_work_in_processes(work: Running, how: str, r
 def test_a_job_whose_return_value_cannot_be_pickled_is_finished(work: Running) -> None:
     """A wait for its response raises the reason."""
     before = work.counts_before()
-    with pytest.raises(NoResponse, match="a lock cannot leave its process: cannot pickle"):
+    with pytest.raises(NoResponse, match="a lock cannot be sent to the worker: cannot pickle"):
         work.ask(process_handlers.give_lock)
     wait_until(lambda: work.counts.finished == before.finished + 1)
 
@@ -302,15 +302,15 @@ def test_a_job_is_a_context_manager_in_a_process(work: Running, tmp_path: Path) 
 
 
 def test_a_lost_job_cannot_kill_the_handler_of_the_next() -> None:
-    child, first, second = Child([]), object(), object()
-    assert child.says_something(20)
+    child, first, second = HandlerProcess([]), object(), object()
+    assert child.has_message(20)
     assert child.receive() == Ready()
     child.set_work(second)
-    child.kill_at(first)
-    assert not child.says_something(0.2)
-    child.kill_at(second)
-    assert child.says_something(5)
-    assert how_it_ended(child.end()) == "signal 9 (SIGKILL)"
+    child.kill_if_running(first)
+    assert not child.has_message(0.2)
+    child.kill_if_running(second)
+    assert child.has_message(5)
+    assert describe_exit(child.end()) == "signal 9 (SIGKILL)"
 
 
 def test_a_thread_left_behind_by_a_handler_is_refused(work: Running, tmp_path: Path) -> None:

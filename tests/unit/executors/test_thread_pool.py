@@ -1,4 +1,4 @@
-"""The pool: threads that are made as needed, used again, and let go and replaced."""
+"""The pool starts threads as needed, reuses them, and replaces abandoned ones."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ SECONDS = 10.0
 
 
 class Handler:
-    """Work that runs until it is told to end."""
+    """Work that runs until the test ends it."""
 
     def __init__(self) -> None:
         self.began = threading.Event()
@@ -40,7 +40,7 @@ Submit = Callable[[Pool], Handler]
 
 @pytest.fixture
 def submit() -> Iterator[Submit]:
-    """Submits a handler, which is told to end at the latest after the test."""
+    """Submit handlers, and end them after the test at the latest."""
     handlers: list[Handler] = []
 
     def submit_one(pool: Pool) -> Handler:
@@ -54,13 +54,13 @@ def submit() -> Iterator[Submit]:
 
 
 def end(pool: Pool, handler: Handler) -> None:
-    """Let a handler end, and wait until its thread is free."""
+    """End a handler, and wait until its thread is idle."""
     idle = pool._idle
     handler.may_end.set()
     wait_until(lambda: pool._idle == idle + 1)
 
 
-def test_as_many_run_at_once_as_it_has_room_for(submit: Submit) -> None:
+def test_the_pool_runs_as_many_handlers_at_once_as_its_size(submit: Submit) -> None:
     pool = Pool(3, "handler")
     threads = [submit(pool).running() for _ in range(3)]
     assert {thread.name for thread in threads} == {"handler-1", "handler-2", "handler-3"}
@@ -69,7 +69,7 @@ def test_as_many_run_at_once_as_it_has_room_for(submit: Submit) -> None:
 
 
 def test_each_thread_wakes_the_next(submit: Submit) -> None:
-    """What is submitted at once begins at once, though no handler ends."""
+    """Work submitted together starts together, although no handler ends."""
     for _ in range(20):
         pool = Pool(4, "handler")
         handlers = [submit(pool) for _ in range(4)]
@@ -77,7 +77,7 @@ def test_each_thread_wakes_the_next(submit: Submit) -> None:
         pool.close()
 
 
-def test_no_more_run_at_once(submit: Submit) -> None:
+def test_the_pool_runs_no_more_handlers_at_once_than_its_size(submit: Submit) -> None:
     pool = Pool(1, "handler")
     first = submit(pool)
     first_thread, second = first.running(), submit(pool)
@@ -87,7 +87,7 @@ def test_no_more_run_at_once(submit: Submit) -> None:
     pool.close()
 
 
-def test_a_thread_that_is_free_is_used_again(submit: Submit) -> None:
+def test_an_idle_thread_is_reused(submit: Submit) -> None:
     pool = Pool(3, "handler")
     names = set()
     for _ in range(3):
@@ -98,10 +98,10 @@ def test_a_thread_that_is_free_is_used_again(submit: Submit) -> None:
     pool.close()
 
 
-def test_a_thread_that_is_let_go_is_replaced_and_ends_with_its_handler(submit: Submit) -> None:
+def test_an_abandoned_thread_is_replaced_and_ends_with_its_handler(submit: Submit) -> None:
     pool = Pool(1, "handler")
     stuck = submit(pool)
-    pool.let_go(stuck.running())
+    pool.abandon(stuck.running())
     assert pool.lost == 1
     replacement = submit(pool)
     assert replacement.running() is not stuck.running()
@@ -114,10 +114,10 @@ def test_a_thread_that_is_let_go_is_replaced_and_ends_with_its_handler(submit: S
     pool.close()
 
 
-def test_a_lost_thread_takes_no_more_work(submit: Submit) -> None:
+def test_an_abandoned_thread_does_not_take_more_work(submit: Submit) -> None:
     pool = Pool(1, "handler")
     stuck = submit(pool)
-    pool.let_go(stuck.running())
+    pool.abandon(stuck.running())
     busy = submit(pool)
     busy.running()
     waiting = submit(pool)
@@ -129,30 +129,30 @@ def test_a_lost_thread_takes_no_more_work(submit: Submit) -> None:
     pool.close()
 
 
-def test_what_waits_begins_when_a_thread_is_let_go(submit: Submit) -> None:
+def test_waiting_work_starts_when_a_thread_is_abandoned(submit: Submit) -> None:
     pool = Pool(1, "handler")
     stuck = submit(pool)
     stuck.running()
     waiting = submit(pool)
-    pool.let_go(stuck.running())
+    pool.abandon(stuck.running())
     assert waiting.running() is not stuck.running()
     pool.close()
 
 
-def test_a_thread_that_is_let_go_when_it_is_through_keeps_no_work(submit: Submit) -> None:
-    """Its handler ended in the moment in which its ttr did."""
+def test_an_idle_thread_that_is_abandoned_does_not_take_more_work(submit: Submit) -> None:
+    """Its handler returned at the same moment as its ttr ended."""
     pool = Pool(1, "handler")
     late = submit(pool)
     late.running()
     end(pool, late)
-    pool.let_go(late.running())
+    pool.abandon(late.running())
     assert submit(pool).running() is not late.running()
     pool.close()
 
 
 @pytest.mark.parametrize("size", [1, 4])
-def test_all_that_is_submitted_is_done_once(size: int) -> None:
-    """By one thread after another, or by several at once: each wakes the next."""
+def test_all_submitted_work_runs_once(size: int) -> None:
+    """The work runs on one thread, or on several that wake each other."""
     pool, done = Pool(size, "handler"), Queue[int]()
     for number in range(2_000):
         pool.submit(partial(done.put, number))
@@ -160,7 +160,7 @@ def test_all_that_is_submitted_is_done_once(size: int) -> None:
     pool.close()
 
 
-def test_what_has_not_begun_is_dropped_when_it_closes(submit: Submit) -> None:
+def test_work_that_has_not_started_is_dropped_on_close(submit: Submit) -> None:
     pool = Pool(1, "handler")
     busy = submit(pool)
     thread, waiting = busy.running(), submit(pool)
@@ -171,18 +171,18 @@ def test_what_has_not_begun_is_dropped_when_it_closes(submit: Submit) -> None:
     assert not waiting.began.is_set()
 
 
-def test_only_its_own_threads_are_let_go() -> None:
+def test_only_threads_of_the_pool_are_abandoned() -> None:
     pool = Pool(1, "handler")
-    pool.let_go(threading.current_thread())
+    pool.abandon(threading.current_thread())
     assert pool.lost == 0
 
 
-def test_it_closes_after_what_it_does_now(submit: Submit) -> None:
+def test_close_ends_threads_after_their_current_work(submit: Submit) -> None:
     pool = Pool(3, "handler")
     busy, free, stuck = (submit(pool) for _ in range(3))
     threads = [handler.running() for handler in (busy, free, stuck)]
     end(pool, free)
-    pool.let_go(stuck.running())
+    pool.abandon(stuck.running())
     pool.close()
     free.running().join(SECONDS)
     assert [thread.is_alive() for thread in threads] == [True, False, True]
@@ -194,7 +194,7 @@ def test_it_closes_after_what_it_does_now(submit: Submit) -> None:
     assert pool.lost == 0
 
 
-def test_work_that_raises_costs_its_thread_and_nothing_else(
+def test_work_that_raises_ends_only_its_own_thread(
     submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uncaught: Queue[threading.ExceptHookArgs] = Queue()
@@ -210,8 +210,8 @@ def test_work_that_raises_costs_its_thread_and_nothing_else(
     pool.close()
 
 
-def test_for_small_work_no_other_thread_is_woken(submit: Submit) -> None:
-    """The one that is at work will be through in no time, and goes on."""
+def test_short_work_does_not_wake_another_thread(submit: Submit) -> None:
+    """The busy thread soon finishes and takes the next work itself."""
     pool, done = Pool(4, "handler"), Queue[int]()
     first = submit(pool)
     first.running()
@@ -224,7 +224,7 @@ def test_for_small_work_no_other_thread_is_woken(submit: Submit) -> None:
     pool.close()
 
 
-def test_what_waits_behind_work_that_is_not_small_after_all_is_nudged(submit: Submit) -> None:
+def test_a_nudge_starts_work_that_waits_behind_long_work(submit: Submit) -> None:
     pool = Pool(4, "handler")
     pool._average_seconds = 0.0
     handlers = [submit(pool) for _ in range(4)]
