@@ -71,7 +71,7 @@ def show(number: int) -> Order:
     """Return the state of an order."""
     state = orders.state(number)
     if state is None:
-        raise HTTPException(404, f"there is no order {number}")
+        raise HTTPException(404, f"order {number} does not exist")
     return Order(order=number, state=state)
 
 

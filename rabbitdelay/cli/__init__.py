@@ -1,4 +1,4 @@
-"""The command line: a translation. Parse, call, print."""
+"""The command line: parse arguments, call the client, print the result."""
 
 import io
 import logging
@@ -37,12 +37,12 @@ from rabbitdelay.core.topology.topology import QueueType
 
 _EXIT_CODES = """\b
 Exit codes:
-  0    done
-  1    any other error; it says what to do
-  2    wrong input, which was not acted on
-  3    the answer is no: not running, no such topic, differences found
-  4    no connection to the broker, or it refused the login
-  5    not confirmed in time: a job may or may not have arrived, or be deleted
+  0    success
+  1    any other error; the message says what to do
+  2    invalid input, which was not processed
+  3    negative result: not running, no such topic, differences found
+  4    no connection to the broker, or login refused
+  5    not confirmed in time: a job may or may not have been put or deleted
   130  interrupted
 """
 
@@ -51,7 +51,7 @@ def _version() -> str:
     try:
         return version("rabbitdelay")
     except PackageNotFoundError:
-        return "(run from its source, not installed)"
+        return "(not installed, running from source)"
 
 
 @click.group(
@@ -62,33 +62,34 @@ def _version() -> str:
 @click.option(
     "--url",
     envvar="RABBITDELAY_URL",
-    help="The broker: amqp://user:password@host:port/vhost or amqps://…; several nodes with "
-    "commas.  [env: RABBITDELAY_URL; default: the started private broker, or amqp://localhost]",
+    help="Broker URL: amqp://user:password@host:port/vhost or amqps://…; commas separate several "
+    "nodes.  [env: RABBITDELAY_URL; default: the running private broker, or amqp://localhost]",
 )
 @click.option(
     "--namespace",
     envvar="RABBITDELAY_NAMESPACE",
     default="rabbitdelay",
-    help="What all names on the broker begin with.  [env: RABBITDELAY_NAMESPACE]",
+    help="Prefix of every exchange and queue name.  [env: RABBITDELAY_NAMESPACE; default: "
+    "rabbitdelay]",
 )
 @click.option(
     "--queue-type",
     envvar="RABBITDELAY_QUEUE_TYPE",
     type=click.Choice(["quorum", "classic"]),
     default="quorum",
-    help="What its queues are.  [env: RABBITDELAY_QUEUE_TYPE; default: quorum]",
+    help="Type of the namespace's queues.  [env: RABBITDELAY_QUEUE_TYPE; default: quorum]",
 )
 @click.option(
     "--management-url",
     envvar="RABBITDELAY_MANAGEMENT_URL",
-    help="The management API.  [env: RABBITDELAY_MANAGEMENT_URL; default: port 15672 of the "
-    "broker's host]",
+    help="URL of the management API.  [env: RABBITDELAY_MANAGEMENT_URL; default: port 15672 on "
+    "the broker's host]",
 )
 @click.option(
     "--settle-seconds",
     envvar="RABBITDELAY_SETTLE_SECONDS",
     type=click.FloatRange(min=0),
-    help="Age in seconds at which a new queue counts as safe from a crash.  [env: "
+    help="Age in seconds at which a new queue counts as crash-safe.  [env: "
     "RABBITDELAY_SETTLE_SECONDS; default: none, the queue is flushed to the broker's disk]",
 )
 @click.option(
@@ -96,7 +97,7 @@ def _version() -> str:
     envvar="RABBITDELAY_MAX_DELAY",
     type=read_duration,
     metavar="DURATION",
-    help="The longest delay in this namespace, for which deletes are kept: 30d.  "
+    help="Longest delay in this namespace, such as 30d, for which deletes are kept.  "
     "[env: RABBITDELAY_MAX_DELAY; default: 9 years]",
 )
 @click.option(
@@ -105,7 +106,7 @@ def _version() -> str:
     type=read_duration,
     metavar="DURATION",
     default="0",
-    help="How long put, consume, pop and deletes wait for a broker that is starting.  "
+    help="Time that put, consume, pop and deletes wait for a broker that is starting.  "
     "[env: RABBITDELAY_CONNECT_TIMEOUT; default: 0]",
 )
 @click.option(
@@ -114,17 +115,17 @@ def _version() -> str:
     type=read_duration,
     metavar="DURATION",
     default="30s",
-    help="How long a command waits for the broker's answers; put --file for each job.  "
+    help="Time that a command waits for the broker's responses; per job for put --file.  "
     "[env: RABBITDELAY_TIMEOUT; default: 30s]",
 )
 @click.option(
     "--declare/--no-declare",
     envvar="RABBITDELAY_DECLARE",
     default=True,
-    help="Whether put, consume, reschedule, kick and retry make queues that are missing, as far as "
-    "the user may.  [env: RABBITDELAY_DECLARE; default: --declare]",
+    help="Whether put, consume, reschedule, kick and retry declare missing queues, if the user has "
+    "the permission.  [env: RABBITDELAY_DECLARE; default: --declare]",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what the connection does.")
+@click.option("-v", "--verbose", is_flag=True, help="Log connection events on stderr.")
 @click.version_option(_version(), prog_name="rabbitdelay", message="%(prog)s %(version)s")
 @click.pass_context
 def root(
@@ -161,17 +162,17 @@ def root(
 
 root.add_section("Jobs", (put, consume, pop, delete, reschedule))
 root.add_section("Topics", (topics, stats, pause, resume, purge))
-root.add_section("What needs a look", (buried, unrouted, tombstones))
-root.add_section("The broker and its queues", (demo, broker, doctor, namespaces, topology, explain))
+root.add_section("Jobs that need attention", (buried, unrouted, tombstones))
+root.add_section("Broker and queues", (demo, broker, doctor, namespaces, topology, explain))
 
 
 def _warn_of_password(url: str) -> None:
-    """Say that a password on the command line can be seen by every user of the machine."""
+    """Warn that every user of the machine can see a password on the command line."""
     with suppress(ValueError):
         passwords = {urlsplit(one).password for one in url.split(",")}
         if passwords - {None, "", "guest"}:
             click.echo(
-                "warning: `ps` shows the password in --url to every user of this machine: "
+                "warning: every user of this machine can see the password in --url with `ps`: "
                 "set RABBITDELAY_URL instead",
                 err=True,
             )
@@ -179,18 +180,18 @@ def _warn_of_password(url: str) -> None:
 
 def main() -> None:
     """Run the command line."""
-    _replace_what_cannot_be_encoded()
+    _replace_unencodable_characters()
     root(prog_name="rabbitdelay")
 
 
-def _replace_what_cannot_be_encoded() -> None:
+def _replace_unencodable_characters() -> None:
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a closed one is None
+        if isinstance(stream, io.TextIOWrapper):  # a closed stream is None
             stream.reconfigure(errors="replace")
 
 
 def _log(context: click.Context, *, verbose: bool) -> None:
-    """Let only our own log through, and only when asked: every error is told anyway."""
+    """Show only our own log, and only with --verbose, because errors are printed anyway."""
     logger = logging.getLogger("rabbitdelay")
     handler = logging.StreamHandler() if verbose else logging.NullHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))

@@ -1,4 +1,4 @@
-"""What is known of deletes: the log of the namespace, read to its end while a person waits."""
+"""The deletes of a namespace, read from the end of its log while the command waits."""
 
 import math
 import time
@@ -20,49 +20,50 @@ from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.client import Client, read_tombstones
 
 QUIET_SECONDS = 2.0
-"""How long it may take before it is worth a word."""
+"""Seconds of reading after which progress is shown."""
 STANDSTILL_SECONDS = 30.0
-"""How long to wait for a log that nothing comes from any more."""
+"""Seconds to wait for a log that makes no progress."""
 PROOF_SECONDS = 0.005
-"""How often to ask again whether all deletes of a job are known."""
-Tell = Callable[[str], None]
+"""Seconds between checks whether all deletes of a job are known."""
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Deletes:
-    """What is known of deletes, and read again where that is not enough."""
+    """The known deletes, read again from the log where necessary."""
 
     client: Client
     most_seconds: float
-    """How long to wait for the log to be read."""
+    """Maximum seconds to wait until the log has been read."""
 
     def follower(self) -> Follower:
-        """Who knows it, when the log is read."""
+        """Return the follower of the log once it has read the log to its end."""
         with suppress(CutOff):
             return read_tombstones(self.client)
-        with _telling() as tell:
-            return read_log(self.client, tell, self.most_seconds)
+        with _reporting() as report:
+            return read_log(self.client, report, self.most_seconds)
 
     def death_of(self, job: Job, message: Message) -> Death | None:
-        """Why a job is dead; None when it lives. Tombstones of old jobs are looked for in the log.
+        """Return why a job is deleted, or None; tombstones of old jobs are read from the log.
 
-        A buried job may be older than what consumers keep in mind, and is as new when it is kicked.
+        A buried job may be older than the tombstones that consumers keep, and a kick renews it.
         """
         deadline = time.monotonic() + self.most_seconds
         while not (follower := self.follower()).is_sure_of(job, message):
             if time.monotonic() > deadline:
                 raise CutOff(
-                    "the log of deletes does not answer: which jobs are deleted is unknown"
+                    "the log of deletes does not respond, so the deleted jobs are unknown: check "
+                    "the broker and try again"
                 )
-            time.sleep(PROOF_SECONDS)  # it is being read, or a fence is on its way
+            time.sleep(PROOF_SECONDS)  # the log is being read, or a fence is in flight
         return follower.death_of(job, message)
 
 
 @contextmanager
 def known_deletes(settings: Settings) -> Iterator[Deletes | None]:
-    """Read the log, for as long as it is read on; None when nothing was ever put or deleted.
+    """Read the log and keep following it in the block; None if nothing was ever put or deleted.
 
-    Looking makes nothing: a namespace without a log stays one.
+    Nothing is declared: a namespace without a log remains without one.
 
     Raises:
         CutOff: The log cannot be read.
@@ -82,8 +83,8 @@ def has_log(settings: Settings) -> bool:
         return Administrator(connection).count(settings.topology.log().queue.name) is not None
 
 
-def read_log(client: Client, tell: Tell, most_seconds: float = math.inf) -> Follower:
-    """Wait until it is read, and tell how far it is. It comes a little further with each look."""
+def read_log(client: Client, report: Report, most_seconds: float = math.inf) -> Follower:
+    """Wait until the log has been read, and report progress. Each attempt reads further."""
     began = moved_at = time.monotonic()
     last = ""
     while True:
@@ -95,37 +96,37 @@ def read_log(client: Client, tell: Tell, most_seconds: float = math.inf) -> Foll
             if now - began > most_seconds or now - moved_at > STANDSTILL_SECONDS:
                 raise
             if now - began > QUIET_SECONDS:
-                tell(text)
-            time.sleep(LOOK_SECONDS / 4)  # it answers at once when it was read, and is cut off
+                report(text)
+            time.sleep(LOOK_SECONDS / 4)  # an attempt returns at once if the log is read
 
 
 @contextmanager
-def _telling() -> Iterator[Tell]:
-    """A line on stderr that is drawn anew on a terminal; elsewhere it is told once."""
+def _reporting() -> Iterator[Report]:
+    """Report progress on stderr: a redrawn line on a terminal, one message elsewhere."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if console.is_terminal:
-        with _shown_when_told(console) as tell:
-            yield tell
+        with _status_line(console) as report:
+            yield report
         return
-    told: list[str] = []
+    reported: list[str] = []
 
-    def tell_once(text: str) -> None:
-        if not told:
+    def report_once(text: str) -> None:
+        if not reported:
             click.echo(text, err=True)
-        told.append(text)
+        reported.append(text)
 
-    yield tell_once
+    yield report_once
 
 
 @contextmanager
-def _shown_when_told(console: Console) -> Iterator[Tell]:
+def _status_line(console: Console) -> Iterator[Report]:
     status = Status("", console=console)
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         status.update(text)
         status.start()
 
     try:
-        yield tell
+        yield report
     finally:
         status.stop()

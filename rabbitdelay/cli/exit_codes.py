@@ -1,4 +1,4 @@
-"""Exit codes: what a script learns from a command, one number per kind of outcome."""
+"""Exit codes for scripts, one per kind of outcome."""
 
 import os
 import sys
@@ -12,19 +12,19 @@ from rabbitdelay import errors
 
 
 class ExitCode(IntEnum):
-    """How a command ended."""
+    """Exit code of a command."""
 
     DONE = 0
     FAILED = 1
-    """Any other error: the broker refused, the topology is missing or different, …"""
+    """Any other error: the broker refused, the topology is missing or differs, …"""
     WRONG_INPUT = 2
-    """An argument, an option or a line of a file is wrong, and was not acted on."""
+    """An argument, an option or a line of a file is invalid, and was not acted on."""
     NO = 3
-    """The answer is no: not running, no such topic, differences found, nothing matched."""
+    """Negative result: not running, no such topic, differences found, nothing matched."""
     UNREACHABLE = 4
-    """No connection: nobody answers, or the login, vhost or certificate was refused."""
+    """No connection: the broker does not respond, or refused the login, vhost or certificate."""
     UNKNOWN = 5
-    """Not confirmed in time: a job may or may not have arrived, or be deleted."""
+    """Not confirmed in time: a job may or may not have been put or deleted."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
@@ -41,7 +41,7 @@ _OF_MANY = (errors.PutManyFailed, errors.DeleteManyFailed)
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """Return the exit code of an error; many puts or deletes end like what stopped them."""
+    """Return the exit code of an error; a failed batch has the exit code of its cause."""
     if isinstance(error, _OF_MANY) and error.__cause__ is not None:
         return exit_code(error.__cause__)
     matches = (code for kind, code in _CODES.items() if isinstance(error, kind))
@@ -49,20 +49,20 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def answer_no() -> NoReturn:
-    """End the command, which has said why the answer is no."""
+    """End the command with exit code 3, after it has printed the reason."""
     raise click.exceptions.Exit(ExitCode.NO)
 
 
 class ErrorReportingGroup(click.Group):
-    """A group whose errors are one line on stderr and an exit code, never a traceback."""
+    """A group that reports errors as one line on stderr and an exit code, without a traceback."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - passed on
         """Run the command line."""
         try:
             return super().main(*arguments, **options)
         except OSError as error:
-            _give_up_stdout()
-            with suppress(OSError):  # stderr may be what is full
+            _discard_stdout()
+            with suppress(OSError):  # stderr itself may be full
                 click.echo(f"error: {error}", err=True)
             sys.exit(ExitCode.FAILED)
 
@@ -78,8 +78,8 @@ class ErrorReportingGroup(click.Group):
             ctx.exit(ExitCode.INTERRUPTED)
 
 
-def _give_up_stdout() -> None:
-    """What stdout could not write it keeps, and Python would fail on it again at its exit."""
+def _discard_stdout() -> None:
+    """Discard buffered stdout, which Python would otherwise fail to write again at exit."""
     if sys.stdout is None:
         return
     try:

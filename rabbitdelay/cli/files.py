@@ -1,4 +1,4 @@
-"""Files: what commands read line by line."""
+"""Input files that commands read line by line."""
 
 import os
 import stat
@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 
 def size_of(file: BinaryIO) -> int | None:
-    """How many bytes there are to read, when that is known."""
+    """Return the file's size in bytes, or None if it is not a regular file."""
     try:
         status = os.fstat(file.fileno())
     except OSError:

@@ -1,4 +1,4 @@
-"""Job lines: the jobs of a `jobs.jsonl`, one per line, read as they are needed."""
+"""Read the jobs of a `jobs.jsonl` file lazily, one per line."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ from rabbitdelay.models import JobLine, JobSpec
 
 
 class JobLines:
-    """An iterable of jobs that knows which line each came from; empty lines are skipped."""
+    """An iterable of jobs that records the line of each job; empty lines are skipped."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class JobLines:
                 self._empty.append(number)
 
     def line_of(self, position: int) -> int:
-        """The number of the line that the job at this position came from."""
+        """Return the line number of the job at this position."""
         line = position + 1
         for empty in self._empty:
             line += empty <= line
         return line
 
     def explain(self, failure: PutManyFailed) -> PutManyFailed:
-        """Return the failure in terms of lines."""
+        """Return the failure with line numbers instead of positions."""
         stopped_at = self.line_of(failure.unconfirmed[0])
         confirmed = self._lines_text(_others(failure.unconfirmed, failure.taken))
         return PutManyFailed(
@@ -82,7 +82,7 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 def _runs(positions: Iterable[int]) -> list[tuple[int, int]]:
-    """Sorted positions as pairs of the first and the last of each unbroken run."""
+    """Return sorted positions as pairs of the first and last of each contiguous run."""
     runs: list[tuple[int, int]] = []
     for position in positions:
         if runs and runs[-1][1] == position - 1:
@@ -93,6 +93,6 @@ def _runs(positions: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def _others(positions: Iterable[int], count: int) -> list[tuple[int, int]]:
-    """The runs between these positions, from 0 to `count`."""
+    """Return the runs between these positions, from 0 to `count`."""
     edges = [-1, *positions, count]
     return [(left + 1, right - 1) for left, right in pairwise(edges) if right - left > 1]

@@ -1,4 +1,4 @@
-"""Parameters: what people write on the command line, as values."""
+"""Parse command line arguments into values, and define options that commands share."""
 
 from datetime import datetime, timedelta
 
@@ -13,13 +13,13 @@ allow_reply_to_option = click.option(
     "--allow-reply-to",
     metavar="QUEUE",
     multiple=True,
-    help="A queue of another program that responses may be written to, when a job names it as its "
-    "reply_to: a name, or a pattern such as myapp.*. Can be given several times.",
+    help="Queue of another program that a job may name as its reply_to: a name, or a pattern such "
+    "as myapp.*. Repeatable.",
 )
 
 
 def read_duration(text: str) -> timedelta:
-    """Read `30`, `250ms` or `1h30m`."""
+    """Parse `30`, `250ms` or `1h30m`."""
     try:
         return timedelta(milliseconds=duration.parse(text, what="duration"))
     except InvalidJob as error:
@@ -29,14 +29,14 @@ def read_duration(text: str) -> timedelta:
 
 
 def read_backoff(text: str) -> timedelta | tuple[timedelta, ...]:
-    """Read one duration, or several with commas between them: a fixed schedule."""
+    """Parse one duration, or a fixed schedule of comma-separated durations."""
     if "," not in text:
         return read_duration(text)
     return tuple(read_duration(wait) for wait in text.removesuffix(",").split(","))
 
 
 def read_delay(text: str) -> timedelta:
-    """Read a delay: a duration, or with a minus sign a moment in the past, which means now."""
+    """Parse a duration that may be negative, which means now."""
     try:
         return timedelta(milliseconds=duration.parse_delay(text, what="duration"))
     except InvalidJob as error:
@@ -46,7 +46,7 @@ def read_delay(text: str) -> timedelta:
 
 
 def read_moment(text: str) -> datetime:
-    """Read `2027-01-01T00:00:00Z`; a time without a zone could be any of 38 moments."""
+    """Parse `2027-01-01T00:00:00Z`; a time without a zone is ambiguous and rejected."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -59,7 +59,7 @@ def read_moment(text: str) -> datetime:
 def read_headers(
     _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, str] | None:
-    """Read several `NAME=VALUE` as the headers of a job; None when there are none."""
+    """Parse `NAME=VALUE` texts into the headers of a job, or None if there are none."""
     headers: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -90,16 +90,16 @@ def read_topic(text: str) -> str:
         raise click.BadParameter(str(error)) from None
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 delay_option = click.option(
     "--delay",
     type=read_delay,
     metavar="DURATION",
-    help="How long to wait: 30m, 1h30m, 250ms, or seconds. Below 0 means now.",
+    help="Delay, as 30m, 1h30m, 250ms or seconds; negative means now.",
 )
 at_option = click.option(
     "--at",
     type=read_moment,
     metavar="TIME",
-    help="When it is due, with its time zone: 2027-01-01T00:00:00Z.",
+    help="Due time with its time zone: 2027-01-01T00:00:00Z.",
 )

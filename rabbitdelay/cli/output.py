@@ -1,4 +1,4 @@
-"""Display: tables, JSON, and signs of life while something takes its time."""
+"""Output of the commands: tables, JSON, text and progress."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from rabbitdelay.core.topology.counts import TopicCounts
 PATIENCE_SECONDS = 1.0
 _SHOWN_EVERY = 100
 WIDTH_WITHOUT_TERMINAL = 1_000
-"""In a pipe nothing is cut off: what reads it has no edge."""
+"""Width of the output in a pipe, where nothing needs to be truncated."""
 
 
 _PREVIEW_BYTES = 40
@@ -34,7 +34,7 @@ _HEX_ROWS = 16
 
 
 def output() -> Console:
-    """Where tables go. What is in them is shown as it is: an id may look like markup."""
+    """Return the console for tables, without markup because an id may look like it."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
@@ -42,17 +42,17 @@ def output() -> Console:
 
 
 def print_json(value: object) -> None:
-    """Print a value for scripts."""
+    """Print a value as JSON."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def counted(count: int, noun: str) -> str:
-    """So many of something: `1 job`, `2,000 jobs`."""
+    """Return a count with its noun: `1 job`, `2,000 jobs`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def print_table(rows: RenderableType) -> None:
-    """Print a table, or what has one in it, without the blanks that fill its last column."""
+    """Print a table, or a renderable with one, without trailing blanks."""
     console = output()
     with console.capture() as capture:
         console.print(rows)
@@ -61,7 +61,7 @@ def print_table(rows: RenderableType) -> None:
 
 
 def table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
-    """A table with these columns; those of numbers are aligned to the right."""
+    """Return a table with these columns, with those in `numbers` right-aligned."""
     result = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         result.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
@@ -69,7 +69,7 @@ def table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
 
 
 def topics_table(counts: Sequence[TopicCounts]) -> Table:
-    """How many jobs of each topic are where; a last column only when a topic is paused."""
+    """Return a table of job counts by topic, with a state column only if a topic is paused."""
     numbers = ("ready", "reserved", "buried", "consumers")
     rows = table("topic", *numbers, numbers=numbers)
     if any(count.paused for count in counts):
@@ -89,7 +89,7 @@ def topics_table(counts: Sequence[TopicCounts]) -> Table:
 
 
 def moment(milliseconds: int) -> str:
-    """A time as people and programs read it; what no calendar has, as the number that it is."""
+    """Return a time in ISO 8601, or in milliseconds if it is out of the calendar's range."""
     try:
         text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
@@ -98,36 +98,36 @@ def moment(milliseconds: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from elsewhere, without what would move the cursor or change the colours."""
+    """Return untrusted text without characters that control the terminal."""
     return "".join(letter if letter.isprintable() else "·" for letter in text)
 
 
 def preview(body: bytes) -> str:
-    """The beginning of a body, as text."""
+    """Return the start of a body as text."""
     text = body[:_PREVIEW_BYTES].decode(errors="replace")
     return text + ("…" if len(body) > _PREVIEW_BYTES else "")
 
 
 def body_text(body: bytes) -> str | None:
-    """A body as the text that it is; None when it is something else."""
+    """Return a body as text, or None if it is not plain text."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
         return None
-    strange = any(letter < " " and letter not in "\t\n\r" for letter in text)
-    return None if strange else text
+    has_controls = any(letter < " " and letter not in "\t\n\r" for letter in text)
+    return None if has_controls else text
 
 
 def body_lines(body: bytes) -> list[str]:
-    """A body for people: JSON laid out, text as it is, the beginning of anything else in hex."""
+    """Return a body as lines: JSON indented, text unchanged, the start of anything else in hex."""
     text = body_text(body)
     if text is None:
         return _hex_lines(body)
-    return [printable(line.expandtabs(4)) for line in _laid_out(text).splitlines()]
+    return [printable(line.expandtabs(4)) for line in _indented(text).splitlines()]
 
 
 def plain(value: object) -> object:
-    """A value from an AMQP header, as JSON has it."""
+    """Return a value of an AMQP header as a JSON value."""
     match value:
         case Mapping():
             return {str(name): plain(item) for name, item in value.items()}
@@ -143,32 +143,32 @@ def plain(value: object) -> object:
 
 
 def relative(milliseconds: int, now_ms: int) -> str:
-    """A time as seen from now, in whole seconds: `in 20m`, `4m12s ago`."""
+    """Return a time relative to now, in whole seconds: `in 20m`, `4m12s ago`."""
     seconds = abs(milliseconds - now_ms) // 1000
     text = duration.describe(seconds * 1000)
     return f"in {text}" if milliseconds > now_ms else f"{text} ago"
 
 
 def agree_to_drop(count: int) -> bool:
-    """Ask whether so many jobs may go; wrong input when there is nobody to ask."""
+    """Ask whether to drop the jobs; raise UsageError if stdin is not interactive."""
     return agree(f"Drop {counted(count, 'job')} for good?", "drop")
 
 
 def agree(question: str, verb: str) -> bool:
-    """Ask; wrong input when there is nobody to ask."""
+    """Ask a yes-or-no question; raise UsageError if stdin is not interactive."""
     try:
         return click.confirm(question, err=True)
-    except RuntimeError as error:  # click's Abort is one, and so is a stdin that is closed
+    except RuntimeError as error:  # click's Abort, or a closed stdin
         if isinstance(error.__context__, KeyboardInterrupt):
             raise
         click.echo(err=True)
-        text = f"nobody answers: give --yes to {verb} without being asked"
+        text = f"cannot ask for confirmation without input: use --yes to {verb} without asking"
         raise click.UsageError(text) from None
 
 
 @contextmanager
 def patience(reason: str) -> Iterator[None]:
-    """A spinner that says why, for what takes longer than a moment; on a terminal only."""
+    """Show a spinner with the reason after 1 s of waiting, on a terminal only."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -186,7 +186,7 @@ def patience(reason: str) -> Iterator[None]:
 
 @contextmanager
 def steps(description: str, total: int) -> Iterator[Callable[[str | None], None]]:
-    """A progress bar on a terminal; yields what to call after each step, or with a new text."""
+    """Show a progress bar on a terminal; yield a function to call after each step."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(
@@ -204,7 +204,7 @@ def steps(description: str, total: int) -> Iterator[Callable[[str | None], None]
 
 
 class ReadingProgress:
-    """How much of a file was read, and how many of its lines are done."""
+    """Progress of reading a file and of processing its lines."""
 
     def __init__(self, progress: Progress, task: TaskID, done: str) -> None:
         self._progress = progress
@@ -214,25 +214,25 @@ class ReadingProgress:
         self._expected = 0
         self._reason = ""
         self.count = 0
-        """How many are done."""
+        """Number of processed lines."""
 
     def read(self, size: int) -> None:
-        """Note a line."""
+        """Record a line of this size in bytes."""
         self._bytes += size
 
     def is_read(self, expected: int, reason: str) -> None:
-        """Note that all is read, how many are to be done, and what is waited for until then."""
+        """Record the end of the file, the expected number of lines and the reason for waiting."""
         self._expected, self._reason = expected, reason
         self._draw()
 
     def confirmed(self) -> None:
-        """Note a confirmed job. Drawing costs more than putting: not each one is shown."""
+        """Count a confirmed job. Not every one is drawn, because drawing costs more than a put."""
         self.count += 1
         if self.count % _SHOWN_EVERY == 1:
             self._draw()
 
     def reached(self, count: int) -> None:
-        """Note that so many are done."""
+        """Set the number of processed lines."""
         self.count = count
         self._draw()
 
@@ -245,7 +245,7 @@ class ReadingProgress:
 
 @contextmanager
 def reading(size: int | None, done: str, *, at_first: str = "") -> Iterator[ReadingProgress]:
-    """A progress bar for a file of so many bytes, when that is known; on a terminal only."""
+    """Show a progress bar for a file of `size` bytes (None: unknown), on a terminal only."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}"))
     with Progress(
@@ -258,7 +258,7 @@ def _number(count: int | None, otherwise: str = "") -> str:
     return otherwise if count is None else f"{count:,}"
 
 
-def _laid_out(text: str) -> str:
+def _indented(text: str) -> str:
     try:
         value = json.loads(text, parse_float=_exact, parse_constant=_exact)
         return json.dumps(value, indent=2, ensure_ascii=False)
@@ -267,7 +267,7 @@ def _laid_out(text: str) -> str:
 
 
 def _exact(number: str) -> float:
-    """Refuse a number that Python would write in another way: then the text is shown as it is."""
+    """Parse a number; raise ValueError if Python would write the number differently."""
     if repr(float(number)) != number:
         raise ValueError(number)
     return float(number)

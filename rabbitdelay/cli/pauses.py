@@ -1,4 +1,4 @@
-"""Pauses: which topics are paused, as far as that can be known in a moment."""
+"""Read which topics are paused, within a short time."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,45 +15,45 @@ from rabbitdelay.errors import ConnectionFailed, RabbitDelayError
 from rabbitdelay.sync.client import Client, read_tombstones
 
 MOST_SECONDS = 5.0
-"""How long to wait for the log to be read: the counts are worth more than to wait for ever."""
+"""Maximum seconds to wait for the log, so that the counts are shown in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Which topics are paused."""
+    """Paused topics, or the reason why they are unknown."""
 
     is_paused: Callable[[str], bool] = lambda _: False
     unknown: str | None = None
-    """Why that is not known; None when it is."""
+    """Reason why the paused topics are unknown; None if they are known."""
 
     def mark(self, count: TopicCounts) -> TopicCounts:
-        """Say it of a topic that was counted."""
+        """Return the counts of a topic with its paused state."""
         return replace(count, paused=self.is_paused(count.topic))
 
     def tell(self) -> None:
-        """Say on stderr what is not known."""
+        """Report on stderr if the paused topics are unknown."""
         if self.unknown is not None:
             click.echo(f"note: {remark(self.unknown)}", err=True)
 
 
 def remark(unknown: str) -> str:
-    """What people are told when it is not known."""
-    return f"which topics are paused is not known: {unknown}"
+    """Return the message for unknown paused topics."""
+    return f"paused topics are unknown: {unknown}"
 
 
 def topic_as_json(count: TopicCounts, unknown: str | None) -> dict[str, Any]:
-    """What programs are told of a topic."""
+    """Return the counts of a topic as a JSON object."""
     return asdict(count) if unknown is None else asdict(count) | {"paused": None}
 
 
 def read_pauses(settings: Settings) -> Pauses:
-    """Look once."""
+    """Return the currently paused topics."""
     with PauseWatch(settings) as watch:
         return watch.look()
 
 
 class PauseWatch:
-    """Looks again and again, over one client: the log is read once."""
+    """Reads the paused topics repeatedly with one client, so that the log is read only once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -72,7 +72,7 @@ class PauseWatch:
         self._stack.close()
 
     def look(self) -> Pauses:
-        """Say which topics are paused now. Nothing is made for it."""
+        """Return the currently paused topics. Nothing is declared."""
         try:
             if self._client is not None:
                 return Pauses(read_tombstones(self._client).is_paused)

@@ -1,6 +1,6 @@
-"""Printed jobs: a job as `put --json` prints it, and read again by `delete` and `reschedule`.
+"""The JSON form of a job, printed by `put --json` and read by `delete` and `reschedule`.
 
-What is printed is for scripts: names are added, and never change their meaning.
+Scripts depend on the format: keys may be added, but existing keys never change their meaning.
 """
 
 import json
@@ -27,11 +27,11 @@ from rabbitdelay.models import BYTES, Duration, Job
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_NO_BODY = "has no body_text or body_base64: give it as `rabbitdelay put --json` printed it"
+_NO_BODY = "has no body_text or body_base64: use the output of `rabbitdelay put --json`"
 
 
 def job_as_json(job: Job) -> dict[str, object]:
-    """Return what is printed of a job: all there is to put it again."""
+    """Return a job as a JSON object with everything needed to put it again."""
     text = body_text(job.payload)
     return {
         "topic": job.topic,
@@ -70,7 +70,7 @@ def _decoded(text: str) -> bytes:
 
 
 class PrintedJob(BaseModel):
-    """A job that was printed; only its id must be there, for a delete."""
+    """A job in its JSON form; a delete requires only the id."""
 
     id: Annotated[str, BeforeValidator(validation.check_id)]
     token: str = ""
@@ -90,22 +90,22 @@ class PrintedJob(BaseModel):
     body_base64: Annotated[bytes, BeforeValidator(_decoded)] | None = None
 
     @model_validator(mode="after")
-    def _is_due_when_it_has_a_token(self) -> Self:
+    def _check_times(self) -> Self:
         if self.token and self.due is None:
             raise ValueError("a job with a token needs its due time too")
         if min(self.put, self.due or self.put) < _EPOCH:
-            raise ValueError("its times must not be before 1970")
+            raise ValueError("put and due times must not be before 1970")
         return self
 
     def target(self) -> str | Job:
-        """What a delete is for: this one job when its token is known, else all of its id."""
+        """Return what to delete: this job if its token is known, else all jobs with its id."""
         return self._job(b"") if self.token else self.id
 
     def job(self) -> Job:
         """Return the whole job."""
         if not self.token or self.topic is None:
             missing = "topic" if self.token else "token"
-            raise InvalidJob(f"has no {missing}: give it as `rabbitdelay put --json` printed it")
+            raise InvalidJob(f"has no {missing}: use the output of `rabbitdelay put --json`")
         if self.body_text is None and self.body_base64 is None:
             raise InvalidJob(_NO_BODY)
         text = self.body_text
@@ -134,9 +134,9 @@ class PrintedJob(BaseModel):
 def read_jobs(
     lines: Iterable[bytes], on_line: Callable[[int], None] = lambda _: None
 ) -> Iterator[tuple[int, str | PrintedJob]]:
-    """Read ids, one a line, and printed jobs, on one line each or as they were printed.
+    """Yield ids, one per line, and jobs, on one line each or indented as printed.
 
-    Each comes with the number of the line that it begins on; an error names it too.
+    Each item comes with the number of its first line. Errors include the line number too.
     """
     numbered = _numbered(lines, on_line)
     for number, line in numbered:
@@ -161,7 +161,7 @@ def _numbered(
 
 
 def _whole(first: bytes, following: Iterator[tuple[int, bytes]]) -> bytes:
-    """The lines of an object that is laid out: it ends with a brace that stands alone."""
+    """Return the lines of an indented object, up to the line that is a single closing brace."""
     whole = [first]
     for _, line in following:
         whole.append(line)

@@ -1,4 +1,4 @@
-"""Sections: the list of commands in `--help`, in an order that tells a story."""
+"""Group the commands in `--help` into titled sections."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from rabbitdelay.cli.exit_codes import ErrorReportingGroup
 
 
 class SectionedGroup(ErrorReportingGroup):
-    """A group whose commands are listed under titles, in the order in which they were added."""
+    """A group that lists its commands under titles, in the order in which they were added."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - passed on
         super().__init__(*arguments, **options)
@@ -22,8 +22,8 @@ class SectionedGroup(ErrorReportingGroup):
             self.add_command(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write them, all in one column."""
-        del ctx  # none of them is hidden
+        """Write the sections with aligned columns."""
+        del ctx  # no command is hidden
         width = max(map(len, self.commands))
         room = formatter.width - width - 6
         for title, names in self._sections.items():

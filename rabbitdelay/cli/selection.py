@@ -1,4 +1,4 @@
-"""The selection: which hold queues and topics a topology command is about."""
+"""Options that select the hold queues and topics of a topology command."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,28 +17,28 @@ from rabbitdelay.core.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some hold queues and topics, besides what every namespace has."""
+    """Hold queues and topics, in addition to the base objects of every namespace."""
 
     hops: tuple[ladder.Hop, ...] = ()
     topics: tuple[str, ...] = ()
 
     def parts(self, topology: Topology) -> list[Part]:
-        """Their queues, with what leads to them."""
+        """Return the selected queues and their bindings."""
         holds = [topology.hold(hop) for hop in self.hops]
         return holds + [part for topic in self.topics for part in topology.topic(topic)]
 
     def declarations(self, topology: Topology) -> tuple[Declaration, ...]:
-        """All of it, what every namespace has included."""
+        """Return the declarations of the selection and of the base objects."""
         return topology.plan(self.hops, self.topics)
 
     def __or__(self, other: "Selection") -> "Selection":
-        """What is in either."""
+        """Return the union of both selections."""
         hops = dict.fromkeys((*self.hops, *other.hops))
         return Selection(tuple(hops), tuple(dict.fromkeys((*self.topics, *other.topics))))
 
 
 def selecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that select, and pass it a Selection."""
+    """Add the selection options to a command and pass it a Selection."""
 
     @click.option("--all", "every", is_flag=True, help=f"All {len(ladder.EVERY_HOP)} hold queues.")
     @click.option(
@@ -47,7 +47,7 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
         type=read_duration,
         metavar="DURATION",
         multiple=True,
-        help="The hold queues of a delay.",
+        help="Delay whose hold queues to include. Repeatable.",
     )
     @click.option(
         "--topic",
@@ -55,7 +55,7 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
         type=read_topic,
         metavar="TOPIC",
         multiple=True,
-        help="The queues of a topic.",
+        help="Topic whose queues to include. Repeatable.",
     )
     @wraps(command)
     def select(

@@ -1,4 +1,4 @@
-"""A worker's log: lines of JSON for programs, plain lines for people."""
+"""Log output of a worker, as JSON lines or as plain text."""
 
 import json
 import logging
@@ -19,11 +19,11 @@ FIELDS = (
     *("finished", "released", "buried", "deleted", "timed_out", "lost", "refused_replies"),
     *("lateness_p50_ms", "lateness_p99_ms"),
 )
-"""What log records of a worker carry besides their text."""
+"""Additional fields of a worker's log records."""
 
 
 class JsonFormatter(logging.Formatter):
-    """One line of JSON for each record."""
+    """Formats each record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -39,7 +39,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class LineFormatter(logging.Formatter):
-    """One line for people: a traceback is for those who ask for it."""
+    """Formats each record as one line of text, without the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -47,13 +47,13 @@ class LineFormatter(logging.Formatter):
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """What a record carries besides its text."""
+    """Return the additional fields of a record."""
     return {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
 
 
 @contextmanager
 def json_log(*, every_job: bool) -> Iterator[None]:
-    """Log on stderr for programs; of each job that was finished only when asked."""
+    """Log JSON lines on stderr; finished jobs are logged only if `every_job` is set."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     if not every_job:
@@ -63,7 +63,7 @@ def json_log(*, every_job: bool) -> Iterator[None]:
 
 
 def log_totals(stats: WorkerStats) -> None:
-    """Log what a worker did, when it has ended."""
+    """Log the totals of a worker that has stopped."""
     totals = {name: value for name, value in asdict(stats.counts).items() if name in FIELDS}
     logging.getLogger(LOGGER).info("totals", extra=totals)
 
@@ -78,7 +78,7 @@ def _is_of_connection(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def plain_log() -> Iterator[None]:
-    """Log on stderr for people: the beginning, the end, and what goes wrong between them."""
+    """Log plain lines on stderr: the start, the end and problems in between."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     handler.addFilter(lambda record: _is_not_routine(record) and not _is_of_connection(record))
@@ -88,7 +88,7 @@ def plain_log() -> Iterator[None]:
 
 @contextmanager
 def logging_to(handler: logging.Handler, level: int) -> Iterator[None]:
-    """Let our log through to a handler, and to no other: each line is told once."""
+    """Send our log to this handler only, so that each line is logged once."""
     logger = logging.getLogger(LOGGER)
     before, others = logger.level, logger.handlers[:]
     handler.setLevel(level)

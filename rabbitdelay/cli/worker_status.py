@@ -1,4 +1,4 @@
-"""A worker's status: a line on the terminal that is drawn anew, and what went wrong above it."""
+"""The status of a worker: a redrawn line on the terminal, with warnings above it."""
 
 import logging
 import threading
@@ -19,7 +19,7 @@ INTERVAL_SECONDS = 0.5
 
 
 class _Above(logging.Handler):
-    """Prints log lines above the status."""
+    """Prints log lines above the status line."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -27,14 +27,14 @@ class _Above(logging.Handler):
         self.setFormatter(LineFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print it."""
+        """Print the record."""
         style = "red" if record.levelno >= logging.ERROR else "yellow"
         self._console.print(Text(self.format(record), style))
 
 
 @contextmanager
 def live_status(settings: Settings, worker: AnyWorker, topics: Sequence[str]) -> Iterator[None]:
-    """Show what a worker does, for as long as it runs, and what it did at its end."""
+    """Show a worker's status line inside the block, and its totals at the end."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     over = threading.Event()
     with (
@@ -56,7 +56,7 @@ def live_status(settings: Settings, worker: AnyWorker, topics: Sequence[str]) ->
 def _draw(
     settings: Settings, worker: AnyWorker, topics: Sequence[str], live: Live, over: threading.Event
 ) -> None:
-    """Draw again and again, with a new connection when the old one is lost."""
+    """Redraw the status line periodically, and reconnect if the connection is lost."""
     while not over.is_set():
         try:
             with settings.connection() as connection:
@@ -81,7 +81,7 @@ def _show(worker: AnyWorker, live: Live, ready: str) -> None:
 
 
 def status_line(stats: WorkerStats, ready: str) -> Text:
-    """The line: how much there is, how fast it goes, and how late it is."""
+    """Return the status line with job counts, throughput and lateness."""
     counts = stats.counts
     line = Text.assemble(
         ("ready ", "dim"),
@@ -106,10 +106,10 @@ def status_line(stats: WorkerStats, ready: str) -> Text:
 
 
 def summary(stats: WorkerStats) -> str:
-    """What it did, in a line."""
+    """Return the worker's totals as one line."""
     counts = stats.counts
     return (
-        f"{counts.finished:,} finished, {counts.released:,} given back, {counts.buried:,} buried, "
+        f"{counts.finished:,} finished, {counts.released:,} released, {counts.buried:,} buried, "
         f"{counts.deleted:,} deleted; "
         f"late p50 {counts.lateness_p50_ms:,.0f} ms, p99 {counts.lateness_p99_ms:,.0f} ms"
     )

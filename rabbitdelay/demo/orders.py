@@ -36,7 +36,7 @@ class Mishap(Enum):
 
     @property
     def arrivals(self) -> int:
-        """How often its job arrives."""
+        """Number of times that the job arrives."""
         return {Mishap.NONE: 1, Mishap.FAILS_TWICE: 3}.get(self, 2)
 
 
@@ -73,7 +73,7 @@ class Order:
 
     @property
     def arrivals(self) -> int:
-        """How often its job arrives."""
+        """Number of times that the job arrives."""
         return 0 if self.change is Change.DELETED else self.mishap.arrivals
 
     @property

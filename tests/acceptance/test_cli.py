@@ -49,7 +49,7 @@ def test_a_password_in_the_url_option_is_warned_about() -> None:
     """Every user of the machine can see it with `ps`. The environment is not shown to others."""
     code, _, told = run("--url", NO_BROKER, "explain", "1s")
     assert code == 0
-    assert told.count("`ps` shows the password in --url") == 1
+    assert told.count("can see the password in --url with `ps`") == 1
     assert "s3cret" not in told
     for fine in ("amqp://guest:guest@localhost", "amqp://someone@localhost", "amqp://localhost"):
         assert run("--url", fine, "explain", "1s")[2] == ""

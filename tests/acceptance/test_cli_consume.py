@@ -414,9 +414,9 @@ def test_a_job_that_outlasts_the_grace_period_is_given_back(
         (["t", "--print", "--exec", "true"], "only one of --handler, --exec, --webhook or --print"),
         (["t", "--webhook"], "--allow-host"),
         (["t", "--handler", "nothing"], "package.module:function"),
-        (["t", "--handler", "no_such_module:f"], "no module no_such_module"),
+        (["t", "--handler", "no_such_module:f"], "module no_such_module not found"),
         (["t", "--print", "--allow-private"], "--webhook without a URL"),
-        (["t", "--exec", "true", "--pool", "process"], "--pool process is for --handler"),
+        (["t", "--exec", "true", "--pool", "process"], "--pool process requires --handler"),
         (["t", "--print", "--backoff", "5s,soon"], "'soon' is not a duration"),
         (["a b", "--print"], "may only contain"),
         ([], "Missing argument"),
@@ -496,7 +496,7 @@ def test_a_terminal_shows_the_progress_of_jobs(
         while any(text not in shown for text in (b"late p50", b"no such order", b"deleted")):
             shown += os.read(ours, 4096)
         process.send_signal(signal.SIGINT)
-        while b"0 finished, 0 given back, 1 buried, 1 deleted" not in shown:
+        while b"0 finished, 0 released, 1 buried, 1 deleted" not in shown:
             shown += os.read(ours, 4096)
         assert process.wait(patience(20)) == 0
     os.close(ours)

@@ -69,7 +69,10 @@ def test_a_job_without_a_token_is_deleted_by_its_id(rabbitdelay: CommandLine) ->
         ('{"id": ""}', "id: id must be a non-empty str"),
         ('{"id": "a", "token": "t"}', "a job with a token needs its due time too"),
         ('{"id": "a", "token": "t", "due": "soon"}', "due: "),
-        ('{"id": "a", "token": "t", "due": "1960-01-01T00:00:00Z"}', "its times must not be"),
+        (
+            '{"id": "a", "token": "t", "due": "1960-01-01T00:00:00Z"}',
+            "put and due times must not be",
+        ),
         ('{"id": "\\ud800"}', "id: id '\\ud800' is not valid Unicode"),
         ("x" * 201, "id must be at most 200 bytes"),
         (b"\xff", "not UTF-8"),
@@ -119,7 +122,7 @@ def test_ctrl_c_reports_the_number_of_recorded_deletes(
         told = process.stderr.read().decode()
         assert process.wait(patience(20)) == 130
     assert told.startswith("interrupted: ")
-    assert "deleting twice is no error" in told
+    assert "repeat the delete, which is idempotent" in told
     assert "Traceback" not in told
 
 
@@ -154,15 +157,15 @@ def test_only_the_replacing_job_lives(rabbitdelay: CommandLine) -> None:
     rabbitdelay("put", "mail", "old", "--id", "a")
     result = rabbitdelay("put", "mail", "new", "--id", "a", "--replace")
     assert result.exit_code == 0
-    assert result.stdout.endswith(", the only one of its id\n")
-    assert pop_all(rabbitdelay) == ["new"]
+    assert result.stdout.endswith(", replacing earlier jobs with this id\n")
+    assert popped(rabbitdelay) == ["new"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("mail", "x", "--replace"), "say with --id which job is replaced"),
-        (("--file", "-", "--replace"), "--replace: with --file each line says its own"),
+        (("mail", "x", "--replace"), "--replace requires --id"),
+        (("--file", "-", "--replace"), "--replace cannot be combined with --file"),
     ],
 )
 def test_an_invalid_replace_exits_with_2(
@@ -221,7 +224,7 @@ def test_a_job_is_rescheduled_to_a_time(rabbitdelay: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("an-id", "not a job as `rabbitdelay put --json` printed it"),
+        ("an-id", "'an-id' is not a job as printed by `rabbitdelay put --json`"),
         ('{"id": "a", "topic": "mail"}', "has no token"),
         (
             '{"id": "a", "topic": "mail", "token": "t", "due": "2027-01-01T00:00:00Z"}',
@@ -248,7 +251,7 @@ def test_reschedule_needs_a_delay_or_a_time(
 ) -> None:
     result = rabbitdelay("reschedule", "-", *arguments, input="")
     assert result.exit_code == 2
-    assert "say when: --delay, or --at" in result.stderr
+    assert "give either --delay or --at" in result.stderr
 
 
 # The maximum delay

@@ -100,7 +100,7 @@ def test_every_option_arrives(rabbitdelay: CommandLine, receive: Receive) -> Non
         (["--header", "a=1", "--header", "a=2"], "header 'a' is given twice"),
         (["--header", "rd-due=1"], "header 'rd-due' is reserved"),
         (["--header", "x-a=1"], "header 'x-a' is reserved"),
-        (["--header", "a=1", "--file", "-"], "--header: with --file each line says its own"),
+        (["--header", "a=1", "--file", "-"], "--header cannot be combined with --file"),
     ],
 )
 def test_an_invalid_header_is_refused(
@@ -232,7 +232,7 @@ def test_a_line_without_a_topic_needs_a_default(rabbitdelay: CommandLine) -> Non
 def test_options_of_one_job_are_refused_with_a_file(rabbitdelay: CommandLine) -> None:
     result = rabbitdelay("put", "orderclose", "--file", "-", "--max-attempts", "3", input="")
     assert result.exit_code == 2
-    assert "--max-attempts: with --file each line says its own" in result.stderr
+    assert "--max-attempts cannot be combined with --file" in result.stderr
 
 
 def test_the_first_put_of_a_quorum_namespace_waits_for_it_to_stabilise(

@@ -29,7 +29,7 @@ _directory_option = click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of the broker.  [default: $RABBITDELAY_BROKER_DIR, or a user state folder]",
+    help="Folder of the broker.  [default: $RABBITDELAY_BROKER_DIR, or in the user's state folder]",
 )
 _nodes_option = click.option(
     "--nodes",

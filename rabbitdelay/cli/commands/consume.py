@@ -1,4 +1,4 @@
-"""`rabbitdelay consume`: a worker whose handler is a function, a command, a URL, or a line."""
+"""`rabbitdelay consume`: a worker that runs a function, a command or a webhook, or prints jobs."""
 
 import asyncio
 import sys
@@ -36,96 +36,101 @@ Function = Callable[..., Any]
 _DEFAULT_CONCURRENCY = 10
 _DEFAULT_GRACE = timedelta(seconds=30)
 _CALLBACK = ""
-"""What `--webhook` without a URL is: each job's own callback."""
+"""Value of `--webhook` without a URL, which means each job's own callback."""
 
 
 @click.command(
     short_help="Run a function, a command or a webhook for each job.",
     epilog=f"""\b
-What a command of --exec gets: the body on stdin, and in its environment
+A command run by --exec receives the body on stdin, and in its environment
 RABBITDELAY_JOB_ID, _TOPIC, _ATTEMPT, _DUE, _DUE_MS, _TTR_MS, _CONTENT_TYPE, _CALLBACK.
-Exit code 0 finishes the job, {BURY_EXIT_CODE} buries it, any other gives it back.
+Exit code 0 finishes the job, {BURY_EXIT_CODE} buries it, any other retries it.
 """,
 )
 @click.argument("topics", metavar="TOPIC...", type=read_topic, nargs=-1, required=True)
-@click.option("--handler", metavar="MODULE:FUNCTION", help="Call a function, sync or async.")
 @click.option(
-    "--exec", "command", metavar="COMMAND", help="Run a shell command, which is killed at the ttr."
+    "--handler", metavar="MODULE:FUNCTION", help="Function to call for each job, sync or async."
+)
+@click.option(
+    "--exec",
+    "command",
+    metavar="COMMAND",
+    help="Shell command to run for each job; killed at the end of the ttr.",
 )
 @click.option(
     "--webhook",
     metavar="[URL]",
     is_flag=False,
     flag_value=_CALLBACK,
-    help="POST the body to URL, or without one to the job's own callback: 2xx finishes, 410 "
-    "buries, others give it back; Retry-After is obeyed.",
+    help="URL to POST the body to; without URL, the job's own callback. 2xx finishes the job, 410 "
+    "buries it, others retry it; Retry-After is honoured.",
 )
-@click.option("--print", "prints", is_flag=True, help="Print a line of JSON for each job.")
+@click.option("--print", "prints", is_flag=True, help="Print each job as a line of JSON.")
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 10_000),
-    help=f"How many at once.  [default: {_DEFAULT_CONCURRENCY}; with --print 1]",
+    help=f"Number of jobs in parallel.  [default: {_DEFAULT_CONCURRENCY}; with --print 1]",
 )
 @click.option(
     "--pool",
     type=click.Choice(["thread", "process"]),
     default="thread",
     show_default=True,
-    help="Where --handler runs: processes are killed at the ttr.",
+    help="Where --handler runs; processes are killed at the end of the ttr.",
 )
-@click.option("--max-jobs", type=click.IntRange(1), help="Stop after so many.")
+@click.option("--max-jobs", type=click.IntRange(1), help="Number of jobs after which to stop.")
 @click.option("--until-empty", is_flag=True, help="Stop when no job is ready.")
 @click.option(
     "--grace",
     type=read_duration,
     metavar="DURATION",
     default=None,
-    help="How long jobs may take to finish after SIGTERM or Ctrl-C.  [default: 30s]",
+    help="Time that running jobs have to finish after SIGTERM or Ctrl-C.  [default: 30s]",
 )
 @click.option(
     "--ttr",
     type=read_duration,
     metavar="DURATION",
-    help="How long a job may be held whose putter did not say.  [default: 60s]",
+    help="Time to run of jobs that do not set their own.  [default: 60s]",
 )
 @click.option(
     "--max-attempts",
     type=click.IntRange(1),
     default=DEFAULT_MAX_ATTEMPTS,
     show_default=True,
-    help="How often a job is tried that does not say so itself.",
+    help="Maximum attempts for jobs that do not set their own.",
 )
 @click.option(
     "--backoff",
     type=read_backoff,
     metavar="DURATION[,...]",
-    help="Wait before the second attempt, which doubles with each; or the waits one after the "
-    "other, as in 5s,15s,30s,1m, of which the last repeats.  [default: 1s]",
+    help="Delay before the second attempt, doubled with each further one; or a list of delays such "
+    "as 5s,15s,30s,1m, of which the last repeats.  [default: 1s]",
 )
 @click.option(
     "--backoff-max",
     type=read_duration,
     metavar="DURATION",
-    help="What backoff does not grow beyond.  [default: 1h]",
+    help="Upper bound of the backoff.  [default: 1h]",
 )
 @click.option(
     "--timeout-delay",
     type=read_duration,
     metavar="DURATION",
-    help="Wait before the next attempt of a job whose ttr has passed.  [default: 0s]",
+    help="Delay before the next attempt of a job that exceeded its ttr.  [default: 0s]",
 )
 @click.option(
     "--allow-host",
     "hosts",
     metavar="HOST[:PORT]",
     multiple=True,
-    help="A host that a job's callback may name: example.com, *.example.com, or with a port other "
-    "than 80 and 443 example.com:8443. Can be given several times.",
+    help="Host that a job's callback may refer to: example.com, *.example.com, or "
+    "example.com:8443 for a port other than 80 and 443. Repeatable.",
 )
 @click.option(
     "--allow-private",
     is_flag=True,
-    help="Let callbacks lead to loopback and private addresses.",
+    help="Allow callbacks to loopback and private addresses.",
 )
 @allow_reply_to_option
 @pass_settings
@@ -145,13 +150,13 @@ def consume(
     backoff: Backoff | None,
     backoff_max: timedelta | None,
     timeout_delay: timedelta | None,
-    **action: Any,  # noqa: ANN401 - the options that say what is done
+    **action: Any,  # noqa: ANN401 - the options that select the action
 ) -> None:
-    """Run something for each job of TOPICs, until SIGTERM or Ctrl-C.
+    """Process each job of TOPICs until SIGTERM or Ctrl-C.
 
-    A job is held for at most its ttr. What fails comes back with backoff, and is buried in the end.
-    A second Ctrl-C ends it at once. On a terminal it shows what goes on; else it logs JSON lines
-    on stderr, with `rabbitdelay -v consume` one for each job.
+    A job is reserved for at most its ttr. Failed jobs are retried with backoff and buried after the
+    last attempt. A second Ctrl-C stops the worker at once. On a terminal, consume shows its
+    progress. Elsewhere it logs JSON lines on stderr, one per job with `rabbitdelay -v consume`.
 
     \b
     rabbitdelay consume orderclose --handler shop.orders:close --concurrency 20
@@ -161,7 +166,7 @@ def consume(
     with ExitStack() as stack:
         function = _function(stack, **action)
         if pool == "process" and action["handler"] is None:
-            raise click.UsageError("--pool process is for --handler")
+            raise click.UsageError("--pool process requires --handler")
         alone = action["prints"] and concurrency is None
         worker = settings.worker(
             aio.Worker if is_async(function) and pool == "thread" else Worker,
@@ -179,7 +184,9 @@ def consume(
                 backoff_max=DEFAULT_BACKOFF_MAX_SECONDS if backoff_max is None else backoff_max,
                 timeout_delay=timeout_delay or timedelta(),
             )(_stopping(function, worker) if action["prints"] else function)
-        with _telling(settings, worker, topics, quiet=action["prints"] or bool(action["command"])):
+        with _reporting(
+            settings, worker, topics, quiet=action["prints"] or bool(action["command"])
+        ):
             running = worker.run(max_jobs=max_jobs, until_empty=until_empty, handle_signals=True)
             if running is not None:
                 asyncio.run(running)
@@ -197,20 +204,18 @@ def _function(
     prints: bool,
     allow_private: bool,
 ) -> Function:
-    """What is done with each job: exactly one of four."""
+    """Return the action for each job; exactly one of four must be given."""
     given = [handler is not None, command is not None, webhook is not None, prints]
     if sum(given) != 1:
         number = "one" if not any(given) else "only one"
-        raise click.UsageError(
-            f"say what to do: {number} of --handler, --exec, --webhook or --print"
-        )
+        raise click.UsageError(f"give {number} of --handler, --exec, --webhook or --print")
     if webhook == _CALLBACK and not hosts:
         raise click.UsageError(
-            "callbacks are chosen by whoever puts jobs: name the hosts that may be called with "
-            "--allow-host (and --allow-private for loopback and private addresses)"
+            "--webhook without a URL calls URLs that putters choose: list the allowed hosts with "
+            "--allow-host (and add --allow-private for loopback and private addresses)"
         )
     if (hosts or allow_private) and webhook != _CALLBACK:
-        raise click.UsageError("--allow-host and --allow-private are for --webhook without a URL")
+        raise click.UsageError("--allow-host and --allow-private require --webhook without a URL")
     if handler is not None:
         return load_handler(handler)
     if command is not None:
@@ -222,7 +227,7 @@ def _function(
 
 
 def _of_job(action: Callable[[ReservedJob], None]) -> Function:
-    """An action as a handler that takes the job alone, whatever its body is."""
+    """Wrap an action as a handler that takes only the job, so that its body is not validated."""
 
     def function(job: ReservedJob) -> None:
         action(job)
@@ -231,7 +236,7 @@ def _of_job(action: Callable[[ReservedJob], None]) -> Function:
 
 
 def _stopping(function: Function, worker: AnyWorker) -> Function:
-    """Stop when nobody reads any more what is printed: no later job would be printed either."""
+    """Stop the worker once output fails, because no later job could be printed either."""
 
     def printing(job: ReservedJob) -> None:
         try:
@@ -245,12 +250,12 @@ def _stopping(function: Function, worker: AnyWorker) -> Function:
 
 
 @contextmanager
-def _telling(
+def _reporting(
     settings: Settings, worker: AnyWorker, topics: Sequence[str], *, quiet: bool
 ) -> Iterator[None]:
-    """Show what goes on, for people or for programs.
+    """Show the worker's progress on a terminal, or log JSON lines elsewhere.
 
-    `quiet` is for what writes to the terminal itself: a line that is redrawn would be torn by it.
+    `quiet` is for actions that write to the terminal themselves and would garble a status line.
     """
     on_terminal = _is_terminal(sys.stderr)
     if on_terminal and quiet and _is_terminal(sys.stdout):

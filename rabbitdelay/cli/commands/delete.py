@@ -1,4 +1,4 @@
-"""`rabbitdelay delete`: jobs by their ids, or as they were printed when they were put."""
+"""`rabbitdelay delete`: delete jobs by id, or as printed by `put --json`."""
 
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
@@ -13,29 +13,28 @@ from rabbitdelay.cli.printed_jobs import read_jobs
 from rabbitdelay.errors import DeleteManyFailed
 from rabbitdelay.models import Job
 
-_AGAIN = "of a few more nobody knows; deleting twice is no error: do it again"
+_AGAIN = "the outcome of a few more is unknown: repeat the delete, which is idempotent"
 
 
-@click.command(short_help="Delete jobs, by id or as they were put.")
+@click.command(short_help="Delete jobs by id, or as printed by put --json.")
 @click.argument("ids", metavar="[ID]...", type=read_id, nargs=-1)
 @click.option(
     "--from",
     "file",
     metavar="FILE",
     type=click.File("rb"),
-    help="Delete those in a file, or in stdin with -: an id a line, or jobs as put --json printed "
-    "them.",
+    help="File of ids, one per line, or of jobs as printed by put --json; - for stdin.",
 )
 @json_option
 @pass_settings
 def delete(
     settings: Settings, ids: tuple[str, ...], file: BinaryIO | None, *, as_json: bool
 ) -> None:
-    """Delete jobs by their IDs, and return when that is durable. No consumer needs to run.
+    """Delete jobs by ID and return once the delete is durable. No consumer needs to run.
 
-    Whatever was put under an ID until now will not be handed out, delayed jobs and retries
-    included; what is put later lives. A job as put --json printed it is deleted alone, whatever
-    the clocks say. It is no error when there is no such job, so nobody counts what is hit.
+    No job put with an ID until now is delivered, including delayed jobs and retries. Jobs put
+    later are not affected. A job as printed by put --json is deleted on its own, independent of
+    clocks. Deleting a job that does not exist is not an error, so matches are not counted.
 
     \b
     rabbitdelay delete orderclose-42
@@ -43,7 +42,7 @@ def delete(
     rabbitdelay delete --from job.json
     """  # noqa: D301 - click needs the character itself, to keep lines as they are
     if bool(ids) == (file is not None):
-        raise click.UsageError("say which: IDs, or --from")
+        raise click.UsageError("give either IDs or --from")
     deleted = _delete_ids(settings, ids) if file is None else _delete_file(settings, file)
     if as_json:
         print_json({"recorded": deleted, "deleted": deleted})

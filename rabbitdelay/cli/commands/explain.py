@@ -1,4 +1,4 @@
-"""`rabbitdelay explain`: what becomes of a delay, as a small picture."""
+"""`rabbitdelay explain`: draw the path of a delay through the hold queues."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,23 +20,23 @@ _CELL = 7
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A delay and what the ladder makes of it."""
+    """A delay and its path through the ladder."""
 
     asked_ms: int
     digits: Digits
 
     @property
     def kept_ms(self) -> int:
-        """The delay that is kept."""
+        """Effective delay in milliseconds, after rounding up."""
         return ladder.to_delay_ms(self.digits)
 
     @property
     def hops(self) -> tuple[Hop, ...]:
-        """The hold queues it leads through."""
+        """Hops through hold queues, in order."""
         return ladder.hops(self.digits)
 
 
-@click.command(short_help="Show what becomes of a delay.")
+@click.command(short_help="Show a delay's path through the hold queues.")
 @click.argument("delay", type=read_duration)
 @json_option
 @pass_settings
@@ -98,7 +98,7 @@ def _digits(digits: Digits) -> Text:
 
 
 def _path(hops: tuple[Hop, ...]) -> Text:
-    """Boxes in a row, from put to ready."""
+    """Return the path from put to ready as a row of boxes."""
     if not hops:
         return Text.assemble("  put ──▶ ", ("ready", "bold green"))
     lines = ["─" * (len(hop.label) + 2) for hop in hops]

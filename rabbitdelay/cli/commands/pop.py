@@ -1,4 +1,4 @@
-"""`rabbitdelay pop`: the next job, printed and finished, or run through a command."""
+"""`rabbitdelay pop`: print and finish the next job, or run a command on it."""
 
 import json
 from datetime import timedelta
@@ -18,22 +18,29 @@ from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.client import read_tombstones
 
 
-@click.command(short_help="Take the next job, print it, and finish it.")
+@click.command(short_help="Print the next job and finish it.")
 @click.argument("topics", metavar="TOPIC...", type=read_topic, nargs=-1, required=True)
 @click.option(
     "--wait",
     type=read_duration,
     metavar="DURATION",
     default="0",
-    help="How long to wait for a job.  [default: 0s]",
+    help="Time to wait for a job.  [default: 0s]",
 )
-@click.option("--max", "most", type=click.IntRange(1), default=1, help="At most so many.")
+@click.option(
+    "--max",
+    "most",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Maximum number of jobs.",
+)
 @click.option(
     "--exec",
     "command",
     metavar="COMMAND",
-    help="Run a shell command on it: 0 finishes, "
-    f"{BURY_EXIT_CODE} buries, any other exit code gives it back.",
+    help="Shell command to run on each job: exit code 0 finishes the job, "
+    f"{BURY_EXIT_CODE} buries it, any other releases it.",
 )
 @allow_reply_to_option
 @json_option
@@ -48,13 +55,15 @@ def pop(
     allow_reply_to: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Take the next job of TOPICs, print its body, and finish it.
+    """Reserve the next job of TOPICs, print its body and finish it.
 
-    With --json it prints a line of JSON for each. It is finished when it has been printed; when
-    that fails it goes back. Exits with 3 when there was none, and with 1 when COMMAND failed.
+    With --json, each job is printed as a line of JSON. A job is finished once it has been printed,
+    and released if printing fails. Exits with 3 if there was no job, and with 1 if COMMAND failed.
     """
     if command is not None and as_json:
-        raise click.UsageError("--exec prints what COMMAND prints: leave --json out")
+        raise click.UsageError(
+            "--json cannot be combined with --exec: the output is that of COMMAND"
+        )
     with patience("waiting for a job"), settings.client(allow_reply_to=allow_reply_to) as client:
         jobs = client.pop(topics, max=most, wait=wait)
         if not jobs:
@@ -70,7 +79,7 @@ def pop(
 
 
 def _why(settings: Settings, topics: tuple[str, ...], paused: set[str]) -> str:
-    """Return what keeps jobs from coming, if that is known."""
+    """Return the known reasons why no job was received."""
     with settings.connection() as connection:
         count, ready_queue = Administrator(connection).count, settings.topology.ready_queue
         missing = [topic for topic in topics if count(ready_queue(topic)) is None]
@@ -87,7 +96,7 @@ def _print(job: ReservedJob, *, as_json: bool) -> None:
 
 
 def _run(jobs: list[ReservedJob], command: str) -> None:
-    """Run the command on one after the other."""
+    """Run the command on one job after another."""
     failed = False
     with Command(command) as action:
         for job in jobs:
@@ -99,13 +108,13 @@ def _run(jobs: list[ReservedJob], command: str) -> None:
 def _run_one(action: Command, job: ReservedJob) -> bool:
     try:
         action(job)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the job goes back
+    except Exception as error:  # noqa: BLE001 - the job is released after any error
         decision = exceptions.of(error)
         if isinstance(decision, GiveUpNow):
             job.bury(decision.reason)
         else:
             job.release()
-        fate = "buried" if isinstance(decision, GiveUpNow) else "given back"
+        fate = "buried" if isinstance(decision, GiveUpNow) else "released"
         click.echo(f"{printable(job.id)}: {fate}: {printable(str(error))}", err=True)
         return False
     job.finish()

@@ -1,4 +1,4 @@
-"""`rabbitdelay put`: one job from the command line, or many from a file."""
+"""`rabbitdelay put`: put one job from the command line, or many from a file."""
 
 import json
 import os
@@ -38,43 +38,47 @@ _WAITING = "waiting for the broker's confirm"
     "--ttr",
     type=read_duration,
     metavar="DURATION",
-    help="How long one consumer may hold it.  [default: as its topic's handler says, or 60s]",
+    help="Time that one consumer has to process the job.  [default: the handler's, or 60s]",
 )
-@click.option("--id", help="Its name, to find and delete it by.  [default: generated]")
+@click.option("--id", help="Id of the job, for deleting it.  [default: generated]")
 @click.option(
     "--replace",
     is_flag=True,
-    help="Delete what was put under its --id before: only this one lives.",
+    help="Delete all jobs put with this --id before.",
 )
-@click.option("--max-attempts", type=int, help="How often it is tried before it is buried.")
+@click.option(
+    "--max-attempts",
+    type=int,
+    help="Maximum attempts before the job is buried.  [default: the handler's, or 10]",
+)
 @click.option(
     "--backoff",
     type=read_duration,
     metavar="DURATION",
-    help="How long to wait before its second attempt; it doubles with each.",
+    help="Delay before the second attempt, then doubled each time.  [default: the handler's]",
 )
 @click.option(
     "--backoff-max",
     type=read_duration,
     metavar="DURATION",
-    help="What its backoff does not grow beyond.",
+    help="Upper bound of the backoff.  [default: the handler's]",
 )
-@click.option("--reply-to", help="The queue that gets what its handler returns.")
-@click.option("--callback", help="An http or https URL for consumers that call one.")
-@click.option("--content-type", help="What BODY is, if it is neither JSON nor text.")
+@click.option("--reply-to", help="Queue that receives the handler's return value.")
+@click.option("--callback", help="http or https URL for consumers that call one.")
+@click.option("--content-type", help="Media type of BODY, if it is neither JSON nor text.")
 @click.option(
     "--header",
     "headers",
     multiple=True,
     callback=read_headers,
     metavar="NAME=VALUE",
-    help="A header of the job, for its handler; may be given several times.",
+    help="Header of the job, for its handler. Repeatable.",
 )
 @click.option(
     "--file",
     type=click.File("rb"),
-    help="Put a job for each line of a jobs.jsonl, or of stdin with -. TOPIC is for lines "
-    "without one.",
+    help="File with one job per line (jobs.jsonl), or - for stdin. TOPIC applies to lines without "
+    "a topic.",
 )
 @json_option
 @pass_settings
@@ -87,12 +91,12 @@ def put(
     *,
     replace: bool,
     as_json: bool,
-    **options: Any,  # noqa: ANN401 - the options of a job, by the names that Client.put gives them
+    **options: Any,  # noqa: ANN401 - the options of a job, named as in Client.put
 ) -> None:
-    """Put a job of TOPIC, and return when the broker has confirmed it.
+    """Put a job of TOPIC and return once the broker has confirmed it.
 
-    BODY that is JSON goes as JSON, other text as text, exactly as given; - reads it from stdin.
-    Without BODY the job carries null.
+    BODY is sent unchanged, as JSON if it is valid JSON and as text otherwise; - reads it from
+    stdin. Without BODY, the body is null.
 
     \b
     rabbitdelay put orderclose '{"order": 42}' --delay 30m --id orderclose-42
@@ -104,9 +108,9 @@ def put(
         _refuse_with_file(body, given | ({"replace": True} if replace else {}))
         _put_many(settings, file, topic, as_json=as_json)
     elif topic is None:
-        raise click.UsageError("say the TOPIC, or --file")
+        raise click.UsageError("give a TOPIC or --file")
     elif replace and "id" not in given:
-        raise click.UsageError("--replace: say with --id which job is replaced")
+        raise click.UsageError("--replace requires --id, the job to replace")
     else:
         _put_one(settings, topic, body, given, replace=replace, as_json=as_json)
 
@@ -133,13 +137,15 @@ def _put_one(
         print_json(job_as_json(job))
     else:
         delay = duration.describe(job.due_ms - job.put_ms)
-        alone = ", the only one of its id" if replace else ""
+        alone = ", replacing earlier jobs with this id" if replace else ""
         click.echo(f"put {job.id} to {job.topic}, due {moment(job.due_ms)} (in {delay}){alone}")
 
 
 def _put_many(settings: Settings, file: BinaryIO, topic: str | None, *, as_json: bool) -> None:
     if file.isatty():
-        click.echo("reading jobs from the terminal, a JSON object a line; Ctrl-D ends", err=True)
+        click.echo(
+            "reading jobs from the terminal, one JSON object per line; Ctrl-D ends", err=True
+        )
     with reading(size_of(file), "confirmed", at_first=_WAITING) as progress:
         lines = JobLines(file, default_topic=topic, on_line=progress.read)
         try:
@@ -164,9 +170,9 @@ def _put_lines(settings: Settings, lines: JobLines, progress: ReadingProgress) -
 
 
 def _until_read(lines: JobLines, progress: ReadingProgress) -> Iterator[JobSpec]:
-    """The jobs of a file; when all are read, say what the command still waits for."""
+    """Yield the jobs of a file; after the last one, show the outstanding confirms."""
     count = 0
-    for count, spec in enumerate(lines, start=1):  # noqa: B007 - the last one is the number
+    for count, spec in enumerate(lines, start=1):  # noqa: B007 - the final value is the number of jobs
         yield spec
     progress.is_read(count, _WAITING)
 
@@ -174,7 +180,9 @@ def _until_read(lines: JobLines, progress: ReadingProgress) -> Iterator[JobSpec]
 def _refuse_with_file(body: str | None, options: dict[str, Any]) -> None:
     names = [f"--{name.replace('_', '-').replace('headers', 'header')}" for name in options]
     if refused := (["BODY"] if body is not None else []) + names:
-        raise click.UsageError(f"{', '.join(refused)}: with --file each line says its own")
+        raise click.UsageError(
+            f"{', '.join(refused)} cannot be combined with --file: set them in each line"
+        )
 
 
 def _payload(argument: str | None) -> bytes:
@@ -202,5 +210,5 @@ def _is_json(text: str) -> bool:
 
 
 def _refuse_constant(name: str) -> None:
-    """NaN and Infinity are no JSON, whatever Python's parser takes."""
+    """Reject NaN and Infinity, which Python's parser accepts but JSON does not allow."""
     raise ValueError(name)

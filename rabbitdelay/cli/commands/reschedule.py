@@ -1,4 +1,4 @@
-"""`rabbitdelay reschedule`: jobs, as they were printed, are due at another time."""
+"""`rabbitdelay reschedule`: change the due time of jobs printed by `put --json`."""
 
 from datetime import datetime, timedelta
 from typing import BinaryIO
@@ -15,7 +15,7 @@ from rabbitdelay.models import Job
 from rabbitdelay.sync.client import Client
 
 
-@click.command(short_help="Let jobs be due at another time.")
+@click.command(short_help="Change the due time of jobs.")
 @click.argument("file", type=click.File("rb"))
 @delay_option
 @at_option
@@ -29,18 +29,18 @@ def reschedule(
     *,
     as_json: bool,
 ) -> None:
-    """Let the jobs in FILE, or in stdin with -, be due at another time.
+    """Change the due time of the jobs in FILE, or in stdin with -.
 
-    FILE has jobs as put --json printed them; this prints the new ones, which can be rescheduled
-    again. Each is put again with the same id, and the one that was is deleted: should that be
-    interrupted in between, both live. One that is finished already comes again.
+    FILE contains jobs as printed by put --json. The new jobs are printed in the same format and can
+    be rescheduled again. Each job is put again with the same id and then the old one is deleted: if
+    interrupted in between, both exist. A job that has already finished runs again.
 
     \b
     rabbitdelay put mail hello --delay 1h --json > job.json
     rabbitdelay reschedule job.json --delay 2h
     """  # noqa: D301 - click needs the character itself, to keep lines as they are
     if (delay is None) == (at is None):
-        raise click.UsageError("say when: --delay, or --at")
+        raise click.UsageError("give either --delay or --at")
     done = 0
     waiting = "waiting for the broker's confirm"
     with patience(waiting), settings.client(makes=True) as client:
@@ -48,17 +48,17 @@ def reschedule(
             try:
                 job = _reschedule(client, _job(read), delay or timedelta(), at)
             except InvalidJob as error:
-                done_text = f"{counted(done, 'job')} before it rescheduled"
+                done_text = f"{counted(done, 'earlier job')} rescheduled"
                 raise InvalidJob(f"line {number}: {error}; {done_text}") from None
             done += 1
-            print_json(job_as_json(job)) if as_json else click.echo(_told(job))
+            print_json(job_as_json(job)) if as_json else click.echo(_summary(job))
 
 
 def _job(read: str | PrintedJob) -> Job:
     if isinstance(read, str):
         raise InvalidJob(
-            "not a job as `rabbitdelay put --json` printed it: with its id alone, put it again "
-            "with --id and --replace"
+            f"{printable(read)!r} is not a job as printed by `rabbitdelay put --json`: to "
+            "reschedule a job by its id, put it again with --id and --replace"
         )
     return read.job()
 
@@ -71,6 +71,6 @@ def _reschedule(client: Client, job: Job, delay: timedelta, at: datetime | None)
         raise KeyboardInterrupt(text) from None
 
 
-def _told(job: Job) -> str:
+def _summary(job: Job) -> str:
     delay = duration.describe(job.due_ms - job.put_ms)
     return f"{printable(job.id)} of {job.topic} is due {moment(job.due_ms)} (in {delay})"

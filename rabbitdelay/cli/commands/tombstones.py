@@ -1,4 +1,4 @@
-"""`rabbitdelay tombstones`: what is known of deletes, and what it costs."""
+"""`rabbitdelay tombstones`: show the number of tombstones and their cost."""
 
 import time
 from typing import Any
@@ -15,13 +15,13 @@ _NOTHING = TombstoneStats(0, 0, None, None, 0, ())
 _MEGABYTE = 1_000_000
 
 
-@click.command(short_help="Tell how many deletes are known, and what they cost.")
+@click.command(short_help="Show the number of tombstones and their cost.")
 @json_option
 @pass_settings
 def tombstones(settings: Settings, *, as_json: bool) -> None:
-    """Read the log of deletes to its end, as a consumer does, and tell what is known by it.
+    """Read the log of deletes to its end, as consumers do, and show the tombstones in it.
 
-    A tombstone stands for a deleted id until no job that it is for can come any more.
+    A tombstone records a deleted id until no job with that id can become ready any more.
     """
     settings.require_namespace()
     began = time.monotonic()
