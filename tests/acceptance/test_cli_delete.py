@@ -158,7 +158,7 @@ def test_only_the_replacing_job_lives(rabbitdelay: CommandLine) -> None:
     result = rabbitdelay("put", "mail", "new", "--id", "a", "--replace")
     assert result.exit_code == 0
     assert result.stdout.endswith(", replacing earlier jobs with this id\n")
-    assert popped(rabbitdelay) == ["new"]
+    assert pop_all(rabbitdelay) == ["new"]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(tmp_path)}
 
 
-def test_the_demo_runs_to_its_end(program: list[str], environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_demo_runs_to_its_end(
+    program: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
     began = time.monotonic()
     result = subprocess.run(
         [*program, "demo"],

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rabbitdelay import Client, InvalidConfiguration, Job, NoResponse, Response, Worker
-from rabbitdelay.core.work.stats import Snapshot
+from rabbitdelay.core.work.stats import WorkerCounts
 from rabbitdelay.executors.process_handle import HandlerProcess, describe_exit
 from rabbitdelay.executors.process_messages import Ready
 from tests.support import process_handlers
