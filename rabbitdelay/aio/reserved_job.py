@@ -1,4 +1,4 @@
-"""A reserved job: one that this process holds, and what its holder may do with it, awaiting."""
+"""A reserved job with coroutine methods that settle it."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,30 +12,30 @@ from rabbitdelay.engine.consume.held_job import HeldJob, held_job
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReservedJob(HeldJob):
-    """A job that is held by this process, for at most its ttr.
+    """A job that this process has reserved for at most its ttr.
 
-    Settle it with finish, release or bury; as a context manager it is finished at the end of the
-    block, and released when the block raises. What is not settled by its ttr is given back.
-    Every one of these raises LeaseLost when the job is no longer held.
+    Settle the job with finish, release or bury. As a context manager, the job is finished at the
+    end of the block and released if the block raises. A job that is not settled within its ttr is
+    released. All of these methods raise LeaseLost if the job is no longer reserved.
     """
 
     async def finish(self) -> None:
-        """End it for good."""
+        """Finish the job: remove it permanently."""
         self._holder.finish(self._lease)
 
     async def release(self, delay: float | timedelta | None = None) -> None:
-        """Give it back with attempt + 1, after a delay or its topic's backoff.
+        """Release the job with attempt + 1, after a delay or its topic's backoff.
 
-        It returns when the broker has it. A job whose attempts are used up is buried instead.
+        Return once the broker has confirmed the job. A job without attempts left is buried instead.
         """
         await drive(self._release(delay))
 
     async def touch(self) -> None:
-        """Let its ttr begin again."""
+        """Restart the job's ttr."""
         self._holder.touch(self._lease)
 
     async def bury(self, reason: str) -> None:
-        """Give it up, and keep it for a person; it returns when the broker has it."""
+        """Bury the job for inspection; return once the broker has confirmed the job."""
         await drive(self._bury(reason))
 
     async def __aenter__(self) -> Self:

@@ -1,6 +1,7 @@
 """A contract with pika: the undocumented parts that sync/pika_internals.py uses are as it says."""
 
 import inspect
+import select
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -36,6 +37,7 @@ class Connected:
         self.run_until(lambda: self.connection._transport is not None)
         self.peer, _ = listener.accept()
         self.peer.settimeout(patience(10))
+        self.run_until(self.has_sent)  # pika sends while its loop runs
         assert self.peer.recv(len(HEADER)) == HEADER
 
     def run_until(self, holds: Callable[[], bool]) -> None:
@@ -51,6 +53,10 @@ class Connected:
         self.loop.remove_timeout(limit)
         self.loop.remove_timeout(look_first)
         assert holds()
+
+    def has_sent(self) -> bool:
+        readable, _, _ = select.select([self.peer], [], [], 0)
+        return bool(readable)
 
     def close(self) -> None:
         self.peer.close()
