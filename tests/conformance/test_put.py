@@ -282,7 +282,7 @@ def test_a_client_without_references_still_flushes(
 
 
 def test_an_unknown_option_is_refused(client: Client) -> None:
-    with pytest.raises(TypeError, match=r"no option 'delai'; did you mean 'delay'\?"):
+    with pytest.raises(TypeError, match=r"unknown option 'delai'; did you mean 'delay'\?"):
         client.put("t", delai=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"unknown option 'priority'$"):
         client.replace("t", id="one", priority=3)  # type: ignore[call-arg]
