@@ -97,7 +97,7 @@ def read_log(client: Client, report: Report, most_seconds: float = math.inf) -> 
                 raise
             if now - began > QUIET_SECONDS:
                 report(text)
-            time.sleep(LOOK_SECONDS / 4)  # an attempt returns at once if the log is read
+            time.sleep(LOOK_SECONDS / 4)  # a log that was read and is cut off fails at once
 
 
 @contextmanager
