@@ -264,11 +264,11 @@ def test_a_delay_above_max_delay_exits_with_2(
     assert rabbitdelay("put", "mail", "--delay", "1h").exit_code == 0
     result = rabbitdelay("put", "mail", "--delay", "2h")
     assert result.exit_code == 2
-    assert "above this namespace's max_delay of 1h" in result.stderr
+    assert "is longer than this namespace's max_delay of 1h" in result.stderr
     assert rabbitdelay("topology", "verify").exit_code == 0
     longer = rabbitdelay("--max-delay", "3h", "put", "mail", "--delay", "2h")
     assert longer.exit_code == 1
-    assert "made with max_delay 1h" in longer.stderr
+    assert "created with max_delay 1h" in longer.stderr
     assert rabbitdelay("--max-delay", "3h", "topology", "verify").exit_code == 3
 
 
