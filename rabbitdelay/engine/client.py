@@ -294,7 +294,7 @@ class Verbs:
         On the wire's own thread, in a future's callback, nothing else could make room meanwhile.
         """
         has_room = yield from publisher.window.wait(
-            deadline if publisher.may_wait else time.monotonic()
+            deadline if publisher.may_wait() else time.monotonic()
         )
         if not has_room:
             raise OutcomeUnknown(

@@ -10,7 +10,7 @@ from rabbitdelay.address import Address
 from rabbitdelay.core.publish import backoff
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.flow import Bell, Flow, Wait
-from rabbitdelay.engine.transport import Link, Owner, Then, Wire, nothing
+from rabbitdelay.engine.transport import Link, Owner, Wire, nothing
 from rabbitdelay.errors import BrokerUnreachable, ClientClosed, ConnectionFailed
 
 logger = logging.getLogger("rabbitdelay")
@@ -23,6 +23,12 @@ class Connector:
         for address in addresses:
             address.tls_context()  # raises for a bad TLS setting before anything is started
         self.wire = wire
+        self.call = wire.call
+        """Schedules a function on the transport's thread; returns False if that has ended. From any
+        thread."""
+        self.call_later = wire.call_later
+        """Schedules a function after a delay; returns a handle for the transport's `cancel`. On the
+        transport's thread."""
         self.link: Link | None = None
         self._addresses = addresses
         self._owner = owner
@@ -42,10 +48,6 @@ class Connector:
         """Start the first attempt."""
         self.wire.start(self._owner, self._connect)
 
-    def call(self, function: Then) -> bool:
-        """Schedule a function on the transport's thread; return False if that has ended."""
-        return self.wire.call(function)
-
     @property
     def has_ended(self) -> bool:
         """Whether the transport has ended, so that nothing more will happen."""
@@ -61,10 +63,6 @@ class Connector:
                 yield Wait(self.wire.ended, flush_seconds + process_lifetime.CLOSE_SECONDS)
 
     # On the transport's thread
-
-    def call_later(self, seconds: float, function: Then) -> object:
-        """Schedule a function after a delay; return a handle for the transport's `cancel`."""
-        return self.wire.call_later(seconds, function)
 
     def close(self, patience_seconds: float = process_lifetime.CLOSE_SECONDS) -> None:
         """Close the connection, or the attempt to connect, and end the transport.

@@ -76,7 +76,7 @@ class Links:
     @property
     def may_wait(self) -> bool:
         """Whether the caller may wait for the publisher: not on its own thread."""
-        return self._publisher is None or self._publisher.may_wait
+        return self._publisher is None or self._publisher.may_wait()
 
     @property
     def current_follower(self) -> Follower | None:

@@ -22,14 +22,6 @@ class ThreadLink(RawConnection):
         """The version of RabbitMQ."""
         return str((self.server_properties or {}).get("version", ""))
 
-    def send_frames(self, data: bytes) -> None:
-        """Send whole frames."""
-        self.write_bytes(data)
-
-    def cut(self) -> None:
-        """Close the socket without waiting for the broker."""
-        self.abort()
-
     def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
         """Hand over messages; `on_read` is called after all that came at once."""
         self._deliveries = Deliveries()

@@ -24,8 +24,8 @@ class RawConnection(pika.SelectConnection):
 
     _take_bytes: Callable[[bytes], None] | None = None
 
-    def write_bytes(self, data: bytes) -> None:
-        """Write bytes. pika's channels keep no count of what is sent on them."""
+    def send_frames(self, data: bytes) -> None:
+        """Send whole frames. pika's channels keep no count of what is sent on them."""
         self._adapter_emit_data(data)
 
     def read_bytes(self, take: Callable[[bytes], None]) -> None:
@@ -37,7 +37,7 @@ class RawConnection(pika.SelectConnection):
         """Let pika have bytes after all."""
         super()._on_data_available(data)
 
-    def abort(self) -> None:
+    def cut(self) -> None:
         """Close the socket without waiting for the broker."""
         if self._transport is not None:
             self._transport.abort()

@@ -223,8 +223,8 @@ def _delay_ms(spec: JobSpec, now_ms: int, bounds: Bounds) -> int:
     elif spec.delay:
         raise InvalidJob("put takes either `delay` or `at`, not both")
     else:
-        delay_ms = max(0, _unix_ms(spec.at) - now_ms)
-    if ladder.check(delay_ms) > bounds.max_delay_ms:
+        delay_ms = ladder.check(max(0, _unix_ms(spec.at) - now_ms))
+    if delay_ms > bounds.max_delay_ms:
         raise InvalidJob(
             f"delay {duration.describe(delay_ms)} is longer than this namespace's max_delay of "
             f"{duration.describe(bounds.max_delay_ms)}"

@@ -27,10 +27,9 @@ delete."""
 
 
 class Verdict(Enum):
-    """The answer to whether a job may be handed out now."""
+    """Whether a job may be handed out now, if no delete of it is known."""
 
     LIVES = auto()
-    DEAD = auto()
     WAIT = auto()
     """The log is not read to its end, or the topic is paused."""
     UNPROVEN = auto()
@@ -92,8 +91,8 @@ class Known(ABC):
             with self.lock:
                 self.following.tombstones.add(record)
 
-    def verdict(self, lease: Lease) -> Verdict:
-        """Return whether a job may be handed out now."""
+    def verdict(self, lease: Lease) -> Verdict | Death:
+        """Return whether a job may be handed out now, or why it is deleted."""
         job = lease.job
         with self.lock:
             following, known = self.following, self.following.tombstones
@@ -103,8 +102,8 @@ class Known(ABC):
             if known.is_sure_of(known_ms):
                 if self._overdue_at is not None and known_ms < self._now_ms() - self._grace_ms:
                     self._overdue_at = time.monotonic()
-                if self._kills(job, lease.message) is not None:
-                    return Verdict.DEAD
+                if (death := self._kills(job, lease.message)) is not None:
+                    return death
                 is_proven = self._is_proven()
                 return Verdict.LIVES if is_proven else Verdict.UNPROVEN
             following.cut_off()

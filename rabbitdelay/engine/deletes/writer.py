@@ -128,7 +128,7 @@ class Deleter:
         # Without waiting for room, because the put that follows has already found room.
         publisher = yield from self._links.publisher()
         written = Appender(publisher).append(self._log, records.encode(record))
-        if publisher.may_wait:
+        if publisher.may_wait():
             yield Wait(written)
 
     # Helpers
@@ -167,7 +167,7 @@ class Deleter:
         publisher = yield from self._links.publisher()
         now = time.monotonic()
         deadline = now + (self._timeout if timeout is None else validation.check_timeout(timeout))
-        if not (yield from publisher.window.wait(deadline if publisher.may_wait else now)):
+        if not (yield from publisher.window.wait(deadline if publisher.may_wait() else now)):
             text = "was never sent: the publish window is full"
             raise OutcomeUnknown(f"{label} {text}", sent=False)
         body = records.encode(record)

@@ -7,6 +7,7 @@ from typing import Protocol
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Lease
+from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.deletes.view import Verdict
 from rabbitdelay.engine.futures import Future
@@ -21,7 +22,7 @@ class Owner(Protocol):
     def got(self, request: "Pop", lease: Lease) -> None:
         """Add a job to a pop."""
 
-    def verdict(self, lease: Lease) -> Verdict:
+    def verdict(self, lease: Lease) -> Verdict | Death:
         """Return whether a job may be handed out; drop it if it is dead."""
 
     def suspend(self, request: "Pop") -> None:

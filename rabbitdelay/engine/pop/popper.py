@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rabbitdelay.core.consume.leases import Lease
+from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.consume.consumer import Consumer
@@ -207,11 +208,11 @@ class Popper:
             self.end(request)
         return not request.is_over
 
-    def verdict(self, lease: Lease) -> Verdict:
+    def verdict(self, lease: Lease) -> Verdict | Death:
         """Return whether a job may be handed out; drop it if it is dead."""
         verdict = self._follower.verdict(lease)
-        if verdict is Verdict.DEAD:
-            self.consumer.holding.drop(lease)
+        if isinstance(verdict, Death):
+            self.consumer.holding.drop(lease, verdict)
         return verdict
 
     def suspend(self, request: Pop) -> None:

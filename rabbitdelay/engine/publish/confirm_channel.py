@@ -31,6 +31,8 @@ class Outgoing:
         self.flight = flight
         self.asked_at = time.monotonic()
         """When the broker was asked for the channel."""
+        self.number = 0
+        """The number of the channel, once it is opened."""
         self._link = link
         self._listener = listener
         self._channel: Channel | None = None
@@ -52,14 +54,9 @@ class Outgoing:
         """Whether messages can be sent now."""
         return self._is_ready and self._channel is not None and self._channel.is_open
 
-    @property
-    def number(self) -> int:
-        """The number of the channel."""
-        assert self._channel is not None
-        return self._channel.number
-
     def _opened(self, channel: Channel) -> None:
         self._channel = channel
+        self.number = channel.number
         if self._is_dropped:
             channel.close()
             return

@@ -67,6 +67,9 @@ class Publisher:
         routes: Routes,
         window: Window,
     ) -> None:
+        self._wire = wire
+        self.may_wait = wire.may_wait
+        """Whether the caller may wait: not on a thread of the wire's own."""
         self._connector = Connector(wire, addresses, self)
         # Shared with callers:
         self.window = window
@@ -151,7 +154,7 @@ class Publisher:
     def abandon(self) -> None:
         """In a forked child: forget the parent's connection without a word on it."""
         self._closed = True
-        self._connector.wire.abandon()
+        self._wire.abandon()
 
     def rescue(self) -> None:
         """Send on, in the background, parked jobs whose queues exist."""
@@ -165,12 +168,7 @@ class Publisher:
     @property
     def has_ended(self) -> bool:
         """Whether nothing will be sent any more."""
-        return self._connector.has_ended
-
-    @property
-    def may_wait(self) -> bool:
-        """Whether the caller may wait: not on a thread of the wire's own."""
-        return self._connector.wire.may_wait()
+        return self._wire.ended.done()
 
     # The connection comes and goes
 
@@ -310,7 +308,7 @@ class Publisher:
         self._blocked = reason
         self._detector.resume(time.monotonic())
         if reason and self._connector.is_closing:
-            self._connector.wire.cut()  # the broker reads nothing any more, nor that it is closed
+            self._wire.cut()  # the broker reads nothing any more, nor that it is closed
         self._flush()
 
     # Sending
@@ -323,8 +321,9 @@ class Publisher:
         self._start_ticking()
 
     def _take_in(self) -> None:
-        while (pending := self.window.take_in()) is not None:
-            self._outbox.add(pending)
+        window = self.window
+        while window.inbox:
+            self._outbox.add(window.take_in())
 
     def _flush(self) -> None:
         """Send what can be sent, as one piece: a system call costs more than a put."""

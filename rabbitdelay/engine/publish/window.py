@@ -40,10 +40,8 @@ class Window:
             return True
         return (yield from until(self._room, self._has_much_room, deadline))
 
-    def take_in(self) -> Pending | None:
+    def take_in(self) -> Pending:
         """Return the next message of the inbox, counted. On the wire's thread, like `leave`."""
-        if not self.inbox:
-            return None
         pending = self.inbox[0]
         self._puts += 1
         self._bytes += len(pending.message.body)

@@ -43,6 +43,8 @@ class Settlements:
     def __init__(self) -> None:
         self._channels: dict[int, _OfChannel] = {}
         self._nacks: list[tuple[int, bytes]] = []
+        self._unsent: dict[int, Acks] = {}
+        """The channels that may have acks to send; most have none."""
 
     def opened(self, channel: int, prefetch: int | None) -> None:
         """Note a new channel; its prefetch is None if the number of deliveries is not limited."""
@@ -60,6 +62,7 @@ class Settlements:
         if of_channel is None or do is Do.NOTHING:
             return
         of_channel.settled += 1
+        self._unsent[channel] = of_channel.acks
         if do is Do.ACK:
             of_channel.acks.finished(tag)
         else:
@@ -70,9 +73,11 @@ class Settlements:
         """Forget a closed channel, or all channels if None."""
         if channel is None:
             self._channels.clear()
+            self._unsent.clear()
             self._nacks.clear()
         else:
             self._channels.pop(channel, None)
+            self._unsent.pop(channel, None)
             self._nacks = [nack for nack in self._nacks if nack[0] != channel]
 
     def take(self, now: float, *, everything: bool = False) -> bytes:
@@ -83,15 +88,17 @@ class Settlements:
         # Nacks go first, because an ack with `multiple` must not include a nacked delivery.
         pieces = [frame for _, frame in self._nacks]
         self._nacks.clear()
-        for number, of_channel in self._channels.items():
-            for tag, multiple in of_channel.acks.take(now, everything=everything):
+        for number, acks in tuple(self._unsent.items()):
+            for tag, multiple in acks.take(now, everything=everything):
                 pieces.append(encode.ack(number, tag, multiple=multiple))
+            if not acks.is_holding:
+                del self._unsent[number]
         return b"".join(pieces)
 
     @property
     def is_holding(self) -> bool:
         """Whether acks wait for those of older deliveries."""
-        return any(of_channel.acks.is_holding for of_channel in self._channels.values())
+        return any(acks.is_holding for acks in self._unsent.values())
 
     def unproven(self) -> Iterator[tuple[int, AbstractSet[str]]]:
         """Yield the channels whose settlements the broker may have buffered, with their topics."""

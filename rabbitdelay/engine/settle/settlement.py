@@ -264,12 +264,11 @@ class Holding:
             self.leases.adopt(lease, again, deadline)
             self._settler.schedule(lease.deadline)
 
-    def drop(self, lease: Lease) -> None:
+    def drop(self, lease: Lease, death: Death) -> None:
         """Acknowledge a deleted job that was not handed out."""
         with self.lock:
             self._settler.settle(lease, self.leases.delete(lease))
             self.tally.deleted()
-        death = self.death(lease) or Death.DELETED
         self.tell_asker(lease.job, death.value)
 
     def hand_back(self, lease: Lease) -> None:

@@ -19,6 +19,7 @@ from functools import partial
 
 from rabbitdelay.core.amqp.decode import Delivery
 from rabbitdelay.core.consume.leases import Identity, Lease
+from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.core.work.retry import Dropped, Fate, GiveUp
@@ -201,7 +202,7 @@ class Dispatcher:
             return
         with self.holding.lock:
             self._waiting.add(lease, time.monotonic())
-            is_enough = self._jobs_left is not None and len(self._waiting) >= self._jobs_left
+            is_enough = self._jobs_left is not None and self._waiting.count >= self._jobs_left
         if is_enough:
             self._take_no_more()
 
@@ -256,6 +257,8 @@ class Dispatcher:
         self._executor.nudge()
 
     def _start_all_that_may(self) -> None:
+        if not self._waiting.count:
+            return
         now = time.monotonic()
         self._is_held_up = not self._follower.is_current
         while not (self._stopping or self._is_held_up) and self._jobs_left != 0:
@@ -274,8 +277,8 @@ class Dispatcher:
     def _may_start(self, lease: Lease, now: float) -> bool:
         """Return whether a job may start; drop it if it was deleted in the meantime."""
         verdict = self._follower.verdict(lease)
-        if verdict is Verdict.DEAD:
-            self.holding.drop(lease)
+        if isinstance(verdict, Death):
+            self.holding.drop(lease, verdict)
             _log_dropped(lease)
         elif verdict is not Verdict.LIVES:  # wait for `_may_have_changed`
             self._waiting.put_back(lease, now)

@@ -17,19 +17,17 @@ class Waiting:
     def __init__(self, topics: Iterable[str]) -> None:
         self._by_topic: dict[str, deque[Lease]] = {topic: deque() for topic in topics}
         self._suspects: list[Lease] = []
-        self._count = 0
+        self.count = 0
+        """Number of waiting jobs, including suspects. Only this class changes it."""
         self.suspects_since: float | None = None
         """Monotonic time since which suspects wait; None if there are none."""
-
-    def __len__(self) -> int:
-        return self._count
 
     def __contains__(self, topic: object) -> bool:
         return isinstance(topic, str) and bool(self._by_topic[topic])
 
     def add(self, lease: Lease, now: float) -> None:
         """Add a job."""
-        self._count += 1
+        self.count += 1
         if is_suspect(lease.redeliveries):
             self._suspects.append(lease)
             self.suspects_since = now if self.suspects_since is None else self.suspects_since
@@ -44,12 +42,12 @@ class Waiting:
 
     def take(self, topic: str) -> Lease:
         """Remove and return the next job of a topic."""
-        self._count -= 1
+        self.count -= 1
         return self._by_topic[topic].popleft()
 
     def take_suspect(self, now: float) -> Lease:
         """Remove and return a suspect, chosen at random."""
-        self._count -= 1
+        self.count -= 1
         place = random.randrange(len(self._suspects))  # noqa: S311 - a draw
         lease = self._suspects.pop(place)
         self.suspects_since = now if self._suspects else None
@@ -72,4 +70,4 @@ class Waiting:
         self._suspects = [lease for lease in self._suspects if lease.job.topic != topic]
         if not self._suspects:
             self.suspects_since = None
-        self._count = len(self._suspects) + sum(map(len, self._by_topic.values()))
+        self.count = len(self._suspects) + sum(map(len, self._by_topic.values()))

@@ -84,7 +84,7 @@ def test_bytes_that_come_are_handed_over_in_large_pieces_and_count(connected: Co
 
 
 def test_bytes_are_written_past_pika(connected: Connected) -> None:
-    connected.connection.write_bytes(b"hello")
+    connected.connection.send_frames(b"hello")
     connected.loop.call_later(0, connected.loop.stop)
     connected.loop.start()
     assert connected.peer.recv(5) == b"hello"
@@ -99,7 +99,7 @@ def test_what_is_passed_on_reaches_pika(connected: Connected) -> None:
 
 def test_an_abort_ends_it_without_a_word(connected: Connected) -> None:
     connected.connection._error = ClientCut()  # as there is when it is closed already
-    connected.connection.abort()
+    connected.connection.cut()
     connected.run_until(lambda: connected.connection._transport is None)
     assert connected.peer.recv(1) == b""
 
