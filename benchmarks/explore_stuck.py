@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -23,14 +24,10 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from benchmarks.measuring import broker_version
 from rabbitdelay import Client
-from rabbitdelay.address import parse_all
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.private_broker import PrivateBroker, configuration
-from rabbitdelay.private_broker.readiness import management_get
-from rabbitdelay.sync.administration import Administrator
-from rabbitdelay.sync.blocking import connected
+from rabbitdelay.private_broker.readiness import management
 
 DEFAULT_RETRY_MS = 180_000
 JOBS = 100
@@ -64,7 +61,7 @@ class Setting:
     def stuck_queues(self) -> dict[str, int]:
         """Return the number of dead letters in each hold queue that has any."""
         port = self.broker.nodes[0].layout.management_port
-        queues = management_get(port, "/api/queues?columns=name,messages_dlx") or []
+        queues = management(port).get("queues?columns=name,messages_dlx")
         return {
             queue["name"]: queue["messages_dlx"] for queue in queues if queue.get("messages_dlx")
         }
@@ -164,11 +161,8 @@ CHOICES: dict[str, tuple[ladder.Hop, ...]] = {
 
 def apply(broker: PrivateBroker, topology: Topology, hops: Iterable[ladder.Hop]) -> None:
     """Declare the namespace with these hold queues."""
-    parts = (*map(topology.hold, hops), *topology.topic(TOPIC))
-    with connected(parse_all(broker.url)) as connection:
-        administrator = Administrator(connection)
-        if administrator.set_up(setup(topology, parts, with_base=True, may_declare=True)):
-            administrator.settle()
+    delays = [timedelta(milliseconds=hop.hold_ms) for hop in hops]
+    Client(broker.url, namespace=topology.namespace).topology.apply(topics=TOPIC, delays=delays)
 
 
 def put_jobs(setting: Setting) -> float:

@@ -11,8 +11,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rabbitdelay import ManagementUnreachable
 from rabbitdelay.private_broker import PrivateBroker
-from rabbitdelay.private_broker.readiness import management_get
+from rabbitdelay.private_broker.readiness import management
 
 QUICK_VARIABLE = "RABBITDELAY_BENCH_QUICK"
 BODY_BYTES = 256
@@ -64,14 +65,20 @@ def rounded_median(values: Sequence[float]) -> float:
 
 def broker_version(broker: PrivateBroker) -> str:
     """Return the version of the running RabbitMQ."""
-    overview = management_get(broker.nodes[0].layout.management_port, "/api/overview")
-    return str(overview["rabbitmq_version"]) if overview else "unknown"
+    try:
+        overview = management(broker.nodes[0].layout.management_port).get("overview")
+    except ManagementUnreachable:
+        return "unknown"
+    return str(overview["rabbitmq_version"])
 
 
 def broker_memory_bytes(broker: PrivateBroker) -> int:
     """Return the memory that the broker reports, as shown in the management UI."""
     port = broker.nodes[0].layout.management_port
-    nodes = management_get(port, "/api/nodes?columns=mem_used") or [{"mem_used": 0}]
+    try:
+        nodes = management(port).get("nodes?columns=mem_used")
+    except ManagementUnreachable:
+        return 0
     return int(nodes[0]["mem_used"])
 
 

@@ -1,12 +1,16 @@
 """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
 
-from rabbitdelay.core.topology.counts import TopicCounts
+from rabbitdelay.core.doctor.report import Check
+from rabbitdelay.core.topology.counts import HoldCount, Statistics, TopicCounts
+from rabbitdelay.core.topology.namespaces import JobCounts, NamespaceCounts, Removal
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.core.topology.verification import Finding
 from rabbitdelay.core.work.outcome import Outcome
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.core.work.stats import WorkerCounts
 from rabbitdelay.engine.deletes.view import TombstoneStats
+from rabbitdelay.engine.topology.administration import Applied, Verification
 from rabbitdelay.engine.work.base_worker import WorkerStats
 from rabbitdelay.errors import (
     ActionFailed,
@@ -48,32 +52,40 @@ from rabbitdelay.errors import (
 from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions
 from rabbitdelay.sync.client import Client
+from rabbitdelay.sync.topology import ClientTopology
 from rabbitdelay.sync.worker import Worker
 
 __all__ = [
     "ActionFailed",
+    "Applied",
     "BrokerBlocked",
     "BrokerProcessError",
     "BrokerUnreachable",
     "Bury",
     "CertificateRefused",
+    "Check",
     "Client",
     "ClientClosed",
+    "ClientTopology",
     "ConnectionFailed",
     "CutOff",
     "DeleteManyFailed",
+    "Finding",
     "HandlerDied",
     "HandlerRaised",
     "HandlerVerdict",
+    "HoldCount",
     "InvalidConfiguration",
     "InvalidJob",
     "Job",
+    "JobCounts",
     "JobOptions",
     "JobRefused",
     "JobSpec",
     "LeaseLost",
     "LoginRefused",
     "ManagementUnreachable",
+    "NamespaceCounts",
     "NamespaceInUse",
     "NamespaceMissing",
     "NoResponse",
@@ -85,10 +97,12 @@ __all__ = [
     "PutOptions",
     "QueueUnavailable",
     "RabbitDelayError",
+    "Removal",
     "ReservedJob",
     "Response",
     "Retry",
     "RetryPolicy",
+    "Statistics",
     "TimedOut",
     "TombstoneStats",
     "TopicCounts",
@@ -96,6 +110,7 @@ __all__ = [
     "TopologyConflict",
     "TopologyError",
     "TopologyMissing",
+    "Verification",
     "VhostRefused",
     "Worker",
     "WorkerCounts",

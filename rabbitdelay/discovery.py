@@ -1,48 +1,38 @@
-"""Find the broker: `--url` or an argument, RABBITDELAY_URL, the running private node, localhost."""
+"""Find the broker: `--url` or an argument, RABBITDELAY_URL, the running private node, localhost.
+
+The private broker is imported only where it is looked for: a program with a URL does not load it.
+"""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rabbitdelay import address
-from rabbitdelay.errors import InvalidConfiguration
-from rabbitdelay.private_broker import (
-    DIRECTORY_VARIABLE,
-    PrivateBroker,
-    default_directory,
-    find_running,
-)
+from rabbitdelay.address import Address
+from rabbitdelay.engine.topology.local_node import LocalNode
 
 DEFAULT_URL = "amqp://localhost"
+_LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 def locate_url(url: str | None = None, environment: Mapping[str, str] = os.environ) -> str:
     """Return the broker's URL, or the comma-separated URLs of a cluster."""
     if given := url or environment.get("RABBITDELAY_URL"):
         return given
-    private = find_running()
-    if private is not None:
-        return private.url
-    _refuse_if_meant(PrivateBroker(default_directory()), environment)
-    return DEFAULT_URL
+    from rabbitdelay.private_broker import lookup  # noqa: PLC0415 - see above
+
+    return lookup.running_url(environment) or DEFAULT_URL
 
 
-def locate(url: str | None = None) -> tuple[address.Address, ...]:
+def locate(url: str | None = None) -> tuple[Address, ...]:
     """Return the broker's addresses."""
     return address.parse_all(locate_url(url))
 
 
-def _refuse_if_meant(private: PrivateBroker, environment: Mapping[str, str]) -> None:
-    """Raise an error rather than use localhost when a chosen private broker is down."""
-    if private.was_started:
-        is_starting = any(node.pid is not None for node in private.nodes)
-        raise InvalidConfiguration(
-            f"the private broker in {private.directory} was started and is "
-            f"{'not ready yet' if is_starting else 'not running'}: start it again with "
-            "`rabbitdelay broker start`, forget it with `rabbitdelay broker stop`, or set --url "
-            "or RABBITDELAY_URL"
-        )
-    if named := environment.get(DIRECTORY_VARIABLE):
-        raise InvalidConfiguration(
-            f"{DIRECTORY_VARIABLE} is {named}, but no broker is running there: start one with "
-            "`rabbitdelay broker start`, or set --url or RABBITDELAY_URL"
-        )
+def local_node(addresses: Sequence[Address]) -> LocalNode | None:
+    """Return the running node of the private broker that one of these addresses means, if any."""
+    ports = {one.port for one in addresses if one.host in _LOOPBACK_HOSTS}
+    if not ports:
+        return None
+    from rabbitdelay.private_broker import lookup  # noqa: PLC0415 - see above
+
+    return lookup.running_node(ports)

@@ -9,15 +9,12 @@ from types import FrameType
 from typing import Any
 
 import hypothesis
-import pika
 import pytest
 from xdist.remote import Producer
 
 from rabbitdelay import Client, Worker
-from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.private_broker import PrivateBroker
-from rabbitdelay.sync.administration import Administrator
 from tests.support import brokers, workers
 from tests.support.brokers import SharedBroker
 from tests.support.fronts import Front, front_named
@@ -155,11 +152,8 @@ def make_topics(broker_url: str, namespace: str) -> TopicsFactory:
     """Create the namespace and topics in it, as `topology apply` does."""
 
     def make(*topics: str) -> None:
-        topology = Topology(namespace)
-        parts = [part for topic in topics for part in topology.topic(topic)]
-        with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
-            conversation = setup(topology, parts, with_base=True, may_declare=True)
-            Administrator(connection).set_up(conversation)
+        client = Client(broker_url, namespace=namespace, settle_seconds=0, timeout=patience(20))
+        client.topology.apply(topics=topics)
 
     return make
 

@@ -2,6 +2,7 @@
 
 from rabbitdelay.aio.client import Client
 from rabbitdelay.aio.reserved_job import ReservedJob
+from rabbitdelay.aio.topology import ClientTopology
 from rabbitdelay.aio.worker import Worker
 
-__all__ = ["Client", "ReservedJob", "Worker"]
+__all__ = ["Client", "ClientTopology", "ReservedJob", "Worker"]

@@ -123,6 +123,13 @@ class LoopChannel:
         if self.is_open:
             self._send(spec.Queue.Delete(queue=queue, nowait=True))
 
+    def remove(self, declaration: Exchange | Queue, removed: Then) -> None:
+        """Delete a queue or an exchange."""
+        name = declaration.name
+        is_queue = isinstance(declaration, Queue)
+        delete = spec.Queue.Delete(queue=name) if is_queue else spec.Exchange.Delete(exchange=name)
+        self._ask(delete, lambda _: removed())
+
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
         """Empty a queue."""
 

@@ -12,10 +12,13 @@ from aio_pika import Connection
 from rabbitdelay import address, discovery
 from rabbitdelay.aio.awaiting import drive, start
 from rabbitdelay.aio.reserved_job import ReservedJob, reserved_job
+from rabbitdelay.aio.topology import ClientTopology
 from rabbitdelay.aio.transport import LentWire, OwnWire
+from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.core.jobs import validation
-from rabbitdelay.core.topology.counts import TopicCounts
-from rabbitdelay.core.topology.topology import QueueType, Topology
+from rabbitdelay.core.topology.counts import Statistics, TopicCounts
+from rabbitdelay.core.topology.namespaces import NamespaceCounts
+from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.client import Duration, Verbs
@@ -23,9 +26,10 @@ from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.engine.deletes.view import TombstoneStats
 from rabbitdelay.engine.deletes.writer import OnDeleted
+from rabbitdelay.engine.doctor.examination import OnStep
 from rabbitdelay.engine.publish.batch import OnConfirmed
 from rabbitdelay.errors import InvalidConfiguration
-from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions, make_spec
+from rabbitdelay.models import DEFAULT_TTR_MS, Job, JobOptions, JobSpec, PutOptions, make_spec
 
 
 class Client:
@@ -55,6 +59,8 @@ class Client:
         max_delay: The longest delay that is put in this namespace, at most and by default 9 years.
             Deletes are kept for that long: with much to delete, say how long is long enough. It
             is fixed when the namespace is first used.
+        management_url: The broker's management API, `http://host:15672` or `https://`. Default:
+            port 15672 (15671 with TLS) of the broker's host, or that of the private node.
         clock: Tells the time, in seconds since 1970; for tests.
     """
 
@@ -74,6 +80,7 @@ class Client:
         retry: RetryPolicy | None = None,
         allow_reply_to: Sequence[str] = (),
         max_delay: float | timedelta | None = None,
+        management_url: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         settings = ClientSettings(
@@ -89,6 +96,7 @@ class Client:
             retry=retry or RetryPolicy(),
             allow_reply_to=allow_reply_to,
             max_delay=max_delay,
+            management_url=management_url,
             clock=clock,
         )
         self._verbs = new_verbs(settings, connection)
@@ -116,9 +124,15 @@ class Client:
         return f"Client{self._verbs}"
 
     @property
-    def topology(self) -> Topology:
-        """The names this client uses on the broker."""
-        return self._verbs.topology
+    def topology(self) -> ClientTopology:
+        """The exchanges and queues of the namespace: their names, and what makes them."""
+        names = self._verbs.topology
+        return ClientTopology(
+            names.namespace,
+            names.queue_type,
+            names.max_delay_ms,
+            _administration=self._verbs.administration,
+        )
 
     async def connect(self) -> None:
         """Connect now, and not with the first put."""
@@ -262,13 +276,64 @@ class Client:
         """Let the jobs of a topic be handed out again."""
         await drive(self._verbs.resume(topic, timeout))
 
-    async def topics(self, *names: str, management_url: str | None = None) -> list[TopicCounts]:
+    async def topics(self, *names: str) -> list[TopicCounts]:
         """Count the jobs of these topics, or of all, and say which topics are paused.
 
-        Without names it asks the broker's management API which topics there are: at
-        `management_url`, or where it usually is on the broker's host.
+        Without names it asks the broker's management API which topics there are.
+
+        Raises:
+            ManagementUnreachable: No topics were named, and the API does not answer.
+            CutOff: The log of deletes cannot be read, so that paused topics are unknown.
         """
-        return await drive(self._verbs.topics(names, management_url))
+        return await drive(self._verbs.topics(names))
+
+    async def count(self, topic: str) -> TopicCounts | None:
+        """Count the ready and buried jobs of a topic; None when there is no such topic.
+
+        Only the two queues of the topic are queried: how many jobs are reserved, and whether the
+        topic is paused, is None.
+        """
+        return await drive(self._verbs.count(topic))
+
+    async def stats(self, *names: str, delayed: bool = True) -> Statistics:
+        """Count the jobs of these topics, or of all, and the delayed ones by hold queue.
+
+        The management API lists the topics and counts what is reserved. Without it only named
+        topics are counted, and `management_error` says why. Pauses are unknown when the log of
+        deletes cannot be read within 5 s; `deletes_error` says why. `delayed=False` leaves out the
+        hold queues, which without the API are queried one by one.
+
+        Raises:
+            ConnectionFailed: There is no connection to the broker.
+        """
+        return await drive(self._verbs.stats(names, delayed=delayed))
+
+    async def namespaces(self) -> list[NamespaceCounts]:
+        """List the namespaces of the broker's vhost, with the number of their topics and jobs.
+
+        The counts are some seconds old.
+
+        Raises:
+            ManagementUnreachable: Only the management API can list them, and it does not answer.
+        """
+        return await drive(self._verbs.administration.namespaces())
+
+    async def examine(
+        self,
+        *,
+        longest_ttr: float | timedelta = DEFAULT_TTR_MS / 1000,
+        on_step: OnStep | None = None,
+    ) -> tuple[Check, ...]:
+        """Check the broker and the namespace, and return what is right and wrong with them.
+
+        It makes nothing and changes no job. It takes up to 30 seconds where jobs seem to be stuck.
+        `longest_ttr` is compared with the broker's `consumer_timeout`. `on_step` is called with a
+        few words before each step.
+
+        Raises:
+            ConnectionFailed: There is no connection to the broker.
+        """
+        return await drive(self._verbs.examine(longest_ttr, on_step))
 
     async def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end, and say what is known by it."""
@@ -341,7 +406,8 @@ def new_verbs(settings: ClientSettings, connection: Connection | None) -> Verbs:
         InvalidConfiguration: There are a URL and a connection, or it is no connection of aio-pika.
     """
     if connection is None:
-        return Verbs(lambda _: OwnWire(), discovery.locate(settings.url), settings)
+        addresses = discovery.locate(settings.url)
+        return Verbs(lambda _: OwnWire(), addresses, settings, discovery.local_node)
     if settings.url is not None:
         raise InvalidConfiguration("give either a URL or a connection, not both")
     if not isinstance(connection, Connection):
@@ -349,7 +415,8 @@ def new_verbs(settings: ClientSettings, connection: Connection | None) -> Verbs:
             "connection must be what `await aio_pika.connect(…)` or connect_robust returned, "
             f"not a {type(connection).__name__}"
         )
-    return Verbs(lambda _: LentWire(connection), _addresses(connection), settings)
+    addresses = _addresses(connection)
+    return Verbs(lambda _: LentWire(connection), addresses, settings, discovery.local_node)
 
 
 def _addresses(connection: Connection) -> tuple[address.Address, ...]:

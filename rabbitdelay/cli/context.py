@@ -13,14 +13,8 @@ from pika import BlockingConnection
 from rabbitdelay import aio, discovery
 from rabbitdelay.address import Address
 from rabbitdelay.core.jobs import validation
-from rabbitdelay.core.topology import namespaces
-from rabbitdelay.core.topology.setup import require_namespace
 from rabbitdelay.core.topology.topology import QueueType, Topology
-from rabbitdelay.engine.topology import management_api as management
-from rabbitdelay.engine.topology.management_api import Management
-from rabbitdelay.errors import ManagementUnreachable, NamespaceMissing
 from rabbitdelay.executors.thread_executor import PoolKind
-from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.worker import Worker
@@ -84,20 +78,8 @@ class Settings:
         Raises:
             NamespaceMissing: It does not; a name that is similar is suggested.
         """
-        with self.connection() as connection:
-            try:
-                Administrator(connection).set_up(require_namespace(self.topology))
-            except NamespaceMissing:
-                raise self.namespace_missing() from None
-
-    def namespace_missing(self) -> NamespaceMissing:
-        """Return the error for a namespace that does not exist."""
-        try:
-            rows = self.management().versioned_queues()
-        except ManagementUnreachable:
-            return NamespaceMissing(namespaces.missing_text(self.topology, None))
-        others = [found.namespace for found in namespaces.listed(rows)]
-        return NamespaceMissing(namespaces.missing_text(self.topology, others))
+        with self.administrator() as client:
+            client.topology.require()
 
     @contextmanager
     def client(
@@ -108,22 +90,35 @@ class Settings:
         Only a client that `makes` declares what is missing. Unless it `founds` a namespace, one
         that does not exist is an error.
         """
-        client = Client(
-            self.url,
-            declare=makes and self.declare,
-            timeout=self.rest_seconds,
-            allow_reply_to=allow_reply_to,
-            **self._common(),
-        )
+        client = self._new_client(declare=makes and self.declare, allow_reply_to=allow_reply_to)
         try:
             client.connect()
             if not founds:
-                self.require_namespace()
+                client.topology.require()
             yield client
         finally:
             client.close(self.rest_seconds)
 
-    def onlooker(self) -> Client:
+    @contextmanager
+    def administrator(self) -> Iterator[Client]:
+        """A client that does not connect before it has to."""
+        client = self._new_client(declare=self.declare)
+        try:
+            yield client
+        finally:
+            client.close(self.rest_seconds)
+
+    def _new_client(self, *, declare: bool, allow_reply_to: Sequence[str] = ()) -> Client:
+        return Client(
+            self.url,
+            declare=declare,
+            timeout=self.rest_seconds,
+            allow_reply_to=allow_reply_to,
+            management_url=self.management_url,
+            **self._common(),
+        )
+
+    def onlooker(self, timeout: float | None = None) -> Client:
         """A client for looking: it makes nothing, and waits for a moment only."""
         return Client(
             self.url,
@@ -131,7 +126,8 @@ class Settings:
             queue_type=self.queue_type,
             declare=False,
             connect_timeout=0,
-            timeout=LOOK_SECONDS,
+            timeout=LOOK_SECONDS if timeout is None else timeout,
+            management_url=self.management_url,
         )
 
     def worker(
@@ -166,13 +162,6 @@ class Settings:
     def connection(self) -> AbstractContextManager[BlockingConnection]:
         """A connection for looking at things and making them."""
         return connected(self.addresses, blocked_seconds=self.rest_seconds)
-
-    def management(self) -> Management:
-        """The broker's management API, whether it answers or not."""
-        addresses = self.addresses
-        seconds = min(management.TIMEOUT_SECONDS, self.timeout.total_seconds())
-        address = management.locate(self.management_url, addresses)
-        return Management(address, addresses[0].vhost, seconds)
 
 
 pass_settings = click.make_pass_decorator(Settings)

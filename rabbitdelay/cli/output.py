@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rabbitdelay import duration
-from rabbitdelay.core.topology.counts import TopicCounts
+from rabbitdelay.core.topology.counts import Statistics, TopicCounts
 
 PATIENCE_SECONDS = 1.0
 _SHOWN_EVERY = 100
@@ -66,6 +66,11 @@ def table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
     for column in columns:
         result.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     return result
+
+
+def pauses_unknown(found: Statistics) -> str:
+    """Say why it is not known which topics are paused."""
+    return f"which topics are paused is not known: {found.deletes_error}"
 
 
 def topics_table(counts: Sequence[TopicCounts]) -> Table:
@@ -182,6 +187,23 @@ def patience(reason: str) -> Iterator[None]:
         timer.cancel()
         timer.join()
         status.stop()
+
+
+@contextmanager
+def progress_bar(description: str, last: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, with another text at its end; yields an `on_progress`."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(description, total=None)
+
+        def show(done: int, total: int) -> None:
+            text = last if done == total else description
+            progress.update(task, description=text, completed=done, total=total)
+
+        yield show
 
 
 @contextmanager

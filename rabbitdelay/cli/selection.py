@@ -4,37 +4,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
-from typing import Any
+from typing import Any, TypedDict
 
 import click
 
-from rabbitdelay import duration
 from rabbitdelay.cli.options import read_duration, read_topic
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.objects import Declaration, Part
-from rabbitdelay.core.topology.topology import Topology
+
+
+class Selected(TypedDict):
+    """The arguments of `client.topology` that select."""
+
+    topics: Sequence[str]
+    delays: Sequence[timedelta]
+    all_hold_queues: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Hold queues and topics, in addition to the base objects of every namespace."""
 
-    hops: tuple[ladder.Hop, ...] = ()
-    topics: tuple[str, ...] = ()
+    topics: Sequence[str] = ()
+    delays: Sequence[timedelta] = ()
+    every: bool = False
 
-    def parts(self, topology: Topology) -> list[Part]:
-        """Return the selected queues and their bindings."""
-        holds = [topology.hold(hop) for hop in self.hops]
-        return holds + [part for topic in self.topics for part in topology.topic(topic)]
-
-    def declarations(self, topology: Topology) -> tuple[Declaration, ...]:
-        """Return the declarations of the selection and of the base objects."""
-        return topology.plan(self.hops, self.topics)
-
-    def __or__(self, other: "Selection") -> "Selection":
-        """Return the union of both selections."""
-        hops = dict.fromkeys((*self.hops, *other.hops))
-        return Selection(tuple(hops), tuple(dict.fromkeys((*self.topics, *other.topics))))
+    def arguments(self) -> Selected:
+        """Return it as arguments of `client.topology`."""
+        return Selected(topics=self.topics, delays=self.delays, all_hold_queues=self.every)
 
 
 def selecting(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,12 +61,6 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
         topics: Sequence[str],
         **options: Any,  # noqa: ANN401 - passed on
     ) -> None:
-        hops = ladder.EVERY_HOP if every else tuple(hop for one in delays for hop in _hops(one))
-        selection = Selection() | Selection(hops, tuple(topics))
-        command(*arguments, selection=selection, **options)
+        command(*arguments, selection=Selection(topics, delays, every), **options)
 
     return select
-
-
-def _hops(delay: timedelta) -> tuple[ladder.Hop, ...]:
-    return ladder.hops(ladder.to_digits(duration.milliseconds(delay, what="delay")))

@@ -13,9 +13,11 @@ from rabbitdelay.cli.context import AnyWorker, Settings
 from rabbitdelay.cli.worker_log import LineFormatter, logging_to
 from rabbitdelay.engine.work.base_worker import WorkerStats
 from rabbitdelay.errors import RabbitDelayError
-from rabbitdelay.sync.administration import Administrator
+from rabbitdelay.sync.client import Client
 
 INTERVAL_SECONDS = 0.5
+COUNT_SECONDS = 2.0
+"""How long the broker may take to count the jobs of a topic."""
 
 
 class _Above(logging.Handler):
@@ -59,19 +61,17 @@ def _draw(
     """Redraw the status line periodically, and reconnect if the connection is lost."""
     while not over.is_set():
         try:
-            with settings.connection() as connection:
-                administrator = Administrator(connection)
+            with settings.onlooker(COUNT_SECONDS) as client:
                 while not over.wait(INTERVAL_SECONDS):
-                    ready = _ready(administrator, settings, topics)
-                    _show(worker, live, f"{ready:,}")
+                    _show(worker, live, f"{_ready(client, topics):,}")
         except RabbitDelayError:
             _show(worker, live, "? (no connection)")
             over.wait(INTERVAL_SECONDS)
 
 
-def _ready(administrator: Administrator, settings: Settings, topics: Sequence[str]) -> int:
-    counts = (administrator.count(settings.topology.ready_queue(topic)) for topic in topics)
-    return sum(count.ready for count in counts if count is not None)
+def _ready(client: Client, topics: Sequence[str]) -> int:
+    counts = map(client.count, topics)
+    return sum(count.ready or 0 for count in counts if count is not None)
 
 
 def _show(worker: AnyWorker, live: Live, ready: str) -> None:

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -11,27 +11,31 @@ from rabbitdelay import duration
 from rabbitdelay.address import Address
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.deletes.records import Pause, Resume
+from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.publish.pending import LadderEntry, Pending
-from rabbitdelay.core.topology import counts
-from rabbitdelay.core.topology.counts import Listing, TopicCounts
+from rabbitdelay.core.topology.counts import Listing, Statistics, TopicCounts
 from rabbitdelay.core.work.responses import Response
-from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Links
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.held_job import HeldJob
 from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.engine.deletes.writer import Deleter, OnDeleted
+from rabbitdelay.engine.doctor.examination import Examination, OnStep
 from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
+from rabbitdelay.engine.front import Front
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.publish.batch import Batch, OnConfirmed
 from rabbitdelay.engine.publish.publisher import Publisher
-from rabbitdelay.engine.topology import management_api
-from rabbitdelay.engine.topology.management_api import Management
+from rabbitdelay.engine.topology.administration import Administration
+from rabbitdelay.engine.topology.job_counts import JobCounter, count_topics
+from rabbitdelay.engine.topology.local_node import FindLocalNode
+from rabbitdelay.engine.topology.management_queries import ManagementQueries
 from rabbitdelay.engine.topology.queue_queries import Asker
-from rabbitdelay.engine.transport import Wire
+from rabbitdelay.engine.topology.side_connection import SideConnection
+from rabbitdelay.engine.transport import Wire, nothing
 from rabbitdelay.errors import (
     CutOff,
     InvalidJob,
@@ -46,6 +50,9 @@ Duration = float | timedelta | None
 Resolved = Callable[[Job, Exception | None], None]
 OWN_RECORD_SECONDS = 1.0
 """How long a client waits for a record of its own to come back to it."""
+PAUSES_SECONDS = 5.0
+"""How long `stats` waits for the log of deletes: the counts are worth more than a long wait."""
+POLL_SECONDS = 0.05
 
 
 class Verbs:
@@ -56,12 +63,20 @@ class Verbs:
         new_wire: Callable[[str], Wire],
         addresses: Sequence[Address],
         settings: ClientSettings,
+        find_local_node: FindLocalNode,
     ) -> None:
         self.addresses = addresses
         self.settings = settings
         self.topology = settings.topology
         self.links = Links(new_wire, addresses, settings)
         self._deleter = Deleter(self.links, settings)
+        self._new_wire = new_wire
+        self._find_local_node = find_local_node
+        self._management = ManagementQueries(addresses, settings, find_local_node)
+        self._counter = JobCounter(self.topology, self._management)
+        self.administration = Administration(
+            self._connection, addresses[0].vhost, settings, self._management
+        )
 
     def __str__(self) -> str:
         addresses = ",".join(map(str, self.addresses))
@@ -202,21 +217,64 @@ class Verbs:
 
     # Looking
 
-    def topics(self, names: Sequence[str], management_url: str | None) -> Flow[list[TopicCounts]]:
+    def topics(self, names: Sequence[str]) -> Flow[list[TopicCounts]]:
         """Count the jobs of these topics, or of all, and say which are paused."""
         paused = (yield from self.follower()).paused()
         chosen = [validation.check_topic(name) for name in names]
-        listing = yield from self._listing(management_url, needed=not chosen)
+        try:
+            listing = yield from self._management.listing(self.topology)
+        except ManagementUnreachable as error:
+            if not chosen:
+                raise ManagementUnreachable(f"{error}; or name the topics") from None
+            listing = Listing()
         asker = yield from self._asker()
-        found: list[TopicCounts] = []
-        for topic in chosen or listing.topics:
-            ready = yield from asker.count(self.topology.ready_queue(topic))
-            buried = yield from asker.count(self.topology.buried_queue(topic))
-            counted = counts.of_topic(
-                self.topology, topic, ready, buried, listing=listing, paused=paused
-            )
-            found += [counted] if counted is not None else []
-        return found
+        names = chosen or listing.topics
+        found = yield from count_topics(asker, self.topology, names, listing, paused)
+        return [count for count in found.values() if count is not None]
+
+    def count(self, topic: str) -> Flow[TopicCounts | None]:
+        """Count the jobs of a topic in its queues; None when there is no such topic."""
+        asker = yield from self._asker()
+        name = validation.check_topic(topic)
+        return (yield from count_topics(asker, self.topology, [name], Listing()))[name]
+
+    def stats(self, names: Sequence[str], *, delayed: bool) -> Flow[Statistics]:
+        """Count the jobs of these topics, or of all, and the delayed ones."""
+        chosen = [validation.check_topic(name) for name in names]
+        front = yield from self.links.front()
+        asker = Asker(front.consumer, self.settings.timeout)
+        try:
+            paused = yield from self._paused(front, asker)
+        except CutOff as error:
+            found = yield from self._counter.count(asker, chosen, None, delayed=delayed)
+            return replace(found, deletes_error=str(error))
+        return (yield from self._counter.count(asker, chosen, paused, delayed=delayed))
+
+    def examine(
+        self, longest_ttr: float | timedelta, on_step: OnStep | None
+    ) -> Flow[tuple[Check, ...]]:
+        """Check the broker and the namespace."""
+        examination = Examination(
+            self._connection,
+            self.settings,
+            self.addresses,
+            self._management,
+            self._find_local_node,
+            on_step or nothing,
+        )
+        return examination.checks(validation.check_ttr_ms(longest_ttr))
+
+    def _paused(self, front: Front, asker: Asker) -> Flow[Collection[str]]:
+        """Return the paused topics; wait for a moment only, and make no log where there is none."""
+        if (yield from asker.count(self.topology.tombstones)) is None:
+            return ()
+        deadline = time.monotonic() + min(PAUSES_SECONDS, self.settings.timeout)
+        follower = yield from front.until_read(min(PAUSES_SECONDS, self.settings.timeout))
+        while not follower.is_current:
+            if time.monotonic() > deadline:
+                raise CutOff(str(follower.failure or follower.state))
+            yield Sleep(POLL_SECONDS)
+        return follower.paused()
 
     def follower(self) -> Flow[Follower]:
         """Return who knows which jobs were deleted, when the log was read to its end."""
@@ -333,16 +391,9 @@ class Verbs:
         front = yield from self.links.front()
         return Asker(front.consumer, self.settings.timeout)
 
-    def _listing(self, management_url: str | None, *, needed: bool) -> Flow[Listing]:
-        address = management_api.locate(management_url, self.addresses)
-        api = Management(address, self.addresses[0].vhost)
-        try:
-            queues = yield Wait(in_background(lambda: api.queues(self.topology.prefix)))
-        except ManagementUnreachable as error:
-            if needed:
-                raise ManagementUnreachable(f"{error}; or name the topics") from None
-            return Listing()
-        return counts.read_listing(self.topology, queues)
+    def _connection(self) -> SideConnection:
+        self.links.refuse_when_closed()
+        return SideConnection(self._new_wire("rabbitdelay-administration"), self.addresses)
 
     def _timeout(self, timeout: float | None) -> float:
         return self.settings.timeout if timeout is None else validation.check_timeout(timeout)

@@ -32,6 +32,7 @@ class ClientSettings:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     allow_reply_to: Sequence[str] = ()
     max_delay: float | timedelta | None = None
+    management_url: str | None = None
     clock: Callable[[], float] = time.time
 
     topology: Topology = field(init=False)

@@ -97,13 +97,22 @@ class Connector:
         if self._closing:
             self.wire.stop()
             return
-        pause = backoff.seconds(self._failures, random.random())  # noqa: S311 - jitter
         self._attempts += 1
+        if self._has_untried_address(error):
+            logger.info("%s; trying the next address", error)
+            self.wire.call_later(0, self._connect)
+            return
+        pause = backoff.seconds(self._failures, random.random())  # noqa: S311 - jitter
         self._failures += 1
         level = logging.WARNING if self._failures == 1 and self._opened_once else logging.INFO
         logger.log(level, "%s (next attempt in %.1f s)", error, pause)
         self._owner.connection_failed(error)
         self.wire.call_later(pause, self._connect)
+
+    def _has_untried_address(self, error: ConnectionFailed) -> bool:
+        """Whether an address is left that was never tried: before that nothing has failed."""
+        is_first_round = not self._opened_once and self._attempts < len(self._addresses)
+        return is_first_round and isinstance(error, BrokerUnreachable)
 
 
 class FirstConnection:

@@ -84,6 +84,11 @@ class Links:
         front = self._front
         return front.follower if front is not None and front.follower.is_current else None
 
+    def refuse_when_closed(self) -> None:
+        """Raise ClientClosed when the client was closed."""
+        if self._closed:
+            raise ClientClosed("the client is closed")
+
     def learn(self, record: Record) -> None:
         """Apply a confirmed record at once, so that this client's own pops respect its deletes."""
         front = self._front
@@ -120,7 +125,7 @@ class Links:
     def _start_publisher(self) -> Flow[Publisher]:
         """Connect, or wait for somebody else who does."""
         with self._lock:
-            self._refuse_when_closed()
+            self.refuse_when_closed()
             publisher = self._publisher or self._connecting
             if publisher is None:
                 wire = self._new_wire("rabbitdelay-publisher")
@@ -140,7 +145,7 @@ class Links:
     def _start_front(self) -> Flow[Front]:
         publisher = yield from self.publisher()
         with self._lock:
-            self._refuse_when_closed()
+            self.refuse_when_closed()
             front = self._front or self._connecting_front
             if front is None:
                 policies = Policies(self._settings.retry)
@@ -170,7 +175,7 @@ class Links:
         """Wait for a first connection. Others may wait for it too: the last to give up ends it."""
         try:
             yield from one.connected(self._settings.connect_timeout)
-            self._refuse_when_closed()
+            self.refuse_when_closed()
         except GeneratorExit:  # a signal handler raised in the caller: there is no waiting here
             if self._gives_up_last(one):
                 one.close_soon(0)
@@ -209,10 +214,6 @@ class Links:
             clock=self._settings.clock,
             may_found=may_found,
         )
-
-    def _refuse_when_closed(self) -> None:
-        if self._closed:
-            raise ClientClosed("the client is closed")
 
     def _new_routes(self) -> Routes:
         settings = self._settings

@@ -106,6 +106,9 @@ class Channel(Protocol):
     def delete(self, queue: str) -> None:
         """Delete a queue, without a reply from the broker."""
 
+    def remove(self, declaration: Exchange | Queue, removed: Then) -> None:
+        """Delete a queue, with its messages, or an exchange; one that is missing is no error."""
+
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
         """Purge a queue; call back with the number of messages that it held."""
 

@@ -1,11 +1,9 @@
 """Check that a node is ready: AMQP, the management API and the cluster's node count."""
 
-import http.client
-import json
 import socket
-from base64 import b64encode
-from typing import Any
 
+from rabbitdelay.engine.topology.management_api import Management, ManagementAddress
+from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.private_broker.ports import LOOPBACK
 
 _PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
@@ -28,24 +26,23 @@ def speaks_amqp(port: int) -> bool:
 
 def management_answers(port: int) -> bool:
     """Whether the management API responds."""
-    return management_get(port, "/api/overview") is not None
+    try:
+        management(port).check()
+    except ManagementUnreachable:
+        return False
+    return True
 
 
 def running_nodes(port: int) -> int:
     """Return the number of running nodes according to this node's cluster."""
-    nodes = management_get(port, "/api/nodes?columns=running") or []
+    try:
+        nodes = management(port).nodes()
+    except ManagementUnreachable:
+        return 0
     return sum(bool(node.get("running")) for node in nodes)
 
 
-def management_get(port: int, path: str) -> Any | None:  # noqa: ANN401 - JSON is anything
-    """Return the JSON response of the management API, or None if the request fails."""
-    credentials = b64encode(b"guest:guest").decode()
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_TIMEOUT_SECONDS)
-    try:
-        connection.request("GET", path, headers={"Authorization": f"Basic {credentials}"})
-        response = connection.getresponse()
-        return json.load(response) if response.status == http.HTTPStatus.OK else None
-    except (OSError, http.client.HTTPException, ValueError):
-        return None
-    finally:
-        connection.close()
+def management(port: int) -> Management:
+    """Return a client of the management API of a private node."""
+    address = ManagementAddress(f"http://{LOOPBACK}:{port}/", "guest", "guest")
+    return Management(address, "/", _TIMEOUT_SECONDS)

@@ -103,6 +103,15 @@ class ThreadChannel:
         if self.is_open:
             self._channel.queue_delete(queue)
 
+    def remove(self, declaration: Exchange | Queue, removed: Then) -> None:
+        """Delete a queue or an exchange."""
+        if not self.is_open:
+            return
+        if isinstance(declaration, Queue):
+            self._channel.queue_delete(declaration.name, callback=lambda _: removed())
+        else:
+            self._channel.exchange_delete(declaration.name, callback=lambda _: removed())
+
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
         """Empty a queue."""
 

@@ -101,7 +101,7 @@ def run(program: list[str], options: list[str], tmp_path: Path) -> Callable[...,
 def answers(broker_url: str, namespace: str) -> Iterator[str]:
     """A queue of another program on the shared broker."""
     name = f"answers.{namespace}"
-    with connected(address.parse_all(broker_url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
         channel = connection.channel()
         channel.queue_declare(name, durable=True)
         yield name
@@ -110,7 +110,7 @@ def answers(broker_url: str, namespace: str) -> Iterator[str]:
 
 def _bodies(url: str, queue: str) -> list[Any]:
     """Take all messages out of a queue, and return their bodies."""
-    with connected(address.parse_all(url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         taken = iter(lambda: channel.basic_get(queue, auto_ack=True)[2], None)
         return [json.loads(body) for body in taken]

@@ -1,6 +1,5 @@
 """`rabbitdelay doctor`: every kind of finding, on a broker in which something is broken."""
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +14,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay.cli import root
 from rabbitdelay.core.doctor.broker_checks import DEAD_LETTER_LINE
-from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.engine.topology import management_api
 from rabbitdelay.private_broker import PrivateBroker, configuration
-from rabbitdelay.sync import doctor
 from tests.acceptance.conftest import CommandLine
 from tests.conftest import PrivateBrokerFactory
 from tests.support.brokers import SharedBroker
@@ -117,23 +114,6 @@ def test_a_broker_that_is_not_there_is_no_connection() -> None:
     result = CliRunner().invoke(root, ["--url", "amqp://127.0.0.1:1", "doctor"])
     assert result.exit_code == 4
     assert result.stdout == ""
-
-
-@pytest.mark.usefixtures("applied")
-def test_python_programs_and_asyncio_use_the_same_examination(
-    broker_url: str, shared_broker: SharedBroker, namespace: str
-) -> None:
-    steps: list[str] = []
-
-    def run() -> tuple[Check, ...]:
-        api = shared_broker.management.url
-        return doctor.examine(
-            broker_url, namespace=namespace, management_url=api, on_step=steps.append
-        )
-
-    checks = asyncio.run(asyncio.to_thread(run))
-    assert len(checks) >= 18
-    assert "counting jobs" in steps
 
 
 # A namespace that is not well

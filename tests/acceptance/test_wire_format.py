@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 import pika
@@ -16,10 +17,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from rabbitdelay import Client
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.models import JSON
-from rabbitdelay.sync.administration import Administrator
 from tests.support import node
 from tests.support.receiver import Receiver
 from tests.support.waiting import patience, wait_until
@@ -148,18 +147,15 @@ def channel(broker_url: str) -> Iterator[BlockingChannel]:
 
 
 @pytest.fixture
-def made(channel: BlockingChannel, topology: Topology) -> None:
+def made(broker_url: str, namespace: str) -> None:
     """The topic and the hold queues for the delays used here, as `topology apply` creates them."""
-    digits = [ladder.to_digits(delay_ms) for delay_ms in (DELAY_MS, RETRY_DELAY_MS)]
-    parts = [part for each in digits for part in topology.path(each, TOPIC)]
-    conversation = setup(topology, parts, with_base=True, may_declare=True)
-    Administrator(channel.connection).set_up(conversation)
+    delays = [timedelta(milliseconds=delay_ms) for delay_ms in (DELAY_MS, RETRY_DELAY_MS)]
+    client = Client(broker_url, namespace=namespace, settle_seconds=0)
+    client.topology.apply(topics=TOPIC, delays=delays)
 
 
 def _count(channel: BlockingChannel, queue: str) -> int:
-    counted = Administrator(channel.connection).count(queue)
-    assert counted is not None, queue
-    return counted.ready
+    return channel.queue_declare(queue, passive=True).method.message_count or 0
 
 
 # Digits

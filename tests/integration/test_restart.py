@@ -7,12 +7,8 @@ import pika
 import pytest
 
 from rabbitdelay import Client
-from rabbitdelay.address import parse_all
-from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.private_broker import PrivateBroker
-from rabbitdelay.sync.administration import Administrator
-from rabbitdelay.sync.blocking import connected
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -37,12 +33,9 @@ def test_jobs_that_came_due_meanwhile_are_ready_soon_after_a_restart(
 
 
 def apply_all(broker: PrivateBroker, topology: Topology) -> None:
-    """Make all hold queues and the topic, and let them settle."""
-    parts = (*topology.all_holds(), *topology.topic("t"))
-    with connected(parse_all(broker.url)) as connection:
-        administrator = Administrator(connection)
-        administrator.set_up(setup(topology, parts, with_base=True, may_declare=True))
-        administrator.settle()
+    """Make all hold queues and the topic, safe from a crash."""
+    client = Client(broker.url, namespace=topology.namespace)
+    client.topology.apply(topics="t", all_hold_queues=True)
 
 
 def put_jobs(broker: PrivateBroker, topology: Topology) -> float:

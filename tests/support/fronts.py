@@ -18,6 +18,8 @@ from rabbitdelay import Client, Worker, aio
 from tests.support.waiting import patience, wait_until
 
 Result = TypeVar("Result")
+AWAITED = (aio.ReservedJob, aio.ClientTopology)
+"""What a client returns that has to be awaited itself."""
 NAMES = ("sync", "aio")
 
 
@@ -149,7 +151,8 @@ class Blocking:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         found = getattr(self.awaited, name)
-        return self._blocking_call(found) if inspect.iscoroutinefunction(found) else found
+        is_coroutine = inspect.iscoroutinefunction(found)
+        return self._blocking_call(found) if is_coroutine else self._wrap(found)
 
     def __repr__(self) -> str:
         return repr(self.awaited)
@@ -177,7 +180,7 @@ class Blocking:
     def _wrap(self, result: Any) -> Any:  # noqa: ANN401 - any result
         if isinstance(result, list):
             return [self._wrap(one) for one in result]
-        return Blocking(self.loop, result) if isinstance(result, aio.ReservedJob) else result
+        return Blocking(self.loop, result) if isinstance(result, AWAITED) else result
 
 
 class BlockingClient(Blocking):

@@ -42,6 +42,10 @@ class Management:
         """Create or replace the object at this path below /api/."""
         self._call("PUT", path, json.dumps(body).encode())
 
+    def post(self, path: str, body: object) -> None:
+        """Post to this path below /api/."""
+        self._call("POST", path, json.dumps(body).encode())
+
     def remove(self, path: str) -> None:
         """Delete the object at this path below /api/."""
         self._call("DELETE", path)

@@ -4,6 +4,7 @@ import pytest
 
 from rabbitdelay import Client, address, discovery
 from rabbitdelay.errors import InvalidConfiguration
+from rabbitdelay.private_broker import lookup
 
 SECRET = "s3cr3t-p@ss"  # noqa: S105 - made up
 URL = "amqps://bob:s3cr3t-p%40ss@mq.example:5999/shop%2Fone?heartbeat=7&server_name=mq"
@@ -61,13 +62,11 @@ def test_locate_url_order_of_precedence(monkeypatch: pytest.MonkeyPatch) -> None
     """An argument, then the environment, then the private node, then localhost."""
     monkeypatch.delenv("RABBITDELAY_BROKER_DIR", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", "/nonexistent")
-    monkeypatch.setattr(discovery, "find_running", lambda: None)
+    monkeypatch.setattr(lookup, "find_running", lambda: None)
     assert discovery.locate_url(None, {}) == "amqp://localhost"
     with pytest.raises(InvalidConfiguration, match="is /b, but no broker is running there"):
         discovery.locate_url(None, {"RABBITDELAY_BROKER_DIR": "/b"})
-    monkeypatch.setattr(
-        discovery, "find_running", lambda: type("Node", (), {"url": "amqp://private"})
-    )
+    monkeypatch.setattr(lookup, "find_running", lambda: type("Node", (), {"url": "amqp://private"}))
     assert discovery.locate_url(None, {}) == "amqp://private"
     assert (
         discovery.locate_url(None, {"RABBITDELAY_URL": "amqp://environment"})

@@ -16,8 +16,8 @@ from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_duration
 from rabbitdelay.cli.output import counted, output, print_json, print_table, table
 from rabbitdelay.core.doctor.report import Check, Status
+from rabbitdelay.engine.doctor.examination import OnStep
 from rabbitdelay.models import DEFAULT_TTR_MS
-from rabbitdelay.sync.doctor import OnStep, examine
 
 _STYLES: dict[Status, str] = {
     "ok": "green",
@@ -50,16 +50,8 @@ def doctor(
     is `unknown`, never ok, unless the broker is a private one of this machine. Exits with 3 when
     there is a problem.
     """
-    with _steps() as on_step:
-        checks = examine(
-            settings.url,
-            namespace=settings.namespace,
-            queue_type=settings.queue_type,
-            management_url=settings.management_url,
-            max_delay=settings.max_delay,
-            longest_ttr=ttr,
-            on_step=on_step,
-        )
+    with _steps() as on_step, settings.administrator() as client:
+        checks = client.examine(longest_ttr=ttr, on_step=on_step)
     if as_json:
         print_json([asdict(check) for check in checks])
     else:

@@ -8,7 +8,7 @@ import click
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.options import json_option
 from rabbitdelay.cli.output import print_json, print_table, table
-from rabbitdelay.core.topology.namespaces import NamespaceCounts, listed
+from rabbitdelay.core.topology.namespaces import NamespaceCounts
 
 _NUMBERS = ("topics", "delayed", "ready", "reserved", "buried", "unrouted", "consumers")
 
@@ -21,7 +21,8 @@ def namespaces(settings: Settings, *, as_json: bool) -> None:
 
     The management API lists and counts them. Its counts are some seconds old.
     """
-    found = listed(settings.management().versioned_queues())
+    with settings.administrator() as client:
+        found = client.namespaces()
     if as_json:
         print_json([asdict(one) for one in found])
     elif found:

@@ -7,7 +7,6 @@ import click
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.options import json_option, read_topic
 from rabbitdelay.cli.output import patience, print_json
-from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.client import Client
 
 _topics_argument = click.argument(
@@ -51,13 +50,7 @@ def _switch(
         except KeyboardInterrupt:
             text = f"done: {', '.join(done) or 'none'}; the next one may be or not"
             raise KeyboardInterrupt(text) from None
-    _tell_unknown(settings, topics)
-
-
-def _tell_unknown(settings: Settings, topics: tuple[str, ...]) -> None:
-    """A name that was mistyped is paused as well, and nobody would notice."""
-    with settings.connection() as connection:
-        count = Administrator(connection).count
-        unknown = [name for name in topics if count(settings.topology.ready_queue(name)) is None]
+        # A name that was mistyped is paused as well, without any effect that would be noticed.
+        unknown = [topic for topic in topics if client.count(topic) is None]
     if unknown:
         click.echo(f"note: nothing was ever put to {', '.join(unknown)}", err=True)

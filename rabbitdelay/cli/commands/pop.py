@@ -14,8 +14,7 @@ from rabbitdelay.cli.output import patience, printable
 from rabbitdelay.core.work import exceptions
 from rabbitdelay.core.work.exceptions import GiveUpNow
 from rabbitdelay.executors.reserved_job import ReservedJob
-from rabbitdelay.sync.administration import Administrator
-from rabbitdelay.sync.client import read_tombstones
+from rabbitdelay.sync.client import Client, read_tombstones
 
 
 @click.command(short_help="Print the next job and finish it.")
@@ -68,7 +67,7 @@ def pop(
         jobs = client.pop(topics, max=most, wait=wait)
         if not jobs:
             paused = read_tombstones(client).paused().intersection(topics)
-            click.echo(f"no job received{_why(settings, topics, paused)}", err=True)
+            click.echo(f"no job received{_why(client, topics, paused)}", err=True)
             answer_no()
         if command is not None:
             _run(jobs, command)
@@ -78,11 +77,9 @@ def pop(
                 _print(job, as_json=as_json)
 
 
-def _why(settings: Settings, topics: tuple[str, ...], paused: set[str]) -> str:
+def _why(client: Client, topics: tuple[str, ...], paused: set[str]) -> str:
     """Return the known reasons why no job was received."""
-    with settings.connection() as connection:
-        count, ready_queue = Administrator(connection).count, settings.topology.ready_queue
-        missing = [topic for topic in topics if count(ready_queue(topic)) is None]
+    missing = [topic for topic in topics if client.count(topic) is None]
     reasons = [f"no such topic: {topic}" for topic in missing]
     reasons += [f"paused: {topic}" for topic in sorted(paused)]
     return f" ({', '.join(reasons)})" if reasons else ""

@@ -6,9 +6,7 @@ from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_topic
 from rabbitdelay.cli.output import agree, counted, patience, print_json
-from rabbitdelay.core.topology.counts import Listing, TopicCounts
-from rabbitdelay.sync.administration import Administrator
-from rabbitdelay.sync.overview import count_topic
+from rabbitdelay.core.topology.counts import TopicCounts
 
 
 @click.command(short_help="Delete every job of a topic.")
@@ -22,8 +20,8 @@ def purge(settings: Settings, topic: str, *, yes: bool, as_json: bool) -> None:
     What is ready or buried is gone at once. What is delayed is dropped when it is due, and what
     is reserved is not tried again. Exits with 3 when nobody agreed, or there is no such topic.
     """
-    settings.require_namespace()
-    counts = _count(settings, topic)
+    with settings.client() as client:
+        counts = client.count(topic)
     if counts is None:
         click.echo(f"no such topic: {topic}", err=True)
         answer_no()
@@ -41,12 +39,6 @@ def purge(settings: Settings, topic: str, *, yes: bool, as_json: bool) -> None:
     else:
         now = f"{counted(gone, 'ready or buried job')} removed now"
         click.echo(f"purge of {topic} recorded: {now}, delayed jobs are dropped when they are due")
-
-
-def _count(settings: Settings, topic: str) -> TopicCounts | None:
-    with settings.connection() as connection:
-        administrator = Administrator(connection)
-        return count_topic(administrator, settings.topology, topic, Listing())
 
 
 def _question(counts: TopicCounts) -> str:

@@ -3,8 +3,8 @@
 import json
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol, Self
 
@@ -13,8 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from rabbitdelay import duration
-from rabbitdelay.address import Address
+from rabbitdelay import discovery, duration
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_duration, read_topic
@@ -23,22 +22,21 @@ from rabbitdelay.cli.output import (
     moment,
     output,
     patience,
+    pauses_unknown,
     print_json,
     print_table,
     topics_table,
 )
-from rabbitdelay.cli.pauses import Pauses, PauseWatch, remark, topic_as_json
-from rabbitdelay.core.topology.counts import TopicCounts
+from rabbitdelay.core.topology.counts import HoldCount, Statistics, TopicCounts
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine.topology.management_api import Management
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.private_broker import signals
-from rabbitdelay.sync.administration import Administrator
-from rabbitdelay.sync.blocking import connected
-from rabbitdelay.sync.overview import HoldCount, Observer, Statistics
 
 _SHORTEST_INTERVAL = timedelta(milliseconds=100)
 _DEFAULT_INTERVAL = timedelta(seconds=1)
+
+_ANSWER_SECONDS = 3.0
+"""How long the broker may take to answer, until a watcher says that it does not."""
 
 _LABEL_WIDTH = 10
 _BAR_WIDTH = 44
@@ -77,9 +75,9 @@ def stats(
     if interval is not None and not watch:
         raise click.UsageError("--interval is for --watch")
     interval_seconds = _seconds(interval)
-    settings.require_namespace()
     lookout = _Lookout.of(settings, names)
     if watch:
+        settings.require_namespace()
         _watch(lookout, interval_seconds, as_json=as_json)
         return
     with patience("counting, queue by queue"):
@@ -100,51 +98,28 @@ def _seconds(interval: timedelta | None) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Look(Statistics):
-    """The jobs of a namespace, and which of its topics are paused."""
-
-    unread: str | None = None
-    """Why that is not known; None when it is."""
-
-    @classmethod
-    def of(cls, counted: Statistics, pauses: Pauses) -> Self:
-        """Join what was counted and which topics are paused."""
-        topics = tuple(pauses.mark(count) for count in counted.topics)
-        others = (counted.missing, counted.delayed, counted.unrouted, counted.unlisted)
-        return cls(topics, *others, counted.dead_lettering, unread=pauses.unknown)
-
-
-@dataclass(frozen=True, slots=True)
 class _Lookout:
     """Which broker and which topics: found once, and not again while a broker is away."""
 
     settings: Settings
-    addresses: tuple[Address, ...]
-    management: Management
-    topology: Topology
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, settings: Settings, names: tuple[str, ...]) -> Self:
-        return cls(settings, settings.addresses, settings.management(), settings.topology, names)
+        return cls(replace(settings, url=discovery.locate_url(settings.url)), names)
 
-    def look(self) -> Look:
+    def look(self) -> Statistics:
         """Look once."""
-        with closing(self.look_on(0)) as looks:
-            return next(looks)
+        with self.settings.client() as client:
+            return client.stats(*self.names)
 
-    def look_on(self, interval_seconds: float) -> Generator[Look, None, None]:
-        """Look again and again over one connection, for as long as it lasts."""
-        patience_seconds = self.settings.timeout.total_seconds()
-        with (
-            connected(self.addresses, blocked_seconds=patience_seconds) as connection,
-            PauseWatch(self.settings) as watch,
-        ):
-            administrator = Administrator(connection)
-            observer = Observer(administrator, self.management, self.topology, self.names)
+    def look_on(self, interval_seconds: float) -> Generator[Statistics, None, None]:
+        """Look again and again, until the broker does not answer."""
+        seconds = min(_ANSWER_SECONDS, self.settings.timeout.total_seconds())
+        with self.settings.onlooker(seconds) as client:
             while True:
-                yield Look.of(observer.look(), watch.look())
-                connection.sleep(interval_seconds)
+                yield client.stats(*self.names)
+                time.sleep(interval_seconds)
 
 
 # Watching
@@ -153,7 +128,7 @@ class _Lookout:
 class _Screen(Protocol):
     """Where a watcher sees what it looks at."""
 
-    def show(self, now: Look) -> None:
+    def show(self, now: Statistics) -> None:
         """Show what was counted."""
 
     def tell(self, trouble: str) -> None:
@@ -166,7 +141,7 @@ class _Lines:
 
     topology: Topology
 
-    def show(self, now: Look) -> None:
+    def show(self, now: Statistics) -> None:
         click.echo(json.dumps(_as_json(now, self.topology)))
 
     def tell(self, trouble: str) -> None:
@@ -179,7 +154,7 @@ class _Blocks:
 
     console: Console
 
-    def show(self, now: Look) -> None:
+    def show(self, now: Statistics) -> None:
         click.echo(_now())
         print_table(_picture(_busiest_first(now), self.console))
         click.echo()
@@ -196,7 +171,7 @@ class _InPlace:
     live: Live
     last: RenderableType = ""
 
-    def show(self, now: Look) -> None:
+    def show(self, now: Statistics) -> None:
         self.last = _picture(_busiest_first(now), self.console)
         self._draw(Text(f"{_now()}   Ctrl-C ends", "dim"))
 
@@ -224,7 +199,7 @@ def _watch(lookout: _Lookout, interval_seconds: float, *, as_json: bool) -> None
     with (
         suppress(KeyboardInterrupt),
         signals.interrupting(),
-        _screen(lookout.topology, as_json=as_json) as screen,
+        _screen(lookout.settings.topology, as_json=as_json) as screen,
     ):
         looks = lookout.look_on(interval_seconds)
         screen.show(next(looks))  # at first a broker that is not there is an error
@@ -241,7 +216,7 @@ def _watch(lookout: _Lookout, interval_seconds: float, *, as_json: bool) -> None
 # The picture
 
 
-def _busiest_first(now: Look) -> Look:
+def _busiest_first(now: Statistics) -> Statistics:
     """The topics with most jobs ready or reserved first: where it gets narrow those are shown."""
     return replace(now, topics=tuple(sorted(now.topics, key=_business)))
 
@@ -250,7 +225,7 @@ def _business(count: TopicCounts) -> tuple[int, int, str]:
     return -(count.ready or 0) - (count.reserved or 0), -(count.buried or 0), count.topic
 
 
-def _picture(now: Look, console: Console) -> RenderableType:
+def _picture(now: Statistics, console: Console) -> RenderableType:
     """The topics, the delayed jobs, and what needs a look; on a terminal it fits the screen."""
     remarks = [*_remarks(now)]
     room = console.height - _FIXED_LINES - len(remarks) if console.is_terminal else _NO_EDGE
@@ -260,9 +235,9 @@ def _picture(now: Look, console: Console) -> RenderableType:
     return Group(*topics, "", *delayed, *([""] if remarks else []), *remarks)
 
 
-def _topics(now: Look, most: int) -> Iterator[RenderableType]:
+def _topics(now: Statistics, most: int) -> Iterator[RenderableType]:
     if not now.topics:
-        known = now.missing or now.unlisted is None
+        known = now.missing or now.management_error is None
         yield Text("no topics" if known else "topics are not known")
         return
     shown = now.topics if len(now.topics) <= most else now.topics[: most - 1]
@@ -271,7 +246,7 @@ def _topics(now: Look, most: int) -> Iterator[RenderableType]:
         yield Text(f"… and {counted(rest, 'more topic')}: name those to look at", "dim")
 
 
-def _delayed(now: Look, most: int, console: Console) -> Iterator[RenderableType]:
+def _delayed(now: Statistics, most: int, console: Console) -> Iterator[RenderableType]:
     yield Text.assemble((counted(now.delayed_jobs, "delayed job"), "bold"), " of all topics")
     shown = _largest(now.delayed, most)
     if not shown:
@@ -301,7 +276,7 @@ def _bar(count: HoldCount, widest: int, width: int) -> Text:
     return Text.assemble(start, (bar, "cyan"), f" {count.jobs:,}")
 
 
-def _remarks(now: Look) -> Iterator[Text]:
+def _remarks(now: Statistics) -> Iterator[Text]:
     if now.unrouted:
         jobs = counted(now.unrouted, "job")
         yield _line(f"{jobs} could not be routed: see `rabbitdelay unrouted list`", "bold yellow")
@@ -310,11 +285,11 @@ def _remarks(now: Look) -> Iterator[Text]:
         yield _line(f"{jobs} on the way between queues; if it stays: {_DOCTOR}", "yellow")
     if now.missing:
         yield _line(f"no such topic: {', '.join(now.missing)}", "bold red")
-    if now.unread:
-        yield _line(remark(now.unread), "yellow")
-    if now.unlisted:
+    if now.deletes_error:
+        yield _line(pauses_unknown(now), "yellow")
+    if now.management_error:
         lost = "only named topics are counted, and not what is reserved of them"
-        yield _line(f"{lost}: {now.unlisted}", "yellow")
+        yield _line(f"{lost}: {now.management_error}", "yellow")
 
 
 def _line(text: str, style: str) -> Text:
@@ -324,17 +299,17 @@ def _line(text: str, style: str) -> Text:
 # For scripts
 
 
-def _as_json(now: Look, topology: Topology) -> dict[str, Any]:
+def _as_json(now: Statistics, topology: Topology) -> dict[str, Any]:
     return {
         "time": _now(),
         "namespace": topology.namespace,
-        "topics": [topic_as_json(count, now.unread) for count in now.topics],
+        "topics": [asdict(count) for count in now.topics],
         "missing_topics": list(now.missing),
         "delayed_jobs": now.delayed_jobs,
         "hold_queues": [_hold_as_json(count, topology) for count in now.delayed],
         "unrouted": now.unrouted,
         "dead_lettering_jobs": now.dead_lettering,
-        "management_error": now.unlisted,
+        "management_error": now.management_error,
     }
 
 

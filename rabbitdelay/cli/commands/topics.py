@@ -1,18 +1,16 @@
 """`rabbitdelay topics`: how many jobs of each topic are where."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import click
 
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_topic
-from rabbitdelay.cli.output import print_json, print_table, topics_table
-from rabbitdelay.cli.pauses import read_pauses, topic_as_json
-from rabbitdelay.core.topology.counts import Listing, TopicCounts, read_listing
+from rabbitdelay.cli.output import pauses_unknown, print_json, print_table, topics_table
+from rabbitdelay.core.topology.counts import TopicCounts
 from rabbitdelay.errors import ManagementUnreachable
-from rabbitdelay.sync.administration import Administrator
-from rabbitdelay.sync.overview import count_topic
 
 
 @click.command(short_help="Count the jobs of each topic.")
@@ -25,39 +23,19 @@ def topics(settings: Settings, names: tuple[str, ...], *, as_json: bool) -> None
     Without the management API only TOPICs that are named are counted, and how many of their jobs
     are reserved is not known. Exits with 3 when a named TOPIC is not there.
     """
-    settings.require_namespace()
-    listing = _listing(settings, names)
-    counts = _count(settings, names or listing.topics, listing)
-    pauses = read_pauses(settings)
-    found = [pauses.mark(count) for count in counts.values() if count is not None]
+    with settings.client() as client:
+        found = client.stats(*names, delayed=False)
+    if found.management_error and not names:
+        raise ManagementUnreachable(f"{found.management_error}; or name the topics")
     if as_json:
-        print_json([topic_as_json(count, pauses.unknown) for count in found])
+        print_json([asdict(count) for count in found.topics])
     else:
-        _print(found, settings.namespace)
-    pauses.tell()
-    if missing := [topic for topic, count in counts.items() if count is None]:
-        click.echo(f"no such topic: {', '.join(missing)}", err=True)
+        _print(found.topics, settings.namespace)
+    if found.deletes_error:
+        click.echo(f"note: {pauses_unknown(found)}", err=True)
+    if found.missing:
+        click.echo(f"no such topic: {', '.join(found.missing)}", err=True)
         answer_no()
-
-
-def _listing(settings: Settings, names: Sequence[str]) -> Listing:
-    topology = settings.topology
-    try:
-        return read_listing(topology, settings.management().queues(topology.prefix))
-    except ManagementUnreachable as error:
-        if names:
-            return Listing()
-        raise ManagementUnreachable(f"{error}; or name the topics") from None
-
-
-def _count(
-    settings: Settings, names: Sequence[str], listing: Listing
-) -> dict[str, TopicCounts | None]:
-    with settings.connection() as connection:
-        administrator = Administrator(connection)
-        return {
-            name: count_topic(administrator, settings.topology, name, listing) for name in names
-        }
 
 
 def _print(counts: Sequence[TopicCounts], namespace: str) -> None:

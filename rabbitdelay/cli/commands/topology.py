@@ -12,17 +12,13 @@ from rabbitdelay import duration
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option
-from rabbitdelay.cli.output import agree, counted, print_json, print_table, steps, table
+from rabbitdelay.cli.output import agree, counted, print_json, print_table, progress_bar, table
 from rabbitdelay.cli.selection import Selection, selecting
-from rabbitdelay.core.topology import ladder, namespaces, verification
-from rabbitdelay.core.topology.definitions import definitions
-from rabbitdelay.core.topology.namespaces import JobCounts, Removal
+from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.namespaces import Removal
 from rabbitdelay.core.topology.objects import Exchange, Queue
-from rabbitdelay.core.topology.setup import Announce, Command, Declare, Remove, setup
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.topology.verification import Finding
-from rabbitdelay.errors import ManagementUnreachable
-from rabbitdelay.sync.administration import Administrator
 
 
 @click.group(short_help="Show, make, export, verify and remove exchanges and queues.")
@@ -107,44 +103,16 @@ def apply(settings: Settings, *, selection: Selection, as_json: bool) -> None:
         raise click.UsageError(
             "topology apply declares queues: leave out --no-declare (RABBITDELAY_DECLARE)"
         )
-    plan = settings.topology
-    parts = selection.parts(plan)
-    made = _apply(settings, selection)
+    last = "waiting until new queues are safe"
+    with settings.administrator() as client, progress_bar("making", last) as on_progress:
+        made = client.topology.apply(**selection.arguments(), on_progress=on_progress)
     if as_json:
-        print_json({"namespace": plan.namespace, "queues": len(parts), "made": made})
+        print_json({"namespace": settings.namespace, "queues": made.queues, "made": made.made})
     else:
         click.echo(
-            f"namespace {plan.namespace} is there; hold queues: {len(selection.hops)}, topics: "
-            f"{len(selection.topics)}, new queues: {made} of {len(parts)}"
+            f"namespace {settings.namespace} is there; hold queues: {made.hold_queues}, topics: "
+            f"{made.topics}, new queues: {made.made} of {made.queues}"
         )
-
-
-def _apply(settings: Settings, selection: Selection) -> int:
-    """Return how many queues were new."""
-    plan = settings.topology
-    made = 0
-    total = len(selection.declarations(plan))
-    with settings.connection() as connection, steps("making", total) as advance:
-
-        def done(command: Command) -> None:
-            nonlocal made
-            if isinstance(command, Announce):
-                made += command.queues
-            elif isinstance(command, Declare):
-                advance(None)
-
-        administrator = Administrator(connection, done, settle_seconds=settings.settle_seconds)
-        conversation = setup(
-            plan,
-            selection.parts(plan),
-            with_base=True,
-            may_declare=True,
-            flush=administrator.flush_name(),
-        )
-        if administrator.set_up(conversation):
-            advance(f"new queues settle for {administrator.settle_seconds:g} s")
-            administrator.settle()
-    return made
 
 
 # export
@@ -160,8 +128,8 @@ def export(settings: Settings, *, selection: Selection, vhost: str | None) -> No
     Import it with `rabbitmqctl import_definitions` or in the management UI, and put with
     Client(declare=False).
     """
-    declarations = selection.declarations(settings.topology)
-    print_json(definitions(declarations, vhost=vhost or settings.addresses[0].vhost))
+    with settings.administrator() as client:
+        print_json(client.topology.export(**selection.arguments(), vhost=vhost))
 
 
 # verify
@@ -178,31 +146,16 @@ def verify(settings: Settings, *, selection: Selection, as_json: bool) -> None:
     and with the policies that apply to it. Without it, only what every namespace has and what is
     selected, and neither bindings nor policies.
     """
-    try:
-        findings = _compare(settings, selection)
-    except ManagementUnreachable as error:
-        click.echo(f"note: bindings and policies were not checked: {error}", err=True)
-        findings = _ask(settings, selection)
+    with settings.administrator() as client:
+        found = client.topology.verify(**selection.arguments())
+    if found.unchecked:
+        click.echo(f"note: bindings and policies were not checked: {found.unchecked}", err=True)
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json([asdict(finding) for finding in found.findings])
     else:
-        _print_findings(findings)
-    if any(finding.is_problem for finding in findings):
+        _print_findings(found.findings)
+    if found.problems:
         answer_no()
-
-
-def _compare(settings: Settings, selection: Selection) -> list[Finding]:
-    plan, vhost = settings.topology, settings.addresses[0].vhost
-    found = settings.management().definitions(f"{plan.namespace}.")
-    hops, topics = verification.existing(plan, (queue["name"] for queue in found["queues"]))
-    everything = selection | Selection(tuple(hops), tuple(topics))
-    return verification.compare(definitions(everything.declarations(plan), vhost=vhost), found)
-
-
-def _ask(settings: Settings, selection: Selection) -> list[Finding]:
-    with settings.connection() as connection:
-        conversation = verification.ask(selection.declarations(settings.topology))
-        return Administrator(connection).run(conversation)
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:
@@ -235,73 +188,51 @@ def remove(settings: Settings, *, force: bool, yes: bool, dry_run: bool, as_json
     reserved jobs and consumers are some seconds old. Stop the programs that put first: a put makes
     the namespace anew. Exits with 3 when it is in use, or when the question is answered with no.
     """
-    plan = _removal(settings)
-    jobs = _count_jobs(settings, plan)
-    if not force:
-        plan.check(jobs)
-    if not dry_run and not (yes or agree(_question(plan, jobs), "remove")):
+    with settings.administrator() as client:
+        found = client.topology.remove(force=force, dry_run=True)
+    if not dry_run and not (yes or agree(_question(found), "remove")):
         click.echo("nothing was removed", err=True)
         answer_no()
     if not dry_run:
-        _remove(settings.beginning_now(), plan, force=force)
+        found = _remove(settings.beginning_now(), force=force)
     if as_json:
-        print_json(_removal_json(plan, jobs, removed=not dry_run))
+        print_json(_removal_json(found, removed=not dry_run))
     else:
-        _print_removal(plan, jobs, dry_run=dry_run)
+        _print_removal(found, dry_run=dry_run)
 
 
-def _removal(settings: Settings) -> Removal:
-    plan = settings.topology
-    found = settings.management().definitions(f"{plan.namespace}.")
-    removal = namespaces.removal(plan, found["queues"], found["exchanges"])
-    if not removal.queues and not removal.exchanges:
-        raise settings.namespace_missing()
-    return removal
+def _remove(settings: Settings, *, force: bool) -> Removal:
+    removing = "removing"
+    with settings.administrator() as client, progress_bar(removing, removing) as on_progress:
+        return client.topology.remove(force=force, on_progress=on_progress)
 
 
-def _count_jobs(settings: Settings, plan: Removal) -> JobCounts:
-    with settings.connection() as connection:
-        return Administrator(connection).run(namespaces.count_jobs(settings.topology, plan))
+def _question(plan: Removal) -> str:
+    return f"Remove namespace {_described(plan)}, for good?"
 
 
-def _remove(settings: Settings, plan: Removal, *, force: bool) -> None:
-    total = len(plan.queues) + len(plan.exchanges)
-    with settings.connection() as connection, steps("removing", total) as advance:
-
-        def done(command: Command) -> None:
-            if isinstance(command, Remove):
-                advance(None)
-
-        conversation = namespaces.remove(settings.topology, plan, with_jobs=force)
-        Administrator(connection, done).run(conversation)
-
-
-def _question(plan: Removal, jobs: JobCounts) -> str:
-    return f"Remove namespace {_described(plan, jobs)}, for good?"
-
-
-def _described(plan: Removal, jobs: JobCounts) -> str:
+def _described(plan: Removal) -> str:
     queues, exchanges = counted(len(plan.queues), "queue"), counted(len(plan.exchanges), "exchange")
-    return f"{plan.namespace} ({queues}, {exchanges}; {jobs})"
+    return f"{plan.namespace} ({queues}, {exchanges}; {plan.jobs})"
 
 
-def _print_removal(plan: Removal, jobs: JobCounts, *, dry_run: bool) -> None:
+def _print_removal(plan: Removal, *, dry_run: bool) -> None:
     if not dry_run:
-        click.echo(f"removed namespace {_described(plan, jobs)}")
+        click.echo(f"removed namespace {_described(plan)}")
         return
     for queue in plan.queues:
         click.echo(f"queue {queue.name}")
     for exchange in plan.exchanges:
         click.echo(f"exchange {exchange.name}")
-    click.echo(f"would remove namespace {_described(plan, jobs)}")
+    click.echo(f"would remove namespace {_described(plan)}")
 
 
-def _removal_json(plan: Removal, jobs: JobCounts, *, removed: bool) -> dict[str, Any]:
+def _removal_json(plan: Removal, *, removed: bool) -> dict[str, Any]:
     return {
         "namespace": plan.namespace,
         "removed": removed,
         "queues": [queue.name for queue in plan.queues],
         "exchanges": [exchange.name for exchange in plan.exchanges],
-        "jobs": asdict(jobs),
+        "jobs": asdict(plan.jobs),
         "consumers": plan.consumers,
     }

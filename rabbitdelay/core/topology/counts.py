@@ -4,6 +4,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.ladder import Hop
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.topology.verification import existing
@@ -29,7 +30,51 @@ class TopicCounts:
     buried: int | None
     """Number of buried jobs; None if the buried queue is missing."""
     consumers: int
-    paused: bool = False
+    paused: bool | None = None
+    """None when the log of deletes was not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldCount:
+    """How many jobs, of all topics, wait in one hold queue."""
+
+    hop: Hop
+    jobs: int
+
+    @property
+    def due_within_ms(self) -> int:
+        """The longest that one of them may still have to wait, hops that follow included.
+
+        The hops below a level add up to less than one of its units.
+        """
+        is_last = self.hop.level is ladder.LEVELS[-1]
+        return self.hop.hold_ms + (0 if is_last else self.hop.level.unit_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The jobs of a namespace at one moment."""
+
+    topics: tuple[TopicCounts, ...]
+    missing: tuple[str, ...]
+    """The topics that were named and do not exist."""
+    delayed: tuple[HoldCount, ...]
+    """The hold queues that are not empty, the shortest first."""
+    unrouted: int
+    dead_lettering: int | None = None
+    """Jobs that the broker was moving from one queue to the next, some seconds ago.
+
+    None when the management API did not answer: AMQP does not count them.
+    """
+    management_error: str | None = None
+    """Why the management API did not answer; None when it did."""
+    deletes_error: str | None = None
+    """Why the log of deletes was not read, so that paused topics are unknown; None when it was."""
+
+    @property
+    def delayed_jobs(self) -> int:
+        """The number of delayed jobs."""
+        return sum(count.jobs for count in self.delayed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +108,7 @@ def of_topic(
     buried: QueueCount | None,
     *,
     listing: Listing,
-    paused: Container[str] = (),
+    paused: Container[str] | None = None,
 ) -> TopicCounts | None:
     """Return the counts of a topic, or None if it has no queue."""
     if ready is None and buried is None:
@@ -74,5 +119,5 @@ def of_topic(
         listing.reserved.get(topology.ready_queue(topic)),
         buried.ready if buried else None,
         ready.consumers if ready else 0,
-        topic in paused,
+        None if paused is None else topic in paused,
     )

@@ -4,11 +4,11 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rabbitdelay.core.topology.objects import Exchange, Queue
-from rabbitdelay.core.topology.setup import Command, Inspect, Remove
+from rabbitdelay.core.topology.setup import Answers, Inspect, Remove, Round
 from rabbitdelay.core.topology.topology import VERSION, Topology
 from rabbitdelay.errors import NamespaceInUse
 
@@ -89,6 +89,12 @@ def missing_text(topology: Topology, others: Sequence[str] | None) -> str:
     return f"{text}, which has none yet: a namespace is created by its first put"
 
 
+def exists(topology: Topology) -> Generator[Round, Answers, bool]:
+    """Return whether a namespace exists: whether it has the exchange that is made first."""
+    (found,) = yield (Inspect(Exchange(topology.unrouted, "fanout")),)
+    return found is not None
+
+
 # Removing
 
 
@@ -102,30 +108,33 @@ class Removal:
     namespace: str
     queues: tuple[Queue, ...]
     exchanges: tuple[Exchange, ...]
-    unsettled: JobCounts = JobCounts()
-    """Jobs that only the management API counts: reserved ones, and those between two queues."""
+    jobs: JobCounts = JobCounts()
+    """Jobs in it. Reserved ones, and those between two queues, were counted some seconds ago."""
     consumers: int = 0
     """Number of consumers of ready queues."""
 
-    def check(self, jobs: JobCounts) -> None:
+    def check(self) -> None:
         """Refuse to remove a namespace that is in use.
 
         Raises:
             NamespaceInUse: The namespace has jobs or consumers.
         """
-        if not jobs.total and not self.consumers:
+        if not self.jobs.total and not self.consumers:
             return
         plural = "" if self.consumers == 1 else "s"
         consumers = f", {self.consumers:,} consumer{plural}" if self.consumers else ""
         raise NamespaceInUse(
-            f"namespace {self.namespace} is in use: {jobs}{consumers}; nothing was removed. Wait "
-            "until its jobs have run (purged ones stay delayed until they are due), stop its "
+            f"namespace {self.namespace} is in use: {self.jobs}{consumers}; nothing was removed. "
+            "Wait until its jobs have run (purged ones stay delayed until they are due), stop its "
             "consumers and try again, or use --force to remove it with its jobs"
         )
 
 
 def removal(topology: Topology, queues: Iterable[Row], exchanges: Iterable[Row]) -> Removal:
-    """Return what to delete, given the queues and exchanges that the management API lists."""
+    """Return what to delete, given the queues and exchanges that the management API lists.
+
+    The jobs in its queues are left to `count_jobs`.
+    """
     own = [row for row in queues if _is_own(topology, row["name"])]
     counted = _counted(topology.namespace, [(_rest(topology, row), row) for row in own])
     names = sorted((row["name"] for row in own), key=lambda name: (name == topology.unrouted, name))
@@ -142,19 +151,20 @@ def removal(topology: Topology, queues: Iterable[Row], exchanges: Iterable[Row])
     )
 
 
-def count_jobs(topology: Topology, plan: Removal) -> Generator[Command, int | None, JobCounts]:
-    """Count the jobs that are in the queues of a namespace now."""
-    counts: Counter[str] = Counter(dict(plan.unsettled))
-    for queue in plan.queues:
-        kind = _kind(queue.name.removeprefix(topology.prefix))
-        if kind is not None:
-            counts[kind] += (yield Inspect(queue)) or 0
-    return JobCounts(**counts)
+def count_jobs(topology: Topology, plan: Removal) -> Generator[Round, Answers, Removal]:
+    """Return the plan with the jobs in its queues, as they are at this moment."""
+    kinds = [(queue, _kind(queue.name.removeprefix(topology.prefix))) for queue in plan.queues]
+    counted = [(queue, kind) for queue, kind in kinds if kind is not None]
+    answers = yield tuple(Inspect(queue) for queue, _ in counted)
+    counts: Counter[str] = Counter(dict(plan.jobs))
+    for (_, kind), count in zip(counted, answers, strict=True):
+        counts[kind] += count or 0
+    return replace(plan, jobs=JobCounts(**counts))
 
 
 def remove(
     topology: Topology, plan: Removal, *, with_jobs: bool
-) -> Generator[Command, int | None, None]:
+) -> Generator[Round, Answers, None]:
     """Remove a namespace.
 
     Without `with_jobs`, count the jobs of each queue right before its deletion.
@@ -164,16 +174,16 @@ def remove(
     """
     for number, queue in enumerate(plan.queues):
         is_counted = _kind(queue.name.removeprefix(topology.prefix)) is not None
-        if not with_jobs and is_counted and (jobs := (yield Inspect(queue))):
+        if not with_jobs and is_counted and (jobs := (yield (Inspect(queue),))[0]):
             raise NamespaceInUse(
                 f"{jobs:,} jobs arrived in {queue.name} while namespace {plan.namespace} was being "
                 f"removed; {number} of {len(plan.queues)} queues are gone. To keep it, run "
                 "`rabbitdelay topology apply` and `rabbitdelay unrouted retry`; to remove it, stop "
                 "the programs that put jobs and try again"
             )
-        yield Remove(queue)
+        yield (Remove(queue),)
     for exchange in plan.exchanges:
-        yield Remove(exchange)
+        yield (Remove(exchange),)
 
 
 def _is_own(topology: Topology, name: str) -> bool:

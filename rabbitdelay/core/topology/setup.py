@@ -13,7 +13,7 @@ Declarations and flushes are executed in the given order. A front end answers
     Leave        with None, once this client is no longer counted
     CountMakers  with their number, or None if there has never been one
     Wait         with None, after that time
-    Remove       with None; setup itself never sends it
+    Remove       with None, once it is deleted; only the removal of a namespace sends it
 
 Why Flush: a quorum queue is not yet safe against kill -9 when its declare has been answered. The
 broker registers the queue's log in a table, `names.dets`, and dets keeps what is written to it in

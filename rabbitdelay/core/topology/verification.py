@@ -13,7 +13,7 @@ from typing import Any, Literal
 from rabbitdelay.core.topology import ladder, policies
 from rabbitdelay.core.topology.definitions import Definitions, definitions
 from rabbitdelay.core.topology.objects import Binding, Declaration, Exchange
-from rabbitdelay.core.topology.setup import Command, Declare, Inspect
+from rabbitdelay.core.topology.setup import Answers, Declare, Inspect, Round
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import PermissionRefused, TopologyConflict
 
@@ -63,9 +63,7 @@ def policy_findings(objects: Iterable[policies.PolicedObject]) -> list[Finding]:
     ]
 
 
-def ask(
-    declarations: Iterable[Declaration],
-) -> Generator[Command, int | None, list[Finding]]:
+def ask(declarations: Iterable[Declaration]) -> Generator[Round, Answers, list[Finding]]:
     """Check over AMQP without creating anything: only existing objects are declared again."""
     findings: list[Finding] = []
     for declaration in declarations:
@@ -128,15 +126,15 @@ def _differences_of_arguments(
             )
 
 
-def _ask_one(declaration: Declaration) -> Generator[Command, int | None, Finding]:
+def _ask_one(declaration: Declaration) -> Generator[Round, Answers, Finding]:
     if isinstance(declaration, Binding):
         name = _name(definitions([declaration], vhost="")["bindings"][0])
         return Finding("binding", name, "unchecked", "needs the management API")
     kind: Kind = "exchange" if isinstance(declaration, Exchange) else "queue"
     try:
-        if (yield Inspect(declaration)) is None:
+        if (yield (Inspect(declaration),)) == (None,):
             return Finding(kind, declaration.name, "missing")
-        yield Declare(declaration)
+        yield (Declare(declaration),)
     except TopologyConflict as conflict:
         return Finding(kind, declaration.name, "different", str(conflict))
     except PermissionRefused:

@@ -1,14 +1,15 @@
-"""Run a setup conversation on a connection, sending the commands of a round together."""
+"""Run a conversation on a connection, sending the commands of a round together."""
 
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
 from rabbitdelay.core.amqp import encode, reply_codes
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.topology.objects import Declaration, Queue
+from rabbitdelay.core.topology.objects import Declaration, Exchange, Queue
 from rabbitdelay.core.topology.setup import (
     Announce,
     Answers,
@@ -18,6 +19,7 @@ from rabbitdelay.core.topology.setup import (
     Flush,
     Inspect,
     Leave,
+    Remove,
     Round,
     Wait,
     is_flushed_by_declaring,
@@ -27,6 +29,9 @@ from rabbitdelay.engine.transport import Channel, Closed, Link, Then, nothing
 _EMPTY = Message(b"", {})
 Result = TypeVar("Result")
 CallLater = Callable[[float, Then], object]
+OnRound = Callable[[Round], None]
+QUESTIONS_AT_ONCE = 64
+"""Questions that are asked at the same time. Each has a channel, and a connection has 2047."""
 
 
 def flush_name(link: Link) -> str | None:
@@ -50,12 +55,17 @@ class SetupDriver(Generic[Result]):
         conversation: Generator[Round, Answers, Result],
         done: Callable[[Result | Exception], None],
         call_later: CallLater,
+        on_round: OnRound = nothing,
     ) -> None:
         self._link = link
         self._conversation = conversation
         self._call_later = call_later
         self._done = done
+        self._on_round = on_round
         self._round = _Answers(0, nothing)
+        self._commands: Round = ()
+        self._asking = 0
+        self._unasked: deque[Callable[[Channel], None]] = deque()
         self._channel: Channel | None = None
         self._entered: tuple[Channel, str] | None = None
         """The channel and consumer tag that count this client as a maker of queues."""
@@ -77,6 +87,7 @@ class SetupDriver(Generic[Result]):
 
     def _advance(self, step: Callable[[], Round]) -> None:
         self._round.is_over = True
+        self._unasked.clear()
         try:
             commands = step()
         except StopIteration as stop:
@@ -87,24 +98,25 @@ class SetupDriver(Generic[Result]):
             self._ask(commands)
 
     def _ask(self, commands: Round) -> None:
+        self._commands = commands
         round_ = self._round = _Answers(len(commands), self._answered)
         declares: list[tuple[int, Declare | Flush]] = []
         for position, command in enumerate(commands):
             match command:
                 case Declare() | Flush():
                     declares.append((position, command))
-                case Inspect():
-                    self._inspect(round_, position, command)
+                case Inspect() | CountMakers():
+                    self._question(round_, position, command)
                 case Announce(exchange, _):
                     self._announce(round_, position, exchange)
                 case Enter(queue):
                     self._enter(round_, position, queue)
                 case Leave():
                     self._leave(round_, position)
-                case CountMakers(queue):
-                    self._count_makers(round_, position, queue)
                 case Wait(seconds):
                     self._call_later(seconds, partial(round_.answer, position, None))
+                case Remove(declaration):
+                    self._remove(round_, position, declaration)
         if declares:
             self._declare(round_, declares)
         round_.check()
@@ -113,24 +125,44 @@ class SetupDriver(Generic[Result]):
         now = time.monotonic()
         seconds, self.answered_at = now - self.answered_at, now
         self.round_trip_seconds = min(seconds, self.round_trip_seconds or seconds)
-        self._advance(partial(self._conversation.send, answers))
+        self._advance(partial(self._go_on, self._commands, answers))
+
+    def _go_on(self, commands: Round, answers: Answers) -> Round:
+        self._on_round(commands)
+        return self._conversation.send(answers)
 
     def _failed(self, round_: "_Answers", closed: Closed) -> None:
         if not round_.is_over:
             self._advance(partial(self._conversation.throw, closed.error()))
 
-    def _inspect(self, round_: "_Answers", position: int, command: Inspect) -> None:
+    def _question(self, round_: "_Answers", position: int, command: Inspect | CountMakers) -> None:
         def opened(channel: Channel) -> None:
-            def found(count: int = 0, _consumers: int = 0) -> None:
+            def found(messages: int = 0, consumers: int = 0) -> None:
                 channel.close()
-                round_.answer(position, count)
+                self._ask_next()
+                round_.answer(position, consumers if type(command) is CountMakers else messages)
 
             channel.on_closed(self._none_when_missing(round_, position))
-            name = command.declaration.name
-            is_queue = isinstance(command.declaration, Queue)
-            channel.count(name, found) if is_queue else channel.look(name, found)
+            match command:
+                case Inspect(Exchange(name)):
+                    channel.look(name, found)
+                case Inspect(Queue(name)) | CountMakers(Queue(name)):
+                    channel.count(name, found)
 
-        self._link.open_channel(opened)
+        self._open_for_question(opened)
+
+    def _open_for_question(self, opened: Callable[[Channel], None]) -> None:
+        if self._asking < QUESTIONS_AT_ONCE:
+            self._asking += 1
+            self._link.open_channel(opened)
+        else:
+            self._unasked.append(opened)
+
+    def _ask_next(self) -> None:
+        """One question was answered: ask another that waits."""
+        self._asking -= 1
+        if self._unasked:
+            self._open_for_question(self._unasked.popleft())
 
     def _declare(self, round_: "_Answers", declares: Sequence[tuple[int, Declare | Flush]]) -> None:
         """Declare everything. The answer to the last declaration answers all of them."""
@@ -208,21 +240,19 @@ class SetupDriver(Generic[Result]):
 
         channel.cancel(tag, left)
 
-    def _count_makers(self, round_: "_Answers", position: int, queue: Queue) -> None:
-        def counted(channel: Channel, consumers: int) -> None:
-            channel.close()
-            round_.answer(position, consumers)
+    def _remove(self, round_: "_Answers", position: int, declaration: Queue | Exchange) -> None:
+        def send() -> None:
+            assert self._channel is not None
+            if not round_.is_over:
+                self._channel.remove(declaration, partial(round_.answer, position, None))
 
-        def opened(channel: Channel) -> None:
-            channel.on_closed(self._none_when_missing(round_, position))
-            channel.count(queue.name, lambda _messages, consumers: counted(channel, consumers))
-
-        self._link.open_channel(opened)
+        self._with_channel(send)
 
     def _none_when_missing(
         self, round_: "_Answers", position: int
     ) -> Callable[[Channel, Closed], None]:
         def closed(_channel: Channel, closed: Closed) -> None:
+            self._ask_next()
             if closed.code == reply_codes.NOT_FOUND:
                 round_.answer(position, None)
             else:

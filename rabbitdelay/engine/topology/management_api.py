@@ -19,7 +19,6 @@ from rabbitdelay.address import Address
 from rabbitdelay.core.topology.definitions import Definitions
 from rabbitdelay.core.topology.topology import VERSION
 from rabbitdelay.errors import InvalidConfiguration, ManagementUnreachable
-from rabbitdelay.private_broker import find_running
 
 TIMEOUT_SECONDS = 5.0
 PAGE_SIZE = 500
@@ -44,11 +43,8 @@ class ManagementAddress:
 
 
 def locate(given: str | None, addresses: Sequence[Address]) -> ManagementAddress:
-    """Find the API: as given, else the private node's, else on its usual port on that host."""
-    address = addresses[0]
-    if given:
-        return _parse(given, address)
-    return _private(addresses) or _usual(address)
+    """Return where the API is: as given, else on its usual port of the first address's host."""
+    return _parse(given, addresses[0]) if given else _usual(addresses[0])
 
 
 class Management:
@@ -63,6 +59,15 @@ class Management:
         self._vhost = quote(vhost, safe="")
         # A broker is not behind the web proxy that the environment names.
         self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=address.tls_context))
+
+    def check(self) -> None:
+        """Raise ManagementUnreachable unless the API answers this user."""
+        self.get("overview")
+
+    def get(self, path: str) -> Any:  # noqa: ANN401 - JSON is anything
+        """Return the answer to a GET of a path below `api/`."""
+        with self._open(path) as response:
+            return json.load(response)
 
     def queues(self, prefix: str) -> list[dict[str, Any]]:
         """Return every queue whose name begins so: arguments, policies, members and counts.
@@ -82,23 +87,23 @@ class Management:
         With them come the policies of the vhost, whatever they apply to.
         """
         columns = "name,vhost,type,durable,auto_delete,internal,arguments,policy"
-        bindings: list[dict[str, Any]] = self._get(f"bindings/{self._vhost}")
+        bindings: list[dict[str, Any]] = self.get(f"bindings/{self._vhost}")
         return {
             "exchanges": self._pages("exchanges", prefix, columns),
             "queues": self.queues(prefix),
             "bindings": [item for item in bindings if item["source"].startswith(prefix)],
-            "policies": self._get(f"policies/{self._vhost}"),
+            "policies": self.get(f"policies/{self._vhost}"),
         }
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the nodes of the cluster, with their alarms; the user needs the monitoring tag."""
         columns = "name,running,mem_alarm,disk_free_alarm,partitions"
-        nodes: list[dict[str, Any]] = self._get(f"nodes?columns={columns}")
+        nodes: list[dict[str, Any]] = self.get(f"nodes?columns={columns}")
         return nodes
 
     def feature_flags(self) -> list[dict[str, Any]]:
         """Return every feature flag with its state; the user needs the administrator tag."""
-        flags: list[dict[str, Any]] = self._get("feature-flags")
+        flags: list[dict[str, Any]] = self.get("feature-flags")
         return flags
 
     def clock_ahead_seconds(self) -> float:
@@ -123,14 +128,10 @@ class Management:
             page += 1
             question: dict[str, Any] = {"page": page, "page_size": PAGE_SIZE, "columns": columns}
             question["name"] = containing or prefix
-            answer = self._get(f"{what}/{self._vhost}?{urlencode(question)}")
+            answer = self.get(f"{what}/{self._vhost}?{urlencode(question)}")
             last_page = answer["page_count"]
             items += (item for item in answer["items"] if item["name"].startswith(prefix))
         return items
-
-    def _get(self, path: str) -> Any:  # noqa: ANN401 - JSON is anything
-        with self._open(path) as response:
-            return json.load(response)
 
     @contextmanager
     def _open(self, path: str) -> Iterator[HTTPResponse]:
@@ -187,23 +188,8 @@ def _parse(url: str, address: Address) -> ManagementAddress:
     )
 
 
-def _private(addresses: Sequence[Address]) -> ManagementAddress | None:
-    """The private node's, when it is a private node that these addresses mean."""
-    private = find_running()
-    ports = {node.layout.amqp_port for node in private.nodes} if private is not None else set()
-    for address in addresses:
-        if private is not None and is_loopback(address.host) and address.port in ports:
-            return ManagementAddress(private.management_url, address.user, address.password)
-    return None
-
-
 def _usual(address: Address) -> ManagementAddress:
     scheme, port = _DEFAULT_PORTS[address.scheme]
     host = f"[{address.host}]" if ":" in address.host else address.host
     url = f"{scheme}://{host}:{port}/"
     return ManagementAddress(url, address.user, address.password, address.tls_context())
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
-    return host in ("localhost", "127.0.0.1", "::1")

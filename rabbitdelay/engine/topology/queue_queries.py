@@ -1,39 +1,71 @@
-"""Asking: small questions about queues, over the connection of a consumer."""
+"""Small questions about exchanges and queues, over a connection that is open for other things."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from rabbitdelay.core.amqp import reply_codes
 from rabbitdelay.core.topology.counts import QueueCount
-from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.connection import FirstConnection
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.transport import Channel, Closed
+from rabbitdelay.engine.transport import Channel, Closed, Link, Then
 from rabbitdelay.errors import ConnectionFailed
 
 Answer = TypeVar("Answer")
 Ask = Callable[[Channel, Callable[[Answer], None]], None]
 AGAIN_SECONDS = 0.25
 """How often a question is asked that got no answer, because the connection went."""
+AT_ONCE = 32
+"""Queues that are counted at the same time."""
+
+
+class Connection(Protocol):
+    """What a question is asked over: a consumer, or a side connection."""
+
+    @property
+    def first(self) -> FirstConnection:
+        """The state of the first connection."""
+
+    @property
+    def link(self) -> Link | None:
+        """The open connection; on the wire's thread."""
+
+    def call(self, function: Then) -> bool:
+        """Run a function on the wire's thread."""
 
 
 class Asker:
     """Asks on a channel of its own for each question: to be told no closes it."""
 
-    def __init__(self, consumer: Consumer, timeout: float) -> None:
-        self._consumer = consumer
+    def __init__(self, connection: Connection, timeout: float) -> None:
+        self._connection = connection
         self._timeout = timeout
+
+    def is_there(self, exchange: str) -> Flow[bool]:
+        """Whether there is such an exchange."""
+
+        def ask(channel: Channel, answered: Callable[[bool], None]) -> None:
+            channel.look(exchange, lambda: answered(True))  # noqa: FBT003 - the answer
+
+        return (yield from self._ask(ask)) is not None
 
     def count(self, queue: str) -> Flow[QueueCount | None]:
         """Count what is in a queue, or None when there is no such queue."""
+        return self._ask(_counting(queue))
 
-        def ask(channel: Channel, answered: Callable[[QueueCount], None]) -> None:
-            channel.count(queue, lambda ready, consumers: answered(QueueCount(ready, consumers)))
-
-        return self._ask(ask)
+    def count_all(self, queues: Iterable[str]) -> Flow[dict[str, QueueCount | None]]:
+        """Count what is in each of many queues, some of them at a time."""
+        names = list(dict.fromkeys(queues))
+        found: dict[str, QueueCount | None] = {}
+        for start in range(0, len(names), AT_ONCE):
+            some = names[start : start + AT_ONCE]
+            asked = [(name, self._begin(_counting(name))) for name in some]
+            for name, future in asked:
+                found[name] = yield from self._wait(_counting(name), future)
+        return found
 
     def purge(self, queue: str) -> Flow[int | None]:
         """Empty a queue; return how many messages were in it, or None when there is none."""
@@ -44,34 +76,50 @@ class Asker:
         return self._ask(ask)
 
     def _ask(self, ask: Ask[Answer]) -> Flow[Answer | None]:
-        deadline = time.monotonic() + self._timeout
+        return self._wait(ask, self._begin(ask))
+
+    def _begin(self, ask: Ask[Answer]) -> Future[Answer | None]:
         future: Future[Answer | None] = Future()
-        while time.monotonic() < deadline:
-            self._consumer.call(partial(self._begin, ask, future))
+        self._connection.call(partial(self._send, ask, future))
+        return future
+
+    def _wait(self, ask: Ask[Answer], future: Future[Answer | None]) -> Flow[Answer | None]:
+        deadline = time.monotonic() + self._timeout
+        while True:
             with suppress(TimeoutError):
                 answer: Answer | None = yield Wait(future, AGAIN_SECONDS)
                 return answer
-        raise self._consumer.first.error or ConnectionFailed("the broker does not answer")
+            if time.monotonic() >= deadline:
+                break
+            self._connection.call(partial(self._send, ask, future))
+        raise self._connection.first.error or ConnectionFailed("the broker does not answer")
 
-    def _begin(self, ask: Ask[Answer], future: Future[Answer | None]) -> None:
-        link = self._consumer.link
+    def _send(self, ask: Ask[Answer], future: Future[Answer | None]) -> None:
+        link = self._connection.link
         if link is not None and link.is_open and not future.done():
-            link.open_channel(partial(self._opened, ask, future))
+            link.open_channel(partial(_opened, ask, future))
 
-    @staticmethod
-    def _opened(ask: Ask[Answer], future: Future[Answer | None], channel: Channel) -> None:
-        def closed(_channel: Channel, closed: Closed) -> None:
-            if future.done():
-                return
-            if closed.code == reply_codes.NOT_FOUND:
-                future.set_result(None)
-            else:
-                future.set_exception(closed.error())
 
-        def answered(answer: Answer) -> None:
-            channel.close()
-            if not future.done():
-                future.set_result(answer)
+def _counting(queue: str) -> Ask[QueueCount]:
+    def ask(channel: Channel, answered: Callable[[QueueCount], None]) -> None:
+        channel.count(queue, lambda ready, consumers: answered(QueueCount(ready, consumers)))
 
-        channel.on_closed(closed)
-        ask(channel, answered)
+    return ask
+
+
+def _opened(ask: Ask[Answer], future: Future[Answer | None], channel: Channel) -> None:
+    def closed(_channel: Channel, closed: Closed) -> None:
+        if future.done():
+            return
+        if closed.code == reply_codes.NOT_FOUND:
+            future.set_result(None)
+        else:
+            future.set_exception(closed.error())
+
+    def answered(answer: Answer) -> None:
+        channel.close()
+        if not future.done():
+            future.set_result(answer)
+
+    channel.on_closed(closed)
+    ask(channel, answered)

@@ -11,14 +11,15 @@ from rabbitdelay.core.topology.namespaces import (
     JobCounts,
     Removal,
     count_jobs,
+    exists,
     listed,
     missing_text,
     near,
     removal,
     remove,
 )
-from rabbitdelay.core.topology.objects import Queue
-from rabbitdelay.core.topology.setup import Command, Inspect, Remove
+from rabbitdelay.core.topology.objects import Exchange, Queue
+from rabbitdelay.core.topology.setup import Answers, Command, Inspect, Remove, Round
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import NamespaceInUse
 
@@ -52,20 +53,23 @@ class Broker:
         self.counts = counts
         self.removed: list[str] = []
 
-    def run(self, conversation: Generator[Command, int | None, Any]) -> Any:  # noqa: ANN401
-        answer: int | None = None
+    def run(self, conversation: Generator[Round, Answers, Any]) -> Any:  # noqa: ANN401
         try:
-            command = next(conversation)
+            commands = next(conversation)
             while True:
-                match command:
-                    case Inspect(Queue(name)):
-                        answer = self.counts.get(name, 0)
-                    case Remove(declaration):
-                        self.removed.append(declaration.name)
-                        answer = None
-                command = conversation.send(answer)
+                commands = conversation.send(tuple(map(self._answer, commands)))
         except StopIteration as stop:
             return stop.value
+
+    def _answer(self, command: Command) -> int | None:
+        match command:
+            case Inspect(Queue(name)):
+                return self.counts.get(name, 0)
+            case Inspect(Exchange(name)):
+                return self.counts.get(name)
+            case Remove(declaration):
+                self.removed.append(declaration.name)
+        return None
 
 
 def test_a_namespace_is_listed_with_its_jobs() -> None:
@@ -102,6 +106,11 @@ def test_a_dissimilar_name_is_not_suggested() -> None:
     assert "check --namespace" in missing_text(Topology("billing"), None)
 
 
+def test_a_namespace_exists_when_its_first_exchange_does() -> None:
+    assert Broker({SHOP.unrouted: 0}).run(exists(SHOP)) is True
+    assert Broker({}).run(exists(SHOP)) is False
+
+
 def test_only_objects_of_the_namespace_are_removed() -> None:
     others = [row("shop.orders"), row("shop.v10.ready.t"), row("shop2.v1.ready.t")]
     plan = removal(SHOP, [*queues(), *others], [row(SHOP.unrouted), *others, row("shop.v1.ready")])
@@ -121,8 +130,8 @@ def test_unrouted_is_removed_last() -> None:
 def test_only_queues_of_jobs_are_counted() -> None:
     plan = removal(SHOP, queues(), [])
     counts = {one["name"]: 10 for one in queues()}
-    jobs = Broker(counts).run(count_jobs(SHOP, plan))
-    assert jobs == JobCounts(
+    counted = Broker(counts).run(count_jobs(SHOP, plan))
+    assert counted.jobs == JobCounts(
         delayed=20, ready=10, reserved=6, buried=10, unrouted=10, dead_lettering=4
     )
 
@@ -139,13 +148,13 @@ def test_only_queues_of_jobs_are_counted() -> None:
     ],
 )
 def test_a_namespace_in_use_is_not_removed(jobs: JobCounts, consumers: int, text: str) -> None:
-    plan = Removal("shop", (), (), consumers=consumers)
+    plan = Removal("shop", (), (), jobs, consumers)
     with pytest.raises(NamespaceInUse, match=text):
-        plan.check(jobs)
+        plan.check()
 
 
 def test_an_empty_namespace_may_be_removed() -> None:
-    Removal("shop", (), ()).check(JobCounts())
+    Removal("shop", (), ()).check()
 
 
 def test_removal_stops_at_a_job_that_arrived_meanwhile() -> None:

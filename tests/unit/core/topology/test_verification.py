@@ -65,21 +65,21 @@ def test_over_amqp_only_existing_objects_are_declared_again() -> None:
     missing, different, refused, *fine = TOPOLOGY.base()[3:9]
     conversation = ask([missing, different, refused, *fine])
     declared = []
-    command = next(conversation)
+    (command,) = next(conversation)
     try:
         while True:
             if isinstance(command, Inspect):
                 answer = None if command.declaration == missing else 0
-                command = conversation.send(answer)
+                (command,) = conversation.send((answer,))
                 continue
             assert isinstance(command, Declare)
             declared.append(command.declaration)
             if command.declaration == different:
-                command = conversation.throw(TopologyConflict("406"))
+                (command,) = conversation.throw(TopologyConflict("406"))
             elif command.declaration == refused:
-                command = conversation.throw(PermissionRefused("403"))
+                (command,) = conversation.throw(PermissionRefused("403"))
             else:
-                command = conversation.send(None)
+                (command,) = conversation.send((None,))
     except StopIteration as stop:
         findings = stop.value
     assert missing not in declared

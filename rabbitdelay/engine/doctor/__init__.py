@@ -1,0 +1,1 @@
+"""Collect the facts about a broker that `rabbitdelay doctor` judges."""

@@ -1,0 +1,134 @@
+"""Probes: what a user may do and what the broker takes, found out by trying it over AMQP.
+
+Nothing that a probe does can be seen by a job. Messages go to the exchange of responses under a
+key that no queue is bound with, so that the broker drops them. The log of deletes is consumed from
+its end, for a moment.
+"""
+
+import secrets
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from rabbitdelay.core.amqp import encode, reply_codes
+from rabbitdelay.core.doctor.broker_checks import LEAST_MESSAGE_BYTES
+from rabbitdelay.core.doctor.facts import Unknown
+from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.topology.objects import Exchange
+from rabbitdelay.core.topology.setup import Answers, Declare, Inspect, Round
+from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.engine.flow import Flow
+from rabbitdelay.engine.topology.side_connection import Done, SideConnection
+from rabbitdelay.engine.transport import Channel, Closed, Link, nothing
+from rabbitdelay.errors import PermissionRefused, TopologyError
+
+BLOCKED_SECONDS = 2.0
+"""How long a publisher is blocked before that counts as an alarm."""
+LOG_SECONDS = 10.0
+"""How long the log of deletes may take to let a consumer in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """What a publisher found out."""
+
+    may_write: bool | None
+    is_blocked: bool | Unknown
+    takes_large_messages: bool | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class LogProbe:
+    """Whether the log of deletes let a consumer in, and whether the user may read it."""
+
+    may_read: bool | None = None
+    answers: bool | Unknown = False
+
+
+def may_configure(topology: Topology) -> Generator[Round, Answers, bool | None]:
+    """Return whether the user may declare; None when there is nothing to declare again."""
+    exchange = Exchange(topology.responses_exchange, "direct")
+    try:
+        if (yield (Inspect(exchange),)) == (None,):
+            return None
+        yield (Declare(exchange),)
+    except PermissionRefused:
+        return False
+    except TopologyError:  # it has other arguments, which the broker compares after permissions
+        return True
+    return True
+
+
+def try_publishing(
+    connection: SideConnection, topology: Topology, timeout: float
+) -> Flow[Publishing]:
+    """Publish a small and a large message that no queue takes."""
+    is_taken = yield from _publish(connection, topology, 1, timeout)
+    if is_taken is None:
+        return _unanswered(connection)
+    if not is_taken:
+        reason = "this user may not write"
+        return Publishing(False, Unknown(reason), Unknown(reason))  # noqa: FBT003 - a finding
+    takes_large = yield from _publish(connection, topology, LEAST_MESSAGE_BYTES, timeout)
+    if takes_large is None:
+        return _unanswered(connection)
+    return Publishing(True, False, takes_large)  # noqa: FBT003 - findings
+
+
+def _unanswered(connection: SideConnection) -> Publishing:
+    if connection.is_blocked:
+        return Publishing(None, True, Unknown("the broker takes no messages"))  # noqa: FBT003
+    reason = "the broker does not answer a publisher"
+    return Publishing(None, Unknown(reason), Unknown(reason))
+
+
+def _publish(
+    connection: SideConnection, topology: Topology, size: int, timeout: float
+) -> Flow[bool | None]:
+    """Return whether the broker takes a message; None when it does not answer."""
+    exchange, key = topology.responses_exchange, f"probe.{secrets.token_hex(8)}"
+
+    def begin(link: Link, done: Done[bool]) -> None:
+        def opened(channel: Channel) -> None:
+            channel.on_closed(lambda *_: done(False))  # noqa: FBT003 - the answer
+            channel.confirm(lambda _: done(True), nothing, lambda: send(channel))  # noqa: FBT003
+
+        def send(channel: Channel) -> None:
+            message = Message(bytes(size), {})
+            frames = encode.publish(channel.number, exchange, key, message, link.frame_max)
+            link.send_frames(frames)
+
+        link.open_channel(opened)
+
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return (yield from connection.ask(begin, min(BLOCKED_SECONDS, timeout)))
+        except TimeoutError:
+            if connection.is_blocked or time.monotonic() > deadline:
+                return None
+
+
+def try_log(connection: SideConnection, topology: Topology, timeout: float) -> Flow[LogProbe]:
+    """Consume the log of deletes from its end, for a moment."""
+
+    def begin(link: Link, done: Done[LogProbe]) -> None:
+        def closed(_channel: Channel, closed: Closed) -> None:
+            if closed.code == reply_codes.ACCESS_REFUSED:
+                done(LogProbe(may_read=False, answers=Unknown("this user may not read it")))
+            else:
+                done(LogProbe())
+
+        def opened(channel: Channel) -> None:
+            channel.on_closed(closed)
+            channel.qos(1)
+            found = LogProbe(may_read=True, answers=True)
+            channel.consume(topology.tombstones, {"x-stream-offset": "next"}, lambda: done(found))
+
+        link.read_deliveries(nothing, nothing)
+        link.open_channel(opened)
+
+    try:
+        return (yield from connection.ask(begin, min(LOG_SECONDS, timeout)))
+    except TimeoutError:
+        return LogProbe()

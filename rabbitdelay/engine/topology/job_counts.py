@@ -1,0 +1,116 @@
+"""Counting the jobs of a namespace, again and again.
+
+The counts are the broker's own at this moment, over AMQP. What AMQP cannot tell, which topics
+there are and how many jobs are reserved, comes from the management API, some seconds old.
+"""
+
+import time
+from collections.abc import Container, Iterable, Sequence
+
+from rabbitdelay.core.topology import counts, ladder
+from rabbitdelay.core.topology.counts import HoldCount, Listing, QueueCount, Statistics, TopicCounts
+from rabbitdelay.core.topology.ladder import Hop
+from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.engine.flow import Flow
+from rabbitdelay.engine.topology.management_queries import ManagementQueries
+from rabbitdelay.engine.topology.queue_queries import Asker
+from rabbitdelay.errors import ManagementUnreachable
+
+UNREACHABLE_SECONDS = 30.0
+"""How long a management API that did not answer is left alone: it may take 5 s not to answer."""
+MISSING_AT_ONCE = 16
+"""How many hold queues that were missing are asked for again in one look."""
+
+
+def count_topics(
+    asker: Asker,
+    topology: Topology,
+    topics: Iterable[str],
+    listing: Listing,
+    paused: Container[str] | None = None,
+) -> Flow[dict[str, TopicCounts | None]]:
+    """Count the jobs of these topics; None for a topic that does not exist."""
+    names = list(topics)
+    queues = [queue for name in names for queue in _queues(topology, name)]
+    found = yield from asker.count_all(queues)
+    return {name: _topic(topology, name, found, listing, paused) for name in names}
+
+
+def _queues(topology: Topology, topic: str) -> tuple[str, str]:
+    return topology.ready_queue(topic), topology.buried_queue(topic)
+
+
+def _topic(
+    topology: Topology,
+    topic: str,
+    found: dict[str, QueueCount | None],
+    listing: Listing,
+    paused: Container[str] | None,
+) -> TopicCounts | None:
+    ready, buried = (found[queue] for queue in _queues(topology, topic))
+    return counts.of_topic(topology, topic, ready, buried, listing=listing, paused=paused)
+
+
+class JobCounter:
+    """Counts the jobs of one namespace, and remembers what was not there."""
+
+    def __init__(self, topology: Topology, management: ManagementQueries) -> None:
+        self._topology = topology
+        self._management = management
+        self._missing: tuple[Hop, ...] = ()
+        """To be told that a queue is missing costs a channel: they are asked for by turns.
+
+        All 208 took 0.4 s on loopback, and the broker logs each.
+        """
+        self._error: str | None = None
+        self._error_until = 0.0
+
+    def count(
+        self,
+        asker: Asker,
+        topics: Sequence[str],
+        paused: Container[str] | None,
+        *,
+        delayed: bool,
+    ) -> Flow[Statistics]:
+        """Count the jobs of these topics, or of all, and the delayed ones."""
+        listing = yield from self._list()
+        known = listing or Listing()
+        found = yield from count_topics(
+            asker, self._topology, topics or known.topics, known, paused
+        )
+        unrouted = yield from asker.count(self._topology.unrouted)
+        holds = (yield from self._count_holds(asker, listing)) if delayed else []
+        return Statistics(
+            tuple(count for count in found.values() if count is not None),
+            tuple(topic for topic in topics if found[topic] is None),
+            tuple(holds),
+            unrouted.ready if unrouted else 0,
+            sum(listing.dead_lettering.values()) if listing else None,
+            None if listing else self._error,
+        )
+
+    def _list(self) -> Flow[Listing | None]:
+        """Ask the management API, unless it did not answer a moment ago."""
+        if time.monotonic() < self._error_until:
+            return None
+        try:
+            return (yield from self._management.listing(self._topology))
+        except ManagementUnreachable as error:
+            self._error = str(error)
+            self._error_until = time.monotonic() + UNREACHABLE_SECONDS
+            return None
+
+    def _count_holds(self, asker: Asker, listing: Listing | None) -> Flow[list[HoldCount]]:
+        """Count the hold queues that are listed, or all when there is no listing."""
+        waiting = self._missing[MISSING_AT_ONCE:]
+        hops = listing.hops if listing else [hop for hop in ladder.EVERY_HOP if hop not in waiting]
+        queues = {hop: self._topology.hold_queue(hop) for hop in hops}
+        found = yield from asker.count_all(queues.values())
+        if listing is None:
+            missing = (hop for hop, queue in queues.items() if found[queue] is None)
+            self._missing = (*waiting, *missing)
+        holds = [
+            HoldCount(hop, count.ready) for hop, queue in queues.items() if (count := found[queue])
+        ]
+        return sorted((one for one in holds if one.jobs), key=lambda one: one.hop.hold_ms)

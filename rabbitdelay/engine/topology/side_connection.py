@@ -1,0 +1,181 @@
+"""A connection of its own for one task, closed after it.
+
+Administration publishes, declares and deletes. On a connection of its own an alarm or a refusal
+does not hold up the jobs of the client that asks for it.
+"""
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import TypeVar
+
+from rabbitdelay.address import Address
+from rabbitdelay.core.topology.setup import Answers, Round
+from rabbitdelay.engine import process_lifetime
+from rabbitdelay.engine.connection import Connector, FirstConnection
+from rabbitdelay.engine.flow import Flow, Wait
+from rabbitdelay.engine.futures import Future
+from rabbitdelay.engine.topology.declarer import OnRound, SetupDriver
+from rabbitdelay.engine.transport import Link, Then, Wire, nothing
+from rabbitdelay.errors import BrokerBlocked, ConnectionFailed, OutcomeUnknown
+
+Result = TypeVar("Result")
+Conversation = Generator[Round, Answers, Result]
+Done = Callable[[Result | Exception], None]
+
+
+class SideConnection:
+    """One connection. It is not made again when it is lost: the task fails."""
+
+    def __init__(self, wire: Wire, addresses: Sequence[Address]) -> None:
+        self.first = FirstConnection()
+        self.is_blocked = False
+        """Whether the broker has told this connection that it takes no messages."""
+        self.broker_version = ""
+        """The version of RabbitMQ; empty when the broker does not tell."""
+        self._connector = Connector(wire, addresses, self)
+        self._fail: Callable[[Exception], None] = nothing
+
+    @property
+    def link(self) -> Link | None:
+        """The connection, if there is one; on the wire's thread."""
+        return self._connector.link
+
+    @property
+    def address(self) -> Address:
+        """The address that it is connected to."""
+        return self._connector.address
+
+    def call(self, function: Then) -> bool:
+        """Run a function on the wire's thread; False when that has ended."""
+        return self._connector.call(function)
+
+    def use(self, task: Flow[Result], connect_timeout: float) -> Flow[Result]:
+        """Connect, run a task, and close."""
+        try:
+            self._connector.start()
+            yield from self.first.wait(connect_timeout)
+            result = yield from task
+        except GeneratorExit:  # a signal handler raised in the caller: there is no waiting here
+            self.close_soon(0)
+            raise
+        except BaseException:
+            yield from self._close()
+            raise
+        yield from self._close()
+        return result
+
+    def converse(
+        self,
+        begin: Callable[[Link], Conversation[Result]],
+        timeout: float,
+        on_round: OnRound = nothing,
+    ) -> Flow[Result]:
+        """Hold a conversation with the broker. The timeout starts again with each answer."""
+        drivers: list[SetupDriver[Result]] = []
+
+        def start(link: Link, done: Done[Result]) -> None:
+            later = self._connector.call_later
+            drivers.append(SetupDriver(link, begin(link), done, later, on_round))
+            drivers[0].start()
+
+        future = self._start(start)
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                result: Result = yield Wait(future, max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                deadline = max((driver.answered_at + timeout for driver in drivers), default=0.0)
+                if time.monotonic() < deadline:
+                    continue
+                self.call(partial(_abandon, drivers))
+                raise self._unanswered(timeout) from None
+            return result
+
+    def ask(self, question: Callable[[Link, Done[Result]], None], timeout: float) -> Flow[Result]:
+        """Ask one thing.
+
+        Raises:
+            TimeoutError: There is no answer in time.
+        """
+        result: Result = yield Wait(self._start(question), timeout)
+        return result
+
+    # For the wire
+
+    def connection_opened(self, link: Link) -> None:
+        """Let the task begin."""
+        self.broker_version = link.broker_version
+        link.on_blocked(self._blocked)
+        self.first.opened()
+
+    def connection_failed(self, error: ConnectionFailed) -> None:
+        """Fail what is being asked."""
+        self.first.failed(error)
+        self._fail(error)
+
+    def connection_closed(self) -> None:
+        """Fail what is being asked."""
+        self.first.ended()
+        self._fail(ConnectionFailed("the connection was closed"))
+
+    def close_soon(self, flush_seconds: float) -> None:  # noqa: ARG002 - there is nothing to flush
+        """Close in the background."""
+        self._connector.call(self._begin_close)
+
+    def abandon(self) -> None:
+        """In a forked child: forget the parent's connection without a word on it."""
+        self._connector.wire.abandon()
+
+    def _start(self, question: Callable[[Link, Done[Result]], None]) -> Future[Result]:
+        future: Future[Result] = Future()
+        future.set_running_or_notify_cancel()
+        done: Done[Result] = partial(_resolve, future)
+
+        def start() -> None:
+            self._fail = done
+            if self.link is None or not self.link.is_open:
+                done(self.first.error or ConnectionFailed("the connection is lost"))
+            else:
+                question(self.link, done)
+
+        if not self.call(start):
+            done(self.first.error or ConnectionFailed("the connection is closed"))
+        return future
+
+    def _blocked(self, reason: str | None) -> None:
+        self.is_blocked = reason is not None
+
+    def _unanswered(self, timeout: float) -> OutcomeUnknown:
+        if self.is_blocked:
+            return BrokerBlocked(
+                f"{self.address}: the broker takes nothing while its memory or disk alarm lasts",
+                sent=True,
+            )
+        return OutcomeUnknown(
+            f"{self.address}: the broker has not answered for {timeout:g} s", sent=True
+        )
+
+    def _close(self) -> Flow[None]:
+        self.close_soon(0)
+        yield from self._connector.until_ended(0)
+
+    def _begin_close(self) -> None:
+        is_blocked = self.is_blocked
+        self._connector.close(
+            process_lifetime.UNANSWERED_SECONDS if is_blocked else process_lifetime.CLOSE_SECONDS
+        )
+
+
+def _resolve(future: Future[Result], result: Result | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+def _abandon(drivers: Sequence[SetupDriver[Result]]) -> None:
+    for driver in drivers:
+        driver.abandon()
