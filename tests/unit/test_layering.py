@@ -1,6 +1,8 @@
 """The layers: imports go down only, and the core does no I/O."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,17 @@ def test_imports_go_down_only(path: Path) -> None:
 def test_the_core_does_no_io(path: Path) -> None:
     used = {name.split(".")[0] for name in imports(path)}
     assert not used & FORBIDDEN_IN_CORE
+
+
+def test_a_program_with_a_url_does_not_load_the_private_broker() -> None:
+    """Pika itself imports subprocess, by way of asyncio."""
+    code = (
+        "import sys, rabbitdelay, rabbitdelay.aio\n"
+        "rabbitdelay.Client('amqp://localhost')\n"
+        "print(*(name for name in sys.modules if name.startswith('rabbitdelay.private_broker')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def test_every_top_level_module_has_a_layer() -> None:

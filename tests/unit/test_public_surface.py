@@ -16,7 +16,7 @@ CLIENT = {
     *("put", "put_nowait", "put_many", "replace", "reschedule"),
     *("delete", "delete_many", "purge", "pause", "resume"),
     *("pop", "response", "reply_queue"),
-    *("topics", "tombstones"),
+    *("topics", "count", "stats", "namespaces", "examine", "tombstones"),
 }
 WORKER = {
     *("client", "handler", "before", "after", "on_error"),
@@ -24,6 +24,7 @@ WORKER = {
 }
 FRONTS = (rabbitdelay, aio)
 IDS = ("sync", "aio")
+RESULTS = (rabbitdelay.WorkerStats, rabbitdelay.Statistics, rabbitdelay.Verification)
 
 
 def public_names(module: ModuleType) -> set[str]:
@@ -86,7 +87,7 @@ def test_every_class_in_a_signature_is_exported(module: ModuleType) -> None:
     exported = {getattr(one, name) for one in FRONTS for name in one.__all__}
     named = {
         found
-        for kind in (module.Client, module.Worker, rabbitdelay.WorkerStats)
+        for kind in (module.Client, module.ClientTopology, module.Worker, *RESULTS)
         for hint in hints_of(kind)
         for found in classes_in(hint)
     }
