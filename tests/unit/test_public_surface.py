@@ -87,7 +87,7 @@ def test_every_class_in_a_signature_is_exported(module: ModuleType) -> None:
     exported = {getattr(one, name) for one in FRONTS for name in one.__all__}
     named = {
         found
-        for kind in (module.Client, module.ClientTopology, module.Worker, *RESULTS)
+        for kind in (module.Client, module.Worker, *RESULTS)
         for hint in hints_of(kind)
         for found in classes_in(hint)
     }
