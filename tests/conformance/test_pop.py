@@ -269,8 +269,8 @@ def test_a_job_that_is_not_settled_is_given_back_at_its_ttr(make_client: ClientF
     """This does not depend on further calls by its holder, and `on_lost` callbacks are called."""
     client, other = make_client(), make_client(retry=AT_ONCE)
     client.put("t", ttr=1, id="a")
+    lost, began = threading.Event(), time.monotonic()  # the ttr begins within the pop
     job = pop(client)
-    lost, began = threading.Event(), time.monotonic()
     job.on_lost(lambda: 1 / 0)  # type: ignore[arg-type]  # its error must not matter
     job.on_lost(lost.set)
     again = pop(other)
