@@ -16,8 +16,7 @@ from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.errors import CutOff
 from rabbitdelay.models import Job
-from rabbitdelay.sync.administration import Administrator
-from rabbitdelay.sync.client import Client, read_tombstones
+from rabbitdelay.sync.client import Client, has_log, read_tombstones
 
 QUIET_SECONDS = 2.0
 """Seconds of reading after which progress is shown."""
@@ -68,19 +67,14 @@ def known_deletes(settings: Settings) -> Iterator[Deletes | None]:
     Raises:
         CutOff: The log cannot be read.
     """
-    if not has_log(settings):
-        yield None
-        return
+    with settings.administrator() as client:
+        if not has_log(client):
+            yield None
+            return
     with settings.onlooker() as client:
         deletes = Deletes(client, settings.rest_seconds)
         deletes.follower()
         yield deletes
-
-
-def has_log(settings: Settings) -> bool:
-    """Whether anything was ever put or deleted in the namespace."""
-    with settings.connection() as connection:
-        return Administrator(connection).count(settings.topology.log().queue.name) is not None
 
 
 def read_log(client: Client, report: Report, most_seconds: float = math.inf) -> Follower:

@@ -69,8 +69,8 @@ def table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
 
 
 def pauses_unknown(found: Statistics) -> str:
-    """Say why it is not known which topics are paused."""
-    return f"which topics are paused is not known: {found.deletes_error}"
+    """Say why the paused topics are unknown."""
+    return f"paused topics are unknown: {found.deletes_error}"
 
 
 def topics_table(counts: Sequence[TopicCounts]) -> Table:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console
@@ -10,7 +11,6 @@ from rich.console import Console
 from rabbitdelay import address
 from rabbitdelay.core.parked.buried import Choice
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.setup import setup
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.demo import broker as demo_broker
 from rabbitdelay.demo.display import Display
@@ -18,7 +18,6 @@ from rabbitdelay.demo.orders import KICKED_AFTER_SECONDS, TOPIC, Mishap, Order, 
 from rabbitdelay.demo.scoreboard import Scoreboard
 from rabbitdelay.demo.shop import Customers, Shop
 from rabbitdelay.demo.summary import summary
-from rabbitdelay.sync.administration import Administrator
 from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.buried import BuriedQueue
 from rabbitdelay.sync.client import Client
@@ -71,20 +70,11 @@ class Demo:
 
     def prepare(self) -> None:
         """Declare the queues, so that the demo does not wait for them later."""
-        holds = [self._topology.hold(hop) for hop in self._hops()]
-        parts = [*holds, *self._topology.topic(TOPIC)]
-        with (
-            self._display.preparing("declaring the queues"),
-            connected(self._addresses) as connection,
-        ):
-            administrator = Administrator(connection)
-            flush = administrator.flush_name()
-            conversation = setup(
-                self._topology, parts, with_base=True, may_declare=True, flush=flush
-            )
-            if administrator.set_up(conversation):
-                administrator.settle()
-        self._display.done(f"declared {len(holds)} hold queues and topic {TOPIC}")
+        delays = [timedelta(milliseconds=hop.hold_ms) for hop in self._hops()]
+        client = Client(self._url, namespace=self._topology.namespace)
+        with self._display.preparing("declaring the queues"):
+            made = client.topology.apply(topics=TOPIC, delays=delays)
+        self._display.done(f"declared {made.hold_queues} hold queues and topic {TOPIC}")
 
     def run(self) -> None:
         """Run the customers and the worker until all jobs have arrived."""
@@ -94,7 +84,7 @@ class Demo:
         with client, shop.working(), self._display.playing():
             customers = Customers(client, self._orders.values())
             with customers.shopping(self._display.ordered, self._changed):
-                self._watch(shop)
+                self._watch(shop, client)
             self.dropped = shop.dropped
 
     def sum_up(self) -> None:
@@ -103,13 +93,12 @@ class Demo:
         for line in summary(self.scoreboard, self.dropped):
             self._display.line(line)
 
-    def _watch(self, shop: Shop) -> None:
+    def _watch(self, shop: Shop, client: Client) -> None:
         last_due = max(order.last_due_seconds for order in self._orders.values())
         deadline = time.monotonic() + last_due + PATIENCE_SECONDS
-        with ThreadPoolExecutor(1) as executor, connected(self._addresses) as connection:
-            administrator = Administrator(connection)
+        with ThreadPoolExecutor(1) as executor:
             while self._is_awaiting and time.monotonic() < deadline:
-                self._display.update(self.scoreboard, self._holding(administrator))
+                self._display.update(self.scoreboard, self._holding(client))
                 self._show_arrivals(shop)
                 self._start_kicks(executor)
                 self._check_cancelled_times()
@@ -163,11 +152,9 @@ class Demo:
             if not found or not buried.kick(Choice(name)).sent:
                 self._to_kick[name] = time.monotonic()
 
-    def _holding(self, administrator: Administrator) -> dict[str, int]:
-        counts = {
-            hop.label: administrator.count(self._topology.hold_queue(hop)) for hop in self._hops()
-        }
-        return {label: count.ready if count else 0 for label, count in counts.items()}
+    def _holding(self, client: Client) -> dict[str, int]:
+        jobs = {count.hop: count.jobs for count in client.stats(TOPIC).delayed}
+        return {hop.label: jobs.get(hop, 0) for hop in self._hops()}
 
     def _hops(self) -> list[ladder.Hop]:
         """The hold queues of all orders, from the shortest to the longest."""

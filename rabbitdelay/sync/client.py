@@ -401,6 +401,11 @@ def new_verbs(settings: ClientSettings) -> Verbs:
     return Verbs(ThreadWire, discovery.locate(settings.url), settings, discovery.local_node)
 
 
+def has_log(client: Client) -> bool:
+    """Whether the namespace has a log of deletes. For the command line."""
+    return drive(client._verbs.administration.has_log())  # noqa: SLF001 - not for users
+
+
 def read_tombstones(client: Client) -> Follower:
     """Return the reader of the log of deletes, which has read it to its end. For the command line.
 
