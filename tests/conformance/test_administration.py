@@ -1,4 +1,4 @@
-"""Administration: a namespace is made, verified, counted, examined and removed."""
+"""Administration verbs of the client: apply, verify, count, examine and remove a namespace."""
 
 import time
 from collections.abc import Callable
@@ -34,13 +34,13 @@ def client(make_client: ClientFactory, shared_broker: SharedBroker) -> Client:
 
 @pytest.fixture
 def amqp_client(make_client: ClientFactory) -> Client:
-    """A client whose management API does not answer."""
+    """A client whose management API is unreachable."""
     return make_client(management_url=NO_API)
 
 
 @pytest.fixture
 def change(broker_url: str) -> Change:
-    """Change the broker behind the client's back."""
+    """Change the broker without the client's knowledge."""
 
     def run(work: Callable[[pika.adapters.blocking_connection.BlockingChannel], object]) -> None:
         with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
@@ -52,7 +52,7 @@ def change(broker_url: str) -> Change:
 # apply
 
 
-def test_apply_makes_what_is_missing_once(client: Client) -> None:
+def test_apply_creates_missing_queues_once(client: Client) -> None:
     progress: list[tuple[int, int]] = []
     assert not client.topology.exists()
     made = client.topology.apply(
@@ -65,30 +65,32 @@ def test_apply_makes_what_is_missing_once(client: Client) -> None:
     assert client.topology.apply(topics="mail", delays=[1800]).made == 0
 
 
-def test_apply_makes_all_hold_queues(client: Client) -> None:
+def test_apply_creates_all_hold_queues(client: Client) -> None:
     made = client.topology.apply(all_hold_queues=True)
     assert made.made == made.hold_queues == len(ladder.EVERY_HOP)
     assert client.topology.verify(all_hold_queues=True).problems == ()
 
 
-def test_apply_refuses_what_it_cannot_make(client: Client, make_client: ClientFactory) -> None:
+def test_apply_refuses_invalid_arguments(client: Client, make_client: ClientFactory) -> None:
     with pytest.raises(InvalidConfiguration, match="declare=False"):
         make_client(declare=False).topology.apply()
     with pytest.raises(InvalidJob):
         client.topology.apply(topics=["no spaces"])
     with pytest.raises(InvalidJob):
-        client.topology.apply(delays=["1h"])  # type: ignore[list-item] # what people try
+        client.topology.apply(delays=["1h"])  # type: ignore[list-item] # a likely mistake
     assert not client.topology.exists()
 
 
-def test_apply_says_what_exists_with_other_arguments(client: Client, change: Change) -> None:
+def test_apply_names_a_queue_with_other_arguments(client: Client, change: Change) -> None:
     client.topology.apply()
     queue = client.topology.ready_queue("mail")
     change(lambda channel: channel.queue_declare(queue, durable=True))
     with pytest.raises(TopologyConflict, match="mail"):
         client.topology.apply(topics="mail")
     change(lambda channel: channel.queue_delete(queue))
-    assert client.topology.apply(topics="mail").made == 1, "the first try has made the other queue"
+    assert client.topology.apply(topics="mail").made == 1, (
+        "the failed apply created the other queue"
+    )
 
 
 def test_an_error_in_on_progress_reaches_the_caller(client: Client) -> None:
@@ -103,7 +105,7 @@ def test_an_error_in_on_progress_reaches_the_caller(client: Client) -> None:
 def test_apply_fails_when_the_connection_is_lost(
     make_client: ClientFactory, broker_url: str
 ) -> None:
-    """It is not begun again by itself; calling it again completes it."""
+    """A failed apply is not resumed by itself. Calling it again completes it."""
     with Proxy(broker_url) as proxy:
         client = make_client(proxy.url, connect_timeout=patience(10))
 
@@ -120,7 +122,7 @@ def test_apply_fails_when_the_connection_is_lost(
 
 
 @pytest.mark.parametrize("api", [True, False], ids=["management", "amqp"])
-def test_verify_finds_what_is_missing_and_different(
+def test_verify_finds_missing_and_different_queues(
     client: Client, amqp_client: Client, change: Change, *, api: bool
 ) -> None:
     client.topology.apply(topics="mail")
@@ -137,7 +139,7 @@ def test_verify_finds_what_is_missing_and_different(
     assert client.count("mail") is not None
 
 
-def test_what_is_exported_can_be_imported(
+def test_exported_definitions_can_be_imported(
     client: Client, make_client: ClientFactory, shared_broker: SharedBroker
 ) -> None:
     reader = make_client(declare=False)
@@ -156,7 +158,7 @@ def test_what_is_exported_can_be_imported(
 
 
 @pytest.mark.parametrize("api", [True, False], ids=["management", "amqp"])
-def test_stats_count_jobs_where_they_are(client: Client, amqp_client: Client, *, api: bool) -> None:
+def test_stats_count_jobs_by_queue(client: Client, amqp_client: Client, *, api: bool) -> None:
     for delay in (0, 0, 1800, 1800, 7200):
         client.put("mail", delay=delay)
     job = client.pop("mail")
@@ -188,7 +190,7 @@ def test_stats_of_all_topics_need_the_management_api(client: Client, amqp_client
     assert [one.topic for one in amqp_client.topics("b")] == ["b"]
 
 
-def test_counting_needs_no_log_of_deletes(client: Client, change: Change) -> None:
+def test_counts_do_not_need_the_log_of_deletes(client: Client, change: Change) -> None:
     client.topology.apply(topics="mail")
     change(lambda channel: channel.queue_delete(client.topology.tombstones))
     counted = client.count("mail")
@@ -201,7 +203,7 @@ def test_counting_needs_no_log_of_deletes(client: Client, change: Change) -> Non
 def test_new_hold_queues_are_found_without_the_management_api(
     client: Client, amqp_client: Client
 ) -> None:
-    """Hold queues that were missing are asked for by turns."""
+    """The client asks for missing hold queues in turns."""
     client.topology.apply()
     assert amqp_client.stats().delayed == ()
     client.put("mail", delay=86_400)
@@ -281,17 +283,17 @@ def test_an_examination_has_steps_and_findings(client: Client, amqp_client: Clie
     assert over_amqp["permissions"] == over_amqp["delete log"] == "ok"
 
 
-def test_an_examination_makes_nothing(client: Client) -> None:
+def test_an_examination_creates_nothing(client: Client) -> None:
     checks = {check.name: check.status for check in client.examine()}
     assert checks["topology"] == "warning"
     assert not client.topology.exists()
 
 
-# What goes on meanwhile
+# Administration beside other calls
 
 
-def test_administration_leaves_the_clients_jobs_alone(client: Client) -> None:
-    """It has a connection of its own, which is closed with each call."""
+def test_administration_does_not_affect_the_clients_jobs(client: Client) -> None:
+    """Each administration call uses a connection of its own and closes it."""
     client.put("mail")
     job = client.pop("mail")
     assert job is not None
@@ -302,7 +304,7 @@ def test_administration_leaves_the_clients_jobs_alone(client: Client) -> None:
     assert client.pop("mail") is None
 
 
-def test_a_closed_client_administers_nothing(make_client: ClientFactory) -> None:
+def test_a_closed_client_refuses_administration(make_client: ClientFactory) -> None:
     client = make_client()
     client.close()
     for call in (client.topology.apply, client.topology.exists, client.stats):
@@ -310,7 +312,7 @@ def test_a_closed_client_administers_nothing(make_client: ClientFactory) -> None
             call()
 
 
-def test_a_broker_that_is_away_is_told_in_time(front: Front) -> None:
+def test_administration_without_a_broker_raises_in_time(front: Front) -> None:
     client = front.client("amqp://127.0.0.1:1,amqp://localhost:2", connect_timeout=0)
     began = time.monotonic()
     for call in (client.topology.exists, client.topology.apply, client.stats, client.examine):
@@ -319,7 +321,9 @@ def test_a_broker_that_is_away_is_told_in_time(front: Front) -> None:
     assert time.monotonic() - began < patience(15)
 
 
-def test_the_first_address_may_be_down(make_client: ClientFactory, broker_url: str) -> None:
+def test_administration_tries_further_addresses(
+    make_client: ClientFactory, broker_url: str
+) -> None:
     client = make_client(f"amqp://127.0.0.1:1,{broker_url}", connect_timeout=0)
     assert not client.topology.exists()
     assert client.put("mail").topic == "mail"
