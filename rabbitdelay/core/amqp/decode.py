@@ -9,8 +9,8 @@ rejected: `problem` says what is wrong. A frame that no broker would send is pas
 raises an error for it, and the connection is reopened.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 
@@ -30,7 +30,6 @@ _END = encode.END[0]
 _CUT_OFF = "properties are cut off"
 
 _DELIVER, _GET_OK, _GET_EMPTY = (_METHOD.pack(encode.BASIC, number) for number in (60, 71, 72))
-_EMPTY_MESSAGE = Message(b"", {})
 
 
 @dataclass(slots=True)
@@ -51,6 +50,10 @@ class Delivery:
     exchange: str = ""
     """The exchange that the message was published to; only decoded for basic.get."""
     routing_key: str = ""
+    method: bytes = field(default=b"", compare=False, repr=False)
+    """The method of one that was consumed, for `published_to`."""
+    header: bytes = field(default=b"", compare=False, repr=False)
+    """The properties as they came, for `original`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class _Partial:
     redelivered: bool
     exchange: str = ""
     routing_key: str = ""
+    method: bytes = b""
     header: bytes = b""
     flags: int = 0
     """The property flags of the content header."""
@@ -142,7 +146,8 @@ class Deliveries:
         if method == _DELIVER:
             after = 5 + payload[4]
             tag, redelivered = _TAG.unpack_from(payload, after)
-            self._partial[channel] = _Partial(table.known_text(payload[5:after]), tag, redelivered)
+            consumer_tag = table.known_text(payload[5:after])
+            self._partial[channel] = _Partial(consumer_tag, tag, redelivered, method=payload)
             return None
         if method == _GET_OK:
             tag, redelivered = _TAG.unpack_from(payload, 4)
@@ -159,7 +164,7 @@ class Deliveries:
         try:
             message = _message(partial.header, partial.flags, body)
         except table.Undecodable as error:
-            message, problem = _EMPTY_MESSAGE, str(error)
+            message, problem = Message(body, {}), str(error)
         return Delivery(
             channel,
             partial.consumer_tag,
@@ -169,10 +174,36 @@ class Deliveries:
             problem,
             partial.exchange,
             partial.routing_key,
+            partial.method,
+            partial.header,
         )
 
 
 _NOT_OURS = Other(b"")
+
+
+def published_to(delivery: Delivery) -> tuple[str, str]:
+    """Return the exchange and the routing key of a message, however it was asked for."""
+    if not delivery.method:
+        return delivery.exchange, delivery.routing_key
+    where = _Reader(delivery.method, 5 + delivery.method[4] + _TAG.size)
+    return where.text(1) or "", where.text(1) or ""
+
+
+def original(delivery: Delivery) -> Message:
+    """Return a message whose headers are their bytes, so that a copy has the same; or Undecodable.
+
+    It has no expiration, user id or cluster id: a copy must not carry them.
+    """
+    flags = _CONTENT.unpack_from(delivery.header)[3]
+    reader = _SplittingReader(delivery.header, _CONTENT.size)
+    try:
+        message = _read_properties(reader, flags, delivery.message.body)
+    except IndexError:
+        raise table.Undecodable(_CUT_OFF) from None
+    if reader.offset > len(delivery.header):
+        raise table.Undecodable(_CUT_OFF)
+    return message
 
 
 def _message(header: bytes, flags: int, body: bytes) -> Message:
@@ -274,8 +305,22 @@ class _Reader:
         start, self.offset = self.offset, self.offset + _TIMESTAMP_BYTES
         return int.from_bytes(self._data[start : self.offset])
 
-    def table(self) -> dict[str, object]:
-        start = self.offset + _SIZE_BYTES
-        size = int.from_bytes(self._data[self.offset : start])
-        self.offset = start + size
+    def table(self) -> Mapping[str, object]:
+        start = self._begin_table()
         return table.decode(self._data, start, self.offset)
+
+    def _begin_table(self) -> int:
+        """Return where the content of a table begins; the offset is at its end from then on."""
+        start = self.offset + _SIZE_BYTES
+        self.offset = start + int.from_bytes(self._data[self.offset : start])
+        return start
+
+
+class _SplittingReader(_Reader):
+    """Reads a table as the bytes of its values."""
+
+    __slots__ = ()
+
+    def table(self) -> Mapping[str, object]:
+        start = self._begin_table()
+        return table.split(self._data, start, self.offset)

@@ -44,6 +44,12 @@ class ScaledInteger(NamedTuple):
     unscaled: int
 
 
+class Encoded(NamedTuple):
+    """A value as its bytes on the wire, type included, for copies that must not change it."""
+
+    data: bytes
+
+
 def encode(table: Mapping[str, Any]) -> bytes:
     """Return the bytes of a table, without its length prefix."""
     pieces: list[bytes] = []
@@ -94,6 +100,7 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     NoneType: lambda _: b"V",
     Timestamp: lambda value: _TIMESTAMP.pack(b"T", value.seconds),  # before tuple, its base
     ScaledInteger: lambda value: _DECIMAL.pack(b"D", value.scale, value.unscaled),
+    Encoded: lambda value: value.data,
     dict: lambda value: _sized(b"F", encode(value)),
     list: _encode_array,
     tuple: _encode_array,
@@ -120,6 +127,60 @@ def decode(data: bytes, start: int, end: int, depth: int = 0) -> dict[str, Any]:
     if offset != end:
         raise Undecodable("headers: a value is longer than the table")
     return table
+
+
+def split(data: bytes, start: int, end: int) -> dict[str, Encoded]:
+    """Return the values of a table as their bytes, or raise Undecodable.
+
+    Nothing inside a value is looked at, so tables may be nested as deep as the broker lets them. A
+    name that occurs more than once keeps all its values, which are encoded one after the other.
+    """
+    if end > len(data):
+        raise Undecodable(_CUT_OFF)
+    found: dict[str, Encoded] = {}
+    offset = start
+    try:
+        while offset < end:
+            after = offset + 1 + data[offset]
+            name, before = known_text(data[offset + 1 : after]), offset
+            offset = _end_of_value(data, after)
+            earlier = found.get(name)
+            piece = data[after:offset] if earlier is None else earlier.data + data[before:offset]
+            found[name] = Encoded(piece)
+    except (IndexError, StructError):
+        raise Undecodable(_CUT_OFF) from None
+    if offset != end:
+        raise Undecodable("headers: a value is longer than the table")
+    return found
+
+
+def decode_each(values: Mapping[str, Encoded]) -> dict[str, Any]:
+    """Return the values of a table that was split; one that cannot be decoded stays as its bytes.
+
+    Of a name that occurs more than once the first value counts, as it does for RabbitMQ.
+    """
+    return {name: _decode_or_keep(value) for name, value in values.items()}
+
+
+def _decode_or_keep(value: Encoded) -> object:
+    try:
+        return _decode_value(value.data, 0, 0)[0]
+    except Undecodable:
+        return value
+
+
+def _end_of_value(data: bytes, offset: int) -> int:
+    """Return where a value ends, by its type and length."""
+    kind, start = data[offset], offset + 1
+    fixed = _FIXED.get(kind)
+    if fixed is not None:
+        return start + fixed[0].size
+    if kind == _VOID:
+        return start
+    if kind not in (_TEXT, _TABLE, _ARRAY, _BYTES):
+        raise Undecodable(f"headers: no such type as {chr(kind)!r}")
+    (length,) = _LENGTH.unpack_from(data, start)
+    return start + 4 + int(length)
 
 
 @lru_cache(maxsize=1024)

@@ -1,7 +1,7 @@
 """Decoding deliveries from bytes cut at any place, and passing on every other frame."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from struct import pack
 from typing import Any
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pika import frame, spec
 from pika.exceptions import InvalidFrameError
 
+from rabbitdelay.core.amqp import decode, field_table
 from rabbitdelay.core.amqp.decode import Deliveries, Delivery, GetEmpty, Inbound, Other
 from rabbitdelay.core.jobs.envelope import Message
 
@@ -230,6 +231,35 @@ def test_any_properties_yield_a_delivery(flags: int, properties: bytes, body: by
     assert isinstance(found, Delivery)
     assert found.problem is not None or found.message.body == body
     assert after == EXAMPLES[1].expected
+
+
+@given(MESSAGES)
+def test_the_original_of_a_message_has_its_headers_as_they_came(message: Message) -> None:
+    sent = delivered(1, message)
+    (found,) = read(sent.frames)
+    assert isinstance(found, Delivery)
+    original = decode.original(found)
+    assert replace(original, headers=field_table.decode_each(original.headers)) == message
+    assert field_table.encode(original.headers) in b"".join(sent.frames)
+
+
+def test_where_a_message_was_published_to() -> None:
+    for sent in (delivered(1, Message(b"x", {})), got(1, Message(b"x", {}), 2, again=False)):
+        (found,) = read(sent.frames)
+        assert isinstance(found, Delivery)
+        assert decode.published_to(found) == ("exchange", "key")
+
+
+def test_an_original_whose_properties_are_cut_off() -> None:
+    for flags, properties in (
+        (CONTENT_TYPE, b""),
+        (TIMESTAMP, b"1"),
+        (HEADERS_FLAG, b"\0\0\0\x09"),
+    ):
+        (found,) = read(with_properties(1, flags, properties))
+        assert isinstance(found, Delivery)
+        with pytest.raises(field_table.Undecodable):
+            decode.original(found)
 
 
 def test_a_timestamp_that_pika_cannot_decode_is_decoded() -> None:

@@ -13,7 +13,7 @@ from pika import data as by_pika
 from pika.compat import long
 
 from rabbitdelay.core.amqp import field_table
-from rabbitdelay.core.amqp.field_table import ScaledInteger, Timestamp, Undecodable
+from rabbitdelay.core.amqp.field_table import Encoded, ScaledInteger, Timestamp, Undecodable
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 NAME = st.text(st.characters(codec="utf-8"), max_size=60)
@@ -245,3 +245,63 @@ def _with_long_integers(value: Any) -> Any:  # noqa: ANN401 - any AMQP value
         case dict():
             return {name: _with_long_integers(item) for name, item in value.items()}
     return value
+
+
+# Values that stay as their bytes
+
+
+def split(encoded: bytes) -> dict[str, Encoded]:
+    return field_table.split(encoded, 0, len(encoded))
+
+
+@given(TABLES)
+def test_a_table_that_is_split_is_put_together_again(values: dict[str, Any]) -> None:
+    encoded = field_table.encode(values)
+    pieces = split(encoded)
+    assert field_table.encode(pieces) == encoded
+    assert repr(field_table.decode_each(pieces)) == repr(values)
+
+
+@given(st.binary(max_size=40))
+def test_bytes_that_can_be_split_are_put_together_again(data: bytes) -> None:
+    try:
+        pieces = split(data)
+    except Undecodable:
+        return
+    names = [name for name in pieces if pieces[name].data]
+    assert sorted(names) == sorted(pieces)
+    assert len(field_table.encode(pieces)) == len(data)
+
+
+def test_tables_that_are_nested_too_deep_are_split_and_not_decoded() -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(field_table.MOST_NESTING + 10):
+        nested = {"a": nested}
+    encoded = field_table.encode({"f": 0.5} | nested)
+    pieces = split(encoded)
+    assert field_table.encode(pieces) == encoded
+    read = field_table.decode_each(pieces)
+    assert read["f"] == 0.5
+    assert read["a"] == pieces["a"]
+
+
+def test_a_name_that_occurs_twice_keeps_both_values() -> None:
+    encoded = field_table.encode({"a": 1}) + field_table.encode({"b": 2}) + b"\x01aV"
+    pieces = split(encoded)
+    assert field_table.encode(pieces) == field_table.encode({"a": 1}) + b"\x01aV" + (
+        field_table.encode({"b": 2})
+    )
+    assert field_table.decode_each(pieces) == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"\x01", b"\x01a", b"\x01a?", b"\x01al\x00", b"\x01aS\x00\x00\x00\x09a"]
+)
+def test_what_cannot_be_split_is_refused(wrong: bytes) -> None:
+    with pytest.raises(Undecodable):
+        split(wrong)
+
+
+def test_a_table_beyond_its_message_is_refused() -> None:
+    with pytest.raises(Undecodable, match="cut off"):
+        field_table.split(b"\x01aV", 0, 4)
