@@ -1,6 +1,9 @@
 """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
 
 from rabbitdelay.core.doctor.report import Check
+from rabbitdelay.core.parked.buried import BuriedJob
+from rabbitdelay.core.parked.parked_job import SentJobs
+from rabbitdelay.core.parked.unrouted import UnroutedJob
 from rabbitdelay.core.topology.counts import HoldCount, Statistics, TopicCounts
 from rabbitdelay.core.topology.namespaces import JobCounts, NamespaceCounts, Removal
 from rabbitdelay.core.topology.topology import Topology
@@ -52,6 +55,7 @@ from rabbitdelay.errors import (
 from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.models import Job, JobOptions, JobSpec, PutOptions
 from rabbitdelay.sync.client import Client
+from rabbitdelay.sync.parked_jobs import BuriedJobs, UnroutedJobs
 from rabbitdelay.sync.topology import ClientTopology
 from rabbitdelay.sync.worker import Worker
 
@@ -61,6 +65,8 @@ __all__ = [
     "BrokerBlocked",
     "BrokerProcessError",
     "BrokerUnreachable",
+    "BuriedJob",
+    "BuriedJobs",
     "Bury",
     "CertificateRefused",
     "Check",
@@ -102,6 +108,7 @@ __all__ = [
     "Response",
     "Retry",
     "RetryPolicy",
+    "SentJobs",
     "Statistics",
     "TimedOut",
     "TombstoneStats",
@@ -110,6 +117,8 @@ __all__ = [
     "TopologyConflict",
     "TopologyError",
     "TopologyMissing",
+    "UnroutedJob",
+    "UnroutedJobs",
     "Verification",
     "VhostRefused",
     "Worker",

@@ -13,7 +13,7 @@ import pytest
 from xdist.remote import Producer
 
 from rabbitdelay import Client, Worker
-from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.private_broker import PrivateBroker
 from tests.support import brokers, workers
 from tests.support.brokers import SharedBroker
@@ -151,8 +151,14 @@ def client(make_client: ClientFactory) -> Client:
 def make_topics(broker_url: str, namespace: str) -> TopicsFactory:
     """Create the namespace and topics in it, as `topology apply` does."""
 
-    def make(*topics: str) -> None:
-        client = Client(broker_url, namespace=namespace, settle_seconds=0, timeout=patience(20))
+    def make(*topics: str, queue_type: QueueType = "quorum") -> None:
+        client = Client(
+            broker_url,
+            namespace=namespace,
+            queue_type=queue_type,
+            settle_seconds=0,
+            timeout=patience(20),
+        )
         client.topology.apply(topics=topics)
 
     return make

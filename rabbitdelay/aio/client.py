@@ -11,6 +11,7 @@ from aio_pika import Connection
 
 from rabbitdelay import address, discovery
 from rabbitdelay.aio.awaiting import drive, start
+from rabbitdelay.aio.parked_jobs import BuriedJobs, UnroutedJobs
 from rabbitdelay.aio.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.aio.topology import ClientTopology
 from rabbitdelay.aio.transport import LentWire, OwnWire
@@ -338,6 +339,18 @@ class Client:
     async def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end, and say what is known by it."""
         return (await self._follower()).stats()
+
+    def buried(self, topic: str) -> BuriedJobs:
+        """Return the buried jobs of a topic: to count, list, show, kick or drop them.
+
+        Raises:
+            InvalidJob: The topic is not valid.
+        """
+        return BuriedJobs(self._verbs.buried(topic))
+
+    def unrouted(self) -> UnroutedJobs:
+        """Return the jobs that could not be routed: to count, list, show, retry or drop them."""
+        return UnroutedJobs(self._verbs.unrouted())
 
     @overload
     async def pop(

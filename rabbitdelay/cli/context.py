@@ -2,20 +2,18 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Self, TypedDict
 
 import click
-from pika import BlockingConnection
 
 from rabbitdelay import aio, discovery
 from rabbitdelay.address import Address
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.executors.thread_executor import PoolKind
-from rabbitdelay.sync.blocking import connected
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.worker import Worker
 
@@ -83,16 +81,22 @@ class Settings:
 
     @contextmanager
     def client(
-        self, *, makes: bool = False, founds: bool = False, allow_reply_to: Sequence[str] = ()
+        self,
+        *,
+        makes: bool = False,
+        founds: bool = False,
+        connects: bool = True,
+        allow_reply_to: Sequence[str] = (),
     ) -> Iterator[Client]:
         """A client that says at once when the broker does not answer, unless it was told to wait.
 
         Only a client that `makes` declares what is missing. Unless it `founds` a namespace, one
-        that does not exist is an error.
+        that does not exist is an error. One that does not `connect` yet does with its first verb.
         """
         client = self._new_client(declare=makes and self.declare, allow_reply_to=allow_reply_to)
         try:
-            client.connect()
+            if connects:
+                client.connect()
             if not founds:
                 client.topology.require()
             yield client
@@ -158,10 +162,6 @@ class Settings:
             "settle_seconds": self.settle_seconds,
             "max_delay": self.max_delay,
         }
-
-    def connection(self) -> AbstractContextManager[BlockingConnection]:
-        """A connection for looking at things and making them."""
-        return connected(self.addresses, blocked_seconds=self.rest_seconds)
 
 
 pass_settings = click.make_pass_decorator(Settings)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from threading import Timer
 
 import click
@@ -20,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rabbitdelay import duration
+from rabbitdelay.core.amqp.field_table import TEXT_ERRORS, Encoded, ScaledInteger, Timestamp
 from rabbitdelay.core.topology.counts import Statistics, TopicCounts
 
 PATIENCE_SECONDS = 1.0
@@ -43,7 +45,8 @@ def output() -> Console:
 
 def print_json(value: object) -> None:
     """Print a value as JSON."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    click.echo(text.encode(errors="replace").decode())  # an id may not be UTF-8
 
 
 def counted(count: int, noun: str) -> str:
@@ -138,13 +141,31 @@ def plain(value: object) -> object:
             return {str(name): plain(item) for name, item in value.items()}
         case list():
             return [plain(item) for item in value]
-        case datetime():
-            return moment(int(value.timestamp() * 1000))
-        case bytes():
-            return body_text(value) or value.hex()
-        case str() | int() | float() | None:
-            return value
-    return str(value)
+        case Timestamp() | ScaledInteger() | Encoded():
+            return _amqp_value(value)
+        case str() | bytes():
+            return _utf_8_or_hex(value)
+    return value if isinstance(value, int | float | None) else str(value)
+
+
+def _amqp_value(value: Timestamp | ScaledInteger | Encoded) -> str:
+    """Return a value for which Python has no type of its own as text."""
+    if isinstance(value, Timestamp):
+        return moment(value.seconds * 1000)
+    if isinstance(value, ScaledInteger):
+        return str(Decimal(value.unscaled).scaleb(-value.scale))
+    return f"0x{value.data.hex()}"
+
+
+def _utf_8_or_hex(value: str | bytes) -> str:
+    """Return text from an AMQP header; bytes that are not text as hexadecimal digits."""
+    if isinstance(value, bytes):
+        return body_text(value) or value.hex()
+    data = value.encode(errors=TEXT_ERRORS)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.hex()
 
 
 def relative(milliseconds: int, now_ms: int) -> str:

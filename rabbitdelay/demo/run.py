@@ -3,23 +3,17 @@
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console
 
-from rabbitdelay import address
-from rabbitdelay.core.parked.buried import Choice
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.demo import broker as demo_broker
 from rabbitdelay.demo.display import Display
 from rabbitdelay.demo.orders import KICKED_AFTER_SECONDS, TOPIC, Mishap, Order, orders
 from rabbitdelay.demo.scoreboard import Scoreboard
 from rabbitdelay.demo.shop import Customers, Shop
 from rabbitdelay.demo.summary import summary
-from rabbitdelay.sync.blocking import connected
-from rabbitdelay.sync.buried import BuriedQueue
 from rabbitdelay.sync.client import Client
 
 PATIENCE_SECONDS = 10.0
@@ -54,8 +48,7 @@ class Demo:
     ) -> None:
         self._display = display
         self._url = url
-        self._addresses = address.parse_all(url)
-        self._topology = Topology(namespace)
+        self._namespace = namespace
         self._orders = {order.id: order for order in story}
         self.scoreboard = Scoreboard(
             {order.id: order.arrivals for order in self._orders.values() if order.arrivals}
@@ -70,17 +63,19 @@ class Demo:
 
     def prepare(self) -> None:
         """Declare the queues, so that the demo does not wait for them later."""
-        delays = [timedelta(milliseconds=hop.hold_ms) for hop in self._hops()]
-        client = Client(self._url, namespace=self._topology.namespace)
-        with self._display.preparing("declaring the queues"):
-            made = client.topology.apply(topics=TOPIC, delays=delays)
-        self._display.done(f"declared {made.hold_queues} hold queues and topic {TOPIC}")
+        hops = self._hops()
+        delays = [hop.hold_ms / 1000 for hop in hops]
+        with (
+            self._display.preparing("declaring the queues"),
+            Client(self._url, namespace=self._namespace) as client,
+        ):
+            client.topology.apply(topics=TOPIC, delays=delays)
+        self._display.done(f"declared {len(hops)} hold queues and topic {TOPIC}")
 
     def run(self) -> None:
         """Run the customers and the worker until all jobs have arrived."""
-        namespace = self._topology.namespace
-        shop = Shop(self._url, namespace, self._orders)
-        client = Client(self._url, namespace=namespace, settle_seconds=0)  # the queues exist
+        shop = Shop(self._url, self._namespace, self._orders)
+        client = Client(self._url, namespace=self._namespace, settle_seconds=0)  # the queues exist
         with client, shop.working(), self._display.playing():
             customers = Customers(client, self._orders.values())
             with customers.shopping(self._display.ordered, self._changed):
@@ -100,7 +95,7 @@ class Demo:
             while self._is_awaiting and time.monotonic() < deadline:
                 self._display.update(self.scoreboard, self._holding(client))
                 self._show_arrivals(shop)
-                self._start_kicks(executor)
+                self._start_kicks(executor, client)
                 self._check_cancelled_times()
             self._show_arrivals(shop)  # duplicates arrive around this time
         for kick in self._kicks:
@@ -136,25 +131,24 @@ class Demo:
             if self.scoreboard.did_not_run(name):
                 self._display.did_not_run(self._orders[name], due_ms)
 
-    def _start_kicks(self, executor: ThreadPoolExecutor) -> None:
+    def _start_kicks(self, executor: ThreadPoolExecutor, client: Client) -> None:
         """Kick due jobs on another thread, because a kick takes a second or two."""
         due = [name for name, at in self._to_kick.items() if at <= time.monotonic()]
         for name in due:
             del self._to_kick[name]
-            self._kicks.append(executor.submit(self._kick, name))
+            self._kicks.append(executor.submit(self._kick, client, name))
 
-    def _kick(self, name: str) -> None:
-        with connected(self._addresses) as connection:
-            buried = BuriedQueue(connection, self._topology, TOPIC)
-            found = buried.look(Choice(name), limit=1)
-            if found:  # it is ready before the kick is over, which looks for more of that name
-                self._display.kicked(self._orders[name], found[0].grave.reason)
-            if not found or not buried.kick(Choice(name)).sent:
-                self._to_kick[name] = time.monotonic()
+    def _kick(self, client: Client, name: str) -> None:
+        buried = client.buried(TOPIC)
+        found = buried.show(name)
+        if found:  # it is ready before the kick is over, which looks for more of that name
+            self._display.kicked(self._orders[name], found[0].reason)
+        if not found or not buried.kick(id=name).sent:
+            self._to_kick[name] = time.monotonic()
 
     def _holding(self, client: Client) -> dict[str, int]:
-        jobs = {count.hop: count.jobs for count in client.stats(TOPIC).delayed}
-        return {hop.label: jobs.get(hop, 0) for hop in self._hops()}
+        counts = {hold.hop.label: hold.jobs for hold in client.stats(TOPIC).delayed}
+        return {hop.label: counts.get(hop.label, 0) for hop in self._hops()}
 
     def _hops(self) -> list[ladder.Hop]:
         """The hold queues of all orders, from the shortest to the longest."""

@@ -26,6 +26,8 @@ from rabbitdelay.engine.doctor.examination import Examination, OnStep
 from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.front import Front
 from rabbitdelay.engine.futures import Future
+from rabbitdelay.engine.parked.buried_queue import BuriedQueue
+from rabbitdelay.engine.parked.unrouted_queue import UnroutedQueue
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.publish.batch import Batch, OnConfirmed
 from rabbitdelay.engine.publish.publisher import Publisher
@@ -276,13 +278,32 @@ class Verbs:
             yield Sleep(POLL_SECONDS)
         return follower.paused()
 
-    def follower(self) -> Flow[Follower]:
+    def follower(self, timeout: float | None = None) -> Flow[Follower]:
         """Return who knows which jobs were deleted, when the log was read to its end."""
         front = yield from self.links.front()
-        follower = yield from front.until_read(self.settings.timeout)
+        seconds = self.settings.timeout if timeout is None else timeout
+        follower = yield from front.until_read(seconds)
         if not follower.is_current:
             raise follower.failure or CutOff(follower.state)
         return follower
+
+    def known_deletes(self, timeout: float) -> Flow[Follower | None]:
+        """Return the reader of the log of deletes; None if nothing was ever put or deleted."""
+        asker = yield from self._asker()
+        if (yield from asker.count(self.topology.tombstones)) is None:
+            return None
+        return (yield from self.follower(timeout))
+
+    # Parked jobs
+
+    def buried(self, topic: str) -> BuriedQueue:
+        """Return the buried queue of a topic."""
+        name = validation.check_topic(topic)
+        return BuriedQueue(self.links, self.settings, name, follower=self.follower)
+
+    def unrouted(self) -> UnroutedQueue:
+        """Return the queue of the jobs that could not be routed."""
+        return UnroutedQueue(self.links, self.settings)
 
     # Taking
 

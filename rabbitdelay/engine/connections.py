@@ -17,6 +17,7 @@ from rabbitdelay.engine.deletes.appender import Appender
 from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.front import Front
+from rabbitdelay.engine.parked.rescue_pause import RescuePause
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.publish.window import Window
 from rabbitdelay.engine.transport import Wire
@@ -130,7 +131,9 @@ class Links:
             if publisher is None:
                 wire = self._new_wire("rabbitdelay-publisher")
                 window = Window(self._settings.window, WINDOW_BYTES)
-                publisher = Publisher(wire, self._addresses, self._new_routes(), window)
+                publisher = Publisher(
+                    wire, self._addresses, self._new_routes(), window, self.rescue_pause
+                )
                 self._connecting = publisher
                 self._start(publisher.start, publisher)
             self._waiting[publisher] += 1
@@ -226,6 +229,7 @@ class Links:
     def _begin_anew(self) -> None:
         """Start with nothing shared: at first, and in a forked child, where threads are gone."""
         self._process_id = os.getpid()
+        self.rescue_pause = RescuePause()
         self._lock = threading.Lock()
         self._publisher = self._connecting = None
         self._front = self._connecting_front = None

@@ -25,6 +25,7 @@ from rabbitdelay.engine.publish.batch import OnConfirmed
 from rabbitdelay.executors.blocking import drive
 from rabbitdelay.executors.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.models import DEFAULT_TTR_MS, Job, JobOptions, JobSpec, PutOptions, make_spec
+from rabbitdelay.sync.parked_jobs import BuriedJobs, UnroutedJobs
 from rabbitdelay.sync.topology import ClientTopology
 from rabbitdelay.sync.transport import ThreadWire
 
@@ -336,6 +337,18 @@ class Client:
         """Read the log of deletes to its end, and say what is known by it."""
         return self._follower().stats()
 
+    def buried(self, topic: str) -> BuriedJobs:
+        """Return the buried jobs of a topic: to count, list, show, kick or drop them.
+
+        Raises:
+            InvalidJob: The topic is not valid.
+        """
+        return BuriedJobs(self._verbs.buried(topic))
+
+    def unrouted(self) -> UnroutedJobs:
+        """Return the jobs that could not be routed: to count, list, show, retry or drop them."""
+        return UnroutedJobs(self._verbs.unrouted())
+
     @overload
     def pop(
         self, topics: str | Sequence[str], *, max: None = None, wait: Duration = 0
@@ -401,15 +414,12 @@ def new_verbs(settings: ClientSettings) -> Verbs:
     return Verbs(ThreadWire, discovery.locate(settings.url), settings, discovery.local_node)
 
 
-def has_log(client: Client) -> bool:
-    """Whether the namespace has a log of deletes. For the command line."""
-    return drive(client._verbs.administration.has_log())  # noqa: SLF001 - not for users
-
-
-def read_tombstones(client: Client) -> Follower:
+def read_tombstones(client: Client, timeout: float) -> Follower | None:
     """Return the reader of the log of deletes, which has read it to its end. For the command line.
+
+    None if nothing was ever put or deleted in the namespace.
 
     Raises:
         CutOff: The log cannot be read, or was not read to its end within the timeout.
     """
-    return client._follower()  # noqa: SLF001 - not for users
+    return drive(client._verbs.known_deletes(timeout))  # noqa: SLF001 - not for users

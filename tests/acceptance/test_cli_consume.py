@@ -15,11 +15,7 @@ from typing import Any
 import pika
 import pytest
 
-from rabbitdelay import Client, address
-from rabbitdelay.core.parked.buried import Choice
-from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.sync.blocking import connected
-from rabbitdelay.sync.buried import BuriedQueue
+from rabbitdelay import Client
 from tests.acceptance.conftest import CommandLine
 from tests.support.waiting import patience, wait_until
 
@@ -69,9 +65,8 @@ def reasons(broker_url: str, namespace: str) -> Reasons:
     """Return the reason of each buried job of topic t, by id."""
 
     def look() -> dict[str, str]:
-        with connected(address.parse_all(broker_url)) as connection:
-            queue = BuriedQueue(connection, Topology(namespace), "t")
-            return {one.id or "": one.grave.reason for one in queue.look(Choice(), limit=100)}
+        with Client(broker_url, namespace=namespace, declare=False) as client:
+            return {one.id or "": one.reason for one in client.buried("t").list()}
 
     return look
 

@@ -8,8 +8,9 @@ import threading
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from struct import pack
 from typing import Any
 from urllib.request import Request, urlopen
@@ -19,8 +20,8 @@ import pytest
 from pydantic import BaseModel
 
 from rabbitdelay import Bury, Client, Job, JobSpec
-from rabbitdelay.core.amqp import encode
-from rabbitdelay.core.amqp.field_table import ScaledInteger, Timestamp
+from rabbitdelay.core.amqp import encode, field_table
+from rabbitdelay.core.amqp.field_table import Encoded, ScaledInteger, Timestamp
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.settle.republish import read_grave
 from rabbitdelay.core.topology.topology import Topology
@@ -32,7 +33,7 @@ from tests.support.brokers import SharedBroker
 from tests.support.deleting import deletes_flow, noting
 from tests.support.fronts import Front
 from tests.support.waiting import patience, wait_until
-from tests.support.working import Process, cut_worker, publish_frames, working
+from tests.support.working import Looker, Process, cut_worker, publish_frames, working
 
 WORKER = """
 import logging, os, sys, time
@@ -345,6 +346,60 @@ def test_a_thousand_malformed_messages_are_buried(
     assert all(read_grave(grave.headers).reason != "unknown" for grave in graves)
     assert sum(isinstance(grave.headers.get("rd-reason"), str) for grave in graves) == 1_000
     assert client.pop("t", wait=0.2) is None
+
+
+def test_a_thousand_bad_messages_are_listed_kicked_and_dropped(
+    *,
+    client: Client,
+    broker_url: str,
+    namespace: str,
+    make_topics: TopicsFactory,
+) -> None:
+    """Whatever is in their headers is kept as it was, byte for byte."""
+    make_topics("t")
+    draw = random.Random(20260102)
+    bad = [with_number(fuzzed(draw, number), number) for number in range(1_000)]
+    topology, jobs = Topology(namespace), client.buried("t")
+    for start in range(0, 1_000, 20):
+        publish_frames(broker_url, topology.buried_queue("t"), bad[start : start + 20])
+    wait_until(lambda: jobs.count() == 1_000)
+    found = list(jobs.list())
+    assert sorted(job.headers["number"] for job in found) == list(range(1_000))
+    shown = jobs.show("id")
+    assert len(shown) == sum(message.message_id == "id" for message in bad)
+    assert jobs.kick(where=lambda job: job.headers["number"] % 2 == 0).sent == 500
+    assert client.unrouted().count() == 0
+    with (
+        Client(broker_url, namespace=namespace, declare=False) as looking,
+        Looker(looking, topology.ready_queue("t")) as ready,
+    ):
+        ready.wait_for(500, seconds=30)
+        for message in ready.originals:
+            number = field_table.decode_each(message.headers)["number"]
+            assert theirs(message.headers) == theirs(split(bad[number]))
+    assert jobs.drop() == 500
+    assert jobs.count() == 0
+
+
+def with_number(message: Message, number: int) -> Message:
+    """The same message, which tells its number."""
+    return replace(message, headers={**message.headers, "number": number})
+
+
+def split(message: Message) -> dict[str, Encoded]:
+    """The headers of a message as their bytes."""
+    encoded = field_table.encode(message.headers)
+    return field_table.split(encoded, 0, len(encoded))
+
+
+def theirs(headers: Mapping[str, Encoded]) -> dict[str, Encoded]:
+    """Those that neither a kick nor the broker may change."""
+    changed = ("rd-attempt", "rd-due", "rd-known", "CC")
+    return {
+        name: value
+        for name, value in headers.items()
+        if name not in changed and not name.startswith("x-")
+    }
 
 
 NUMBERS = ("rd-put", "rd-due", "rd-ttr", "rd-attempt", "rd-max-attempts", "rd-backoff")

@@ -21,13 +21,9 @@ from rabbitdelay import (
     Retry,
     RetryPolicy,
     Worker,
-    address,
 )
-from rabbitdelay.core.parked.buried import Choice
 from rabbitdelay.engine.deletes.reader import Follower
 from rabbitdelay.errors import DeleteManyFailed
-from rabbitdelay.sync.blocking import connected
-from rabbitdelay.sync.buried import BuriedQueue
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting
 from tests.support.deleting import left_over, noting, pops, take
@@ -264,9 +260,8 @@ def test_a_buried_job_that_is_deleted_and_then_kicked_does_not_run(
         job.bury("for a test")
     client.delete(put)
     client.delete("by id")
-    with connected(address.parse_all(broker_url)) as connection:
-        graves = BuriedQueue(connection, client.topology, "t", settle_seconds=0)
-        assert graves.kick(Choice()).sent == 3
+    kicked = client.buried("t").kick()
+    assert (kicked.sent, kicked.dropped_deleted) == (1, 2)
     assert pops(client, wait=1) == ["lives"]
     assert left_over(broker_url, client.topology) == {}
 

@@ -4,11 +4,8 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay import Client, InvalidJob, JobSpec, PutManyFailed, ReservedJob, address
+from rabbitdelay import Client, InvalidJob, JobSpec, PutManyFailed, ReservedJob
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.parked.buried import Choice
-from rabbitdelay.sync.blocking import connected
-from rabbitdelay.sync.buried import BuriedQueue
 from tests.conftest import WorkerFactory
 from tests.support import process_handlers
 from tests.support.popping import pop
@@ -64,12 +61,10 @@ def test_a_popped_job_that_is_rescheduled_keeps_its_headers(client: Client) -> N
         assert job.headers == HEADERS
 
 
-def test_headers_are_kept_when_a_job_is_buried_and_kicked(client: Client, broker_url: str) -> None:
+def test_headers_are_kept_when_a_job_is_buried_and_kicked(client: Client) -> None:
     client.put("t", headers=HEADERS)
     pop(client, "t").bury("broken")
-    with connected(address.parse_all(broker_url)) as connection:
-        queue = BuriedQueue(connection, client.topology, "t", 0)
-        assert queue.kick(Choice()).sent == 1
+    assert client.buried("t").kick().sent == 1
     with pop(client, "t") as job:
         assert job.headers == HEADERS
         assert job.attempt == 1

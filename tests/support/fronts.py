@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -196,6 +196,31 @@ class BlockingClient(Blocking):
             return await task
 
         return asyncio.run_coroutine_threadsafe(result(self.loop.call(put())), self.loop.loop)
+
+    def buried(self, topic: str) -> "BlockingJobs":
+        """Return the buried jobs of a topic, whose verbs wait."""
+        return BlockingJobs(self.loop, self.awaited.buried(topic))
+
+    def unrouted(self) -> "BlockingJobs":
+        """Return the jobs that could not be routed, whose verbs wait."""
+        return BlockingJobs(self.loop, self.awaited.unrouted())
+
+
+class BlockingJobs(Blocking):
+    """Parked jobs that are listed by an iterator, which waits."""
+
+    def list(self, **options: Any) -> Iterator[Any]:  # noqa: ANN401 - passed on
+        """Yield jobs."""
+        found = self.awaited.list(**options)
+
+        async def following() -> Any:  # noqa: ANN401 - a job
+            return await anext(found, None)
+
+        try:
+            while (job := self.loop.call(following())) is not None:
+                yield job
+        finally:
+            self.loop.call(found.aclose())
 
 
 def unwrap(one: Any) -> Any:  # noqa: ANN401 - anything

@@ -17,7 +17,7 @@ import pika
 
 from rabbitdelay import Client, RetryPolicy, Worker
 from rabbitdelay.aio.frame_reader import FrameTransport
-from rabbitdelay.core.amqp import encode
+from rabbitdelay.core.amqp import decode, encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.jobs.envelope import Message
@@ -199,14 +199,18 @@ def publish(url: str, queue: str, *messages: tuple[bytes, pika.BasicProperties |
             channel.basic_publish("", queue, body, properties, mandatory=True)
 
 
-def publish_frames(url: str, queue: str, messages: Iterable[Message]) -> None:
-    """Publish straight into a queue headers and text that pika would not encode."""
+def publish_frames(url: str, key: str, messages: Iterable[Message], *, exchange: str = "") -> None:
+    """Publish to a queue or an exchange headers and text that pika would not encode."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         for message in messages:
-            data = encode.publish(channel.channel_number, "", queue, message, 131_072)
+            data = encode.publish(channel.channel_number, exchange, key, message, 131_072)
             connection._impl._adapter_emit_data(data)
-        channel.queue_declare(queue, passive=True)  # answered after the messages
+        # Answered after the messages.
+        if exchange:
+            channel.exchange_declare(exchange, passive=True)
+        else:
+            channel.queue_declare(key, passive=True)
 
 
 class Looker:
@@ -215,6 +219,8 @@ class Looker:
     def __init__(self, client: Client, queue: str) -> None:
         self._queue = queue
         self.messages: list[Message] = []
+        self.originals: list[Message] = []
+        """The same messages, with each header as its bytes."""
         self._consumer = drive(client._verbs.links.new_consumer(lambda _: Policies(RetryPolicy())))
 
     def __enter__(self) -> Self:
@@ -245,6 +251,7 @@ class Looker:
 
     def _take(self, found: Delivery | GetEmpty) -> None:
         assert isinstance(found, Delivery)
+        self.originals.append(decode.original(found))
         self.messages.append(found.message)
 
     def disconnected(self, error: ConnectionFailed, lost: Sequence[Lease]) -> None:

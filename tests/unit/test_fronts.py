@@ -18,11 +18,12 @@ PACKAGE = Path(rabbitdelay.__file__).parent
 PAIRS = [(getattr(rabbitdelay, name), getattr(aio, name)) for name in aio.__all__]
 ONLY_AIO = {"connection"}
 """Parameters that the sync front does not have: an application's own connection is aio-pika's."""
-AT_ONCE = {"put_nowait", "export"}
-"""What is not awaited: `put_nowait` waits in the sync front while its window is full."""
+AT_ONCE = {"put_nowait", "export", "buried", "unrouted", "list"}
+"""What is not awaited: it returns at once, or an asynchronous iterator."""
 NAMES = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 WORDS = [
     ("Task[", "Future["),
+    ("AsyncIterator[", "Iterator["),
     ("a task that has", "a future that has"),
     ("tasks of one event loop may", "threads may"),
     ("with it, awaiting.", "with it, waiting."),
@@ -110,7 +111,8 @@ def test_what_waits_is_awaited(sync: type, other: type) -> None:
 
 
 def test_there_is_something_to_compare() -> None:
-    assert aio.__all__ == ["Client", "ClientTopology", "ReservedJob", "Worker"]
+    jobs = ["BuriedJobs", "ReservedJob", "UnroutedJobs"]
+    assert sorted(aio.__all__) == sorted(["Client", "ClientTopology", "Worker", *jobs])
     assert sum(len(public(sync)) for sync, _ in PAIRS) > 25
 
 

@@ -3,15 +3,15 @@
 import json
 import time
 from base64 import b64encode
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 from rich.text import Text
 
 from rabbitdelay.cli.context import Settings, pass_settings
-from rabbitdelay.cli.deletes import Deletes, known_deletes
+from rabbitdelay.cli.deletes import read_deletes
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_topic
 from rabbitdelay.cli.output import (
@@ -30,12 +30,17 @@ from rabbitdelay.cli.output import (
     steps,
     table,
 )
-from rabbitdelay.core.parked.buried import Buried, Choice
+from rabbitdelay.core.parked.buried import BuriedJob
+from rabbitdelay.core.parked.parked_job import SentJobs
 from rabbitdelay.core.settle.republish import TRACEBACK
-from rabbitdelay.errors import ConnectionFailed, RabbitDelayError
-from rabbitdelay.sync.administration import Administrator
-from rabbitdelay.sync.buried import BuriedQueue
-from rabbitdelay.sync.parked import SentOn
+from rabbitdelay.errors import (
+    ConnectionFailed,
+    NamespaceMissing,
+    RabbitDelayError,
+    TopologyMissing,
+)
+from rabbitdelay.sync.client import Client
+from rabbitdelay.sync.parked_jobs import BuriedJobs
 
 _PROPERTIES = (
     *("content_type", "content_encoding", "reply_to", "correlation_id"),
@@ -63,11 +68,11 @@ def buried() -> None:
 @pass_settings
 def list_(settings: Settings, topic: str, limit: int, id: str | None, *, as_json: bool) -> None:
     """List them, and leave them where they are; those that are deleted are dropped."""
-    with _living(settings, topic) as queue:
-        found = queue.look(Choice(id), limit=limit)
-        total = queue.count()
+    with _looking(settings, topic) as (jobs, checks):
+        found = list(jobs.list(limit=limit, id=id, check_deletes=checks))
+        total = jobs.count()
     if as_json:
-        dropped = queue.dropped_dead
+        dropped = jobs.dropped_deleted
         print_json(
             {"total": total, "jobs": [_as_json(one) for one in found], "dropped_deleted": dropped}
         )
@@ -87,8 +92,8 @@ def show(settings: Settings, topic: str, id: str, *, as_json: bool) -> None:
 
     An id may be there several times. Exits with 3 when it is not there.
     """
-    with _living(settings, topic) as queue:
-        found = queue.look(Choice(id))
+    with _looking(settings, topic) as (jobs, checks):
+        found = jobs.show(id, check_deletes=checks)
     if not found:
         click.echo(f"no job {printable(id)} is buried in topic {topic}", err=True)
         answer_no()
@@ -116,9 +121,9 @@ def kick(
     and is never lost. Exits with 3 when nothing was kicked.
     """
     _check_choice(id, every=every)
-    result = _kick(settings, topic, Choice(id), limit)
+    result = _kick(settings, topic, id, limit)
     if as_json:
-        dropped = {"dropped_deleted": result.dropped_dead}
+        dropped = {"dropped_deleted": result.dropped_deleted}
         print_json({"kicked": result.sent, "stayed": result.stayed} | dropped)
     else:
         stayed = f", {result.stayed:,} refused by the broker" if result.stayed else ""
@@ -139,61 +144,60 @@ def drop(
 ) -> None:
     """Remove them for good. Exits with 3 when nothing was removed."""
     _check_choice(id, every=every)
-    choice = Choice(id)
-    _require_topic(settings, topic)
-    with _queue(settings, topic) as queue:
-        chosen = queue.count() if every else queue.count_chosen(choice)
+    with settings.client() as client:
+        jobs = client.buried(topic)
+        count = _count(settings, jobs, topic)
+        chosen = count if every else sum(1 for _ in jobs.list(id=id, check_deletes=False))
     dropped = 0
     if chosen and (yes or agree_to_drop(chosen)):
-        with _queue(settings, topic) as queue:  # nobody has agreed to more than were counted
-            dropped = queue.drop(choice, limit=chosen)
+        with settings.beginning_now().client() as client:
+            # No more than were counted: nobody has agreed to more.
+            dropped = client.buried(topic).drop(id=id, limit=chosen)
     text = f"{counted(dropped, 'job')} dropped"
     print_json({"dropped": dropped}) if as_json else click.echo(text)
     if not dropped:
         answer_no()
 
 
-@contextmanager
-def _queue(settings: Settings, topic: str) -> Iterator[BuriedQueue]:
-    with settings.connection() as connection:
-        yield BuriedQueue(
-            connection,
-            settings.topology,
-            topic,
-            settings.settle_seconds,
-            may_declare=settings.declare,
-        )
-
-
-def _require_topic(settings: Settings, topic: str) -> None:
-    settings.require_namespace()
-    name = settings.topology.buried_queue(topic)
-    with settings.connection() as connection:
-        if Administrator(connection).count(name) is None:
-            click.echo(f"no such topic: {topic} (there is no queue {name})", err=True)
-            answer_no()
+def _count(settings: Settings, jobs: BuriedJobs, topic: str) -> int:
+    """Count the jobs of a topic; end the command when there is no such topic."""
+    try:
+        return jobs.count()
+    except NamespaceMissing:
+        raise
+    except TopologyMissing:
+        name = settings.topology.buried_queue(topic)
+        click.echo(f"no such topic: {topic} (there is no queue {name})", err=True)
+        answer_no()
 
 
 @contextmanager
-def _living(settings: Settings, topic: str, *, must_know: bool = False) -> Iterator[BuriedQueue]:
-    """The queue, without those of its jobs that are deleted; in the end it says how many were.
+def _looking(settings: Settings, topic: str) -> Iterator[tuple[BuriedJobs, bool]]:
+    """The jobs, and whether those that are deleted are known; in the end it says how many were.
 
     When the log of deletes cannot be read, looking goes on without it, and says so.
     """
-    _require_topic(settings, topic)
-    with ExitStack() as stack:
-        deletes: Deletes | None = None
-        try:
-            deletes = stack.enter_context(known_deletes(settings))
-        except RabbitDelayError as error:
-            if must_know or isinstance(error, ConnectionFailed):
-                raise
-            click.echo(f"note: deleted jobs may be among them: {error}", err=True)
-        queue = stack.enter_context(_queue(settings, topic))
-        queue.death_of = None if deletes is None else deletes.death_of
-        yield queue
-        if dropped := queue.dropped_dead:
-            click.echo(f"{counted(dropped, 'deleted job')} dropped", err=True)
+    with settings.client() as client:
+        jobs = client.buried(topic)
+        _count(settings, jobs, topic)
+        yield jobs, _knows_deletes(settings, client)
+        _tell_dropped(jobs.dropped_deleted)
+
+
+def _knows_deletes(settings: Settings, client: Client) -> bool:
+    try:
+        read_deletes(client, settings.rest_seconds)
+    except ConnectionFailed:
+        raise
+    except RabbitDelayError as error:
+        click.echo(f"note: deleted jobs may be among them: {error}", err=True)
+        return False
+    return True
+
+
+def _tell_dropped(count: int) -> None:
+    if count:
+        click.echo(f"{counted(count, 'deleted job')} dropped", err=True)
 
 
 def _check_choice(id: str | None, *, every: bool) -> None:
@@ -201,31 +205,40 @@ def _check_choice(id: str | None, *, every: bool) -> None:
         raise click.UsageError("say which: --id, or --all")
 
 
-def _kick(settings: Settings, topic: str, choice: Choice, limit: int | None) -> SentOn:
+def _kick(settings: Settings, topic: str, id: str | None, limit: int | None) -> SentJobs:
+    with settings.client(makes=True) as client:
+        jobs = client.buried(topic)
+        count = _count(settings, jobs, topic)
+        read_deletes(client, settings.rest_seconds)
+        with steps("kicking", count if limit is None else min(limit, count)) as advance:
+            result = _kick_telling(jobs, id, limit, advance)
+    _tell_dropped(result.dropped_deleted)
+    return result
+
+
+def _kick_telling(
+    jobs: BuriedJobs, id: str | None, limit: int | None, advance: Callable[[str | None], None]
+) -> SentJobs:
     kicked = 0
-    with _living(settings, topic, must_know=True) as queue:
-        count = queue.count()
-        total = count if limit is None else min(limit, count)
-        with steps("kicking", total) as advance:
 
-            def tried(one: Buried, sent: bool) -> None:  # noqa: FBT001 - as it is called
-                nonlocal kicked
-                kicked += sent
-                advance(None)
-                if not sent:
-                    click.echo(f"stays: {printable(one.id or 'without an id')}", err=True)
+    def tried(one: BuriedJob, sent: bool) -> None:  # noqa: FBT001 - as it is called
+        nonlocal kicked
+        kicked += sent
+        advance(None)
+        if not sent:
+            click.echo(f"stays: {printable(one.id or 'without an id')}", err=True)
 
-            try:
-                return queue.kick(choice, limit=limit, on_tried=tried)
-            except KeyboardInterrupt:
-                text = f"{counted(kicked, 'job')} kicked; the last of them may still be buried too"
-                raise KeyboardInterrupt(text) from None
+    try:
+        return jobs.kick(id=id, limit=limit, on_tried=tried)
+    except KeyboardInterrupt:
+        text = f"{counted(kicked, 'job')} kicked; the last of them may still be buried too"
+        raise KeyboardInterrupt(text) from None
 
 
 # For people
 
 
-def _print(found: list[Buried], total: int) -> None:
+def _print(found: list[BuriedJob], total: int) -> None:
     if found:
         rows = table("id", "attempts", "buried", "why", numbers=("attempts",))
         for column in rows.columns[:-1]:
@@ -241,39 +254,39 @@ def _print(found: list[Buried], total: int) -> None:
     click.echo(f"{len(found):,} of {counted(total, 'buried job')}")
 
 
-def _why(one: Buried) -> str:
+def _why(one: BuriedJob) -> str:
     error = one.last_error
-    return f"{one.grave.reason}; {error}" if error else one.grave.reason
+    return f"{one.reason}; {error}" if error else one.reason
 
 
-def _draw(one: Buried) -> None:
+def _draw(one: BuriedJob) -> None:
     console = output()
     for name, value in _facts(one):
         for number, line in enumerate(value.splitlines()):
             title = "" if number else name
             console.print(Text.assemble((f"{title:16}", "dim"), printable(line)), soft_wrap=True)
-    console.print(Text(f"body, {counted(len(one.message.body), 'byte')}", "dim"))
-    for text in body_lines(one.message.body):
+    console.print(Text(f"body, {counted(len(one.payload), 'byte')}", "dim"))
+    for text in body_lines(one.payload):
         console.print(Text(f"  {text}"), soft_wrap=True)
 
 
-def _facts(one: Buried) -> Iterator[tuple[str, str]]:
+def _facts(one: BuriedJob) -> Iterator[tuple[str, str]]:
     yield "id", one.id or "none"
     yield "topic", one.topic
     yield "attempts", "?" if one.attempt is None else f"{one.attempt:,}"
     yield from _times(one)
-    yield "why", one.grave.reason
+    yield "why", one.reason
     if one.last_error:
         yield "last error", one.last_error
-    if one.grave.traceback:
-        yield "traceback", one.grave.traceback
+    if one.traceback:
+        yield "traceback", one.traceback
     for name in _PROPERTIES:
         if (value := getattr(one.message, name)) is not None:
             yield name.replace("_", " "), str(value)
     yield from _headers(one)
 
 
-def _times(one: Buried) -> Iterator[tuple[str, str]]:
+def _times(one: BuriedJob) -> Iterator[tuple[str, str]]:
     now_ms = time.time_ns() // 1_000_000
     times = {"put": one.put_ms, "due": one.due_ms, "buried": one.buried_ms}
     for name, time_ms in times.items():
@@ -281,11 +294,11 @@ def _times(one: Buried) -> Iterator[tuple[str, str]]:
             yield name, f"{moment(time_ms)} ({relative(time_ms, now_ms)})"
 
 
-def _headers(one: Buried) -> Iterator[tuple[str, str]]:
+def _headers(one: BuriedJob) -> Iterator[tuple[str, str]]:
     """Each header as JSON; a list, as the broker's record of deaths, takes a line for each item."""
     title = "headers"
-    for name, value in sorted(one.message.headers.items()):
-        if name == TRACEBACK and one.grave.traceback:
+    for name, value in sorted(one.headers.items()):
+        if name == TRACEBACK and one.traceback:
             continue  # shown above, line by line
         for item in value if isinstance(value, list) else [value]:
             yield title, f"{name} {json.dumps(plain(item), ensure_ascii=False)}"
@@ -295,7 +308,7 @@ def _headers(one: Buried) -> Iterator[tuple[str, str]]:
 # For scripts
 
 
-def _as_json(one: Buried) -> dict[str, Any]:
+def _as_json(one: BuriedJob) -> dict[str, Any]:
     return {
         "id": one.id,
         "topic": one.topic,
@@ -303,22 +316,22 @@ def _as_json(one: Buried) -> dict[str, Any]:
         "put": _moment(one.put_ms),
         "due": _moment(one.due_ms),
         "buried": _moment(one.buried_ms),
-        "reason": one.grave.reason,
-        "error": one.grave.error,
-        "error_type": one.grave.error_type,
-        "traceback": one.grave.traceback,
+        "reason": one.reason,
+        "error": one.error,
+        "error_type": one.error_type,
+        "traceback": one.traceback,
         "content_type": one.message.content_type,
-        "body_bytes": len(one.message.body),
-        "body_preview": preview(one.message.body),
+        "body_bytes": len(one.payload),
+        "body_preview": preview(one.payload),
     }
 
 
-def _whole_as_json(one: Buried) -> dict[str, Any]:
+def _whole_as_json(one: BuriedJob) -> dict[str, Any]:
     """With the whole body: as text where it is text, else in base64."""
-    text = body_text(one.message.body)
-    encoded = None if text is not None else b64encode(one.message.body).decode()
+    text = body_text(one.payload)
+    encoded = None if text is not None else b64encode(one.payload).decode()
     properties = {name: getattr(one.message, name) for name in _PROPERTIES}
-    whole = _as_json(one) | properties | {"headers": plain(one.message.headers)}
+    whole = _as_json(one) | properties | {"headers": plain(one.headers)}
     return whole | {"body_text": text, "body_base64": encoded}
 
 

@@ -23,8 +23,8 @@ from rabbitdelay.cli.output import (
     steps,
     table,
 )
-from rabbitdelay.core.parked.unrouted import Choice, Unrouted
-from rabbitdelay.sync.unrouted import UnroutedQueue
+from rabbitdelay.core.parked.unrouted import UnroutedJob
+from rabbitdelay.sync.parked_jobs import UnroutedJobs
 
 _topic_option = click.option("--topic", help="Only the jobs of this topic.")
 _id_option = click.option("--id", help="Only the job with this id.")
@@ -48,10 +48,10 @@ def list_(
     settings: Settings, limit: int, topic: str | None, id: str | None, *, as_json: bool
 ) -> None:
     """List them, and leave them where they are."""
-    settings.require_namespace()
-    with _queue(settings) as queue:
-        total = queue.count()
-        found = queue.look(Choice(topic, id), limit=limit)
+    with settings.client() as client:
+        jobs = client.unrouted()
+        total = jobs.count()
+        found = list(jobs.list(limit=limit, topic=topic, id=id))
     if as_json:
         print_json({"total": total, "jobs": [_as_json(one) for one in found]})
     else:
@@ -72,15 +72,14 @@ def retry(
     What cannot be understood stays. A job may be there twice after this was killed half-way, and
     is never lost. Exits with 3 when there was nothing to send on.
     """
-    settings.require_namespace()
-    with _queue(settings) as queue, steps("sending on", queue.count()) as advance:
+    with _sending(settings) as jobs, steps("sending on", jobs.count()) as advance:
 
-        def tried(one: Unrouted, sent: bool) -> None:  # noqa: FBT001 - as it is called
+        def tried(one: UnroutedJob, sent: bool) -> None:  # noqa: FBT001 - as it is called
             advance(None)
             if not sent:
                 click.echo(f"stays: {printable(one.id or 'without an id')}: {one.why}", err=True)
 
-        result = queue.retry(Choice(topic, id), limit=limit, on_tried=tried)
+        result = jobs.retry(topic=topic, id=id, limit=limit, on_tried=tried)
     if as_json:
         print_json({"sent": result.sent, "stayed": result.stayed})
     else:
@@ -109,11 +108,14 @@ def drop(
     """Remove them for good. Exits with 3 when nothing was removed."""
     if every == bool(topic or id):
         raise click.UsageError("say which: --topic, --id, or --all")
-    choice = Choice(topic, id)
-    settings.require_namespace()
-    chosen = _count(settings, choice)
-    confirmed = chosen and (yes or agree_to_drop(chosen))
-    dropped = _drop(settings, choice, chosen) if confirmed else 0
+    with settings.client() as client:
+        jobs = client.unrouted()
+        chosen = jobs.count() if every else sum(1 for _ in jobs.list(topic=topic, id=id))
+    dropped = 0
+    if chosen and (yes or agree_to_drop(chosen)):
+        with settings.beginning_now().client() as client:
+            # No more than were counted: nobody has agreed to more.
+            dropped = client.unrouted().drop(topic=topic, id=id, limit=chosen)
     text = f"{counted(dropped, 'job')} dropped"
     print_json({"dropped": dropped}) if as_json else click.echo(text)
     if not dropped:
@@ -121,28 +123,13 @@ def drop(
 
 
 @contextmanager
-def _queue(settings: Settings) -> Iterator[UnroutedQueue]:
-    with settings.connection() as connection:
-        yield UnroutedQueue(
-            connection,
-            settings.topology,
-            settings.settle_seconds,
-            may_declare=settings.declare,
-        )
+def _sending(settings: Settings) -> Iterator[UnroutedJobs]:
+    """The jobs, for a client that has not connected: when it does, it sends on by itself."""
+    with settings.client(makes=True, connects=False) as client:
+        yield client.unrouted()
 
 
-def _count(settings: Settings, choice: Choice) -> int:
-    with _queue(settings) as queue:
-        return queue.count() if choice == Choice() else queue.count_chosen(choice)
-
-
-def _drop(settings: Settings, choice: Choice, limit: int) -> int:
-    """Drop no more than were counted: nobody has agreed to more."""
-    with _queue(settings) as queue:
-        return queue.drop(choice, limit=limit)
-
-
-def _print(found: list[Unrouted], total: int) -> None:
+def _print(found: list[UnroutedJob], total: int) -> None:
     if found:
         rows = table("id", "topic", "due", "why", "body")
         for column in rows.columns[:-1]:
@@ -150,14 +137,14 @@ def _print(found: list[Unrouted], total: int) -> None:
         now_ms = time.time_ns() // 1_000_000
         for one in found:
             due = "" if one.due_ms is None else relative(one.due_ms, now_ms)
-            body = Text(printable(preview(one.message.body)), no_wrap=True, overflow="ellipsis")
+            body = Text(printable(preview(one.payload)), no_wrap=True, overflow="ellipsis")
             rows.add_row(printable(one.id or ""), one.topic or "", due, one.why, body)
         print_table(rows)
         click.echo()
     click.echo(f"{len(found):,} of {counted(total, 'unrouted job')}")
 
 
-def _as_json(one: Unrouted) -> dict[str, Any]:
+def _as_json(one: UnroutedJob) -> dict[str, Any]:
     return {
         "id": one.id,
         "topic": one.topic,
@@ -166,6 +153,6 @@ def _as_json(one: Unrouted) -> dict[str, Any]:
         "exchange": one.exchange,
         "routing_key": one.routing_key,
         "content_type": one.message.content_type,
-        "body_bytes": len(one.message.body),
-        "body_preview": preview(one.message.body),
+        "body_bytes": len(one.payload),
+        "body_preview": preview(one.payload),
     }

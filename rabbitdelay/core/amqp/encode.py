@@ -18,7 +18,7 @@ MANDATORY = 1
 PERSISTENT = 2
 FRAME_OVERHEAD_BYTES = 8
 MAX_SHORT_TEXT_BYTES = 255
-_REQUEUE, _DEAD_LETTER = 0b10, 0b00
+_MULTIPLE, _REQUEUE = 0b01, 0b10
 
 _FRAME = Struct(">BHI")
 _METHOD = Struct(">HHH")
@@ -56,8 +56,14 @@ def ack(channel: int, delivery_tag: int, *, multiple: bool = False) -> bytes:
 
 def nack(channel: int, delivery_tag: int, *, requeue: bool) -> bytes:
     """Return the frame of a basic.nack of one message, which requeues or dead-letters it."""
-    bits = _REQUEUE if requeue else _DEAD_LETTER
+    bits = _REQUEUE * requeue
     return _SETTLE.pack(METHOD, channel, 13, BASIC, NACK, delivery_tag, bits, END[0])
+
+
+def requeue_all(channel: int) -> bytes:
+    """Return a basic.nack that requeues every unacknowledged message of a channel."""
+    bits = _MULTIPLE | _REQUEUE
+    return _SETTLE.pack(METHOD, channel, 13, BASIC, NACK, 0, bits, END[0])
 
 
 @lru_cache(maxsize=4096)

@@ -15,17 +15,17 @@ from typing import Any
 
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.parked.parked_job import ParkedJob
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import InvalidJob
 
 
-@dataclass(frozen=True, slots=True)
-class Unrouted:
-    """A message in `unrouted`, parsed as far as possible."""
+@dataclass(frozen=True, slots=True, repr=False)
+class UnroutedJob(ParkedJob):
+    """A job that could not be routed, because a queue on its route was missing."""
 
-    message: Message
     exchange: str
     """The exchange that could not route the message."""
     routing_key: str
@@ -38,36 +38,13 @@ class Unrouted:
     hops_left: tuple[ladder.Hop, ...] = ()
     """The hold queues that the job has not passed yet."""
 
-    @property
-    def id(self) -> str | None:
-        """The job's id; None if the message has none."""
-        return self.message.message_id
-
-    @property
-    def due_ms(self) -> int | None:
-        """Time at which the job is due, in milliseconds since 1970.
-
-        None if the message has none.
-        """
-        due_ms = self.message.headers.get("rd-due")
-        return due_ms if isinstance(due_ms, int) and due_ms >= 0 else None
+    def __repr__(self) -> str:
+        return f"UnroutedJob(topic={self.topic!r}, id={self.id!r}, why={self.why!r})"
 
     @property
     def remaining_ms(self) -> int:
         """The delay to republish the job with, in milliseconds: the part it has not waited yet."""
         return sum(hop.hold_ms for hop in self.hops_left)
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Selects unrouted jobs: all of them, those of a topic, or those with an id."""
-
-    topic: str | None = None
-    id: str | None = None
-
-    def takes(self, unrouted: Unrouted) -> bool:
-        """Whether a job is selected."""
-        return self.topic in (None, unrouted.topic) and self.id in (None, unrouted.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +56,23 @@ class Way:
     parts: tuple[Part, ...]
 
 
-def read(topology: Topology, exchange: str, routing_key: str, message: Message) -> Unrouted:
+def read(topology: Topology, exchange: str, routing_key: str, message: Message) -> UnroutedJob:
     """Parse a message found in `unrouted`."""
     if exchange == topology.buried_exchange and _is_topic(routing_key):
-        return Unrouted(
+        return UnroutedJob(
             message, exchange, routing_key, "no buried queue", routing_key, to_bury=True
         )
     parsed = ladder.parse_routing_key(routing_key)
     if parsed is None or not _is_topic(parsed[1]):
-        return Unrouted(message, exchange, routing_key, "not a routing key of ours")
+        return UnroutedJob(message, exchange, routing_key, "not a routing key of ours")
     digits, topic = parsed
     passed = _passed_queues(message.headers)
     left = tuple(hop for hop in ladder.hops(digits) if topology.hold_queue(hop) not in passed)
     why = f"no hold queue {left[0].label}" if left else "no ready queue"
-    return Unrouted(message, exchange, routing_key, why, topic, hops_left=left)
+    return UnroutedJob(message, exchange, routing_key, why, topic, hops_left=left)
 
 
-def way_on(topology: Topology, unrouted: Unrouted) -> Way | None:
+def way_on(topology: Topology, unrouted: UnroutedJob) -> Way | None:
     """Return the route onward; None if there is none."""
     topic = unrouted.topic
     if topic is None:
@@ -110,7 +87,7 @@ def way_on(topology: Topology, unrouted: Unrouted) -> Way | None:
     return Way(topology.entrance(digits), key, topology.path(digits, topic))
 
 
-def missing_queue(topology: Topology, unrouted: Unrouted) -> str:
+def missing_queue(topology: Topology, unrouted: UnroutedJob) -> str:
     """Return the name of the queue that did not exist."""
     if unrouted.to_bury:
         return topology.buried_queue(unrouted.topic or "")

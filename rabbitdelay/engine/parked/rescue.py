@@ -24,7 +24,7 @@ from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.parked import unrouted
-from rabbitdelay.core.parked.unrouted import Unrouted
+from rabbitdelay.core.parked.unrouted import UnroutedJob
 from rabbitdelay.core.publish.outbox import LadderEntry, Pending, Target
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine.connection import logger
@@ -161,7 +161,7 @@ class Rescue:
 
         self._ask(ready, answered)
 
-    def _make_way(self, delivery: Delivery, found: Unrouted) -> None:
+    def _make_way(self, delivery: Delivery, found: UnroutedJob) -> None:
         """Have the missing queue and its bindings declared before the job is republished."""
         missing = unrouted.missing_queue(self._topology, found)
 
@@ -204,7 +204,7 @@ class Rescue:
 
     # Republishing
 
-    def _send_on(self, delivery: Delivery, found: Unrouted) -> None:
+    def _send_on(self, delivery: Delivery, found: UnroutedJob) -> None:
         now = time.monotonic()
         topic = found.topic or ""
         message = replace(found.message, headers=envelope.fresh_headers(found.message.headers))

@@ -17,7 +17,8 @@ from rabbitdelay.core.parked.rescue_schedule import SOON_SECONDS, UnroutedWatch
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine.connection import Connector, logger
 from rabbitdelay.engine.parked.rescue import Rescue, Sender
-from rabbitdelay.engine.transport import Channel, Closed
+from rabbitdelay.engine.parked.rescue_pause import RescuePause
+from rabbitdelay.engine.transport import Channel, Closed, Then
 
 STALLED_SECONDS = 60.0
 """Time without an answer of the broker after which a check or a pass is abandoned."""
@@ -26,8 +27,13 @@ STALLED_SECONDS = 60.0
 class Rescuer:
     """Checks `unrouted` for one publisher, on the transport's thread."""
 
-    def __init__(self, connector: Connector, routes: Routes, sender: Sender) -> None:
+    def __init__(
+        self, connector: Connector, routes: Routes, sender: Sender, pause: RescuePause
+    ) -> None:
         self._connector = connector
+        self._pause = pause
+        self._waiting: list[Then] = []
+        """What is to be called when no pass is under way."""
         self._routes = routes
         self._sender = sender
         self._watch = UnroutedWatch()
@@ -61,6 +67,14 @@ class Rescuer:
         self._rescue = None
         self._look_at = self._asked_at = None
         self._is_look_wanted = False
+        self._tell_that_it_ended()
+
+    def when_ended(self, ended: Then) -> None:
+        """Call this when no pass is under way."""
+        if self._is_pass_under_way:
+            self._waiting.append(ended)
+        else:
+            ended()
 
     def inbound(self, found: Delivery | GetEmpty) -> None:
         """Pass on the reply to a basic.get of the current pass."""
@@ -89,6 +103,9 @@ class Rescuer:
         if link is None or not link.is_open:
             return
         now = time.monotonic()
+        if self._pause.is_on:
+            self._look_at_the_latest(now + SOON_SECONDS)
+            return
         self._watch.begin_look(now)
         self._look_later()
         if self._asked_at is None or now - self._asked_at > STALLED_SECONDS:
@@ -101,6 +118,7 @@ class Rescuer:
         if rescue is not None and time.monotonic() - rescue.progressed_at > STALLED_SECONDS:
             rescue.abandon()
             self._rescue = None
+            self._tell_that_it_ended()
         return self._rescue is not None
 
     def _opened(self, channel: Channel) -> None:
@@ -117,7 +135,7 @@ class Rescuer:
 
     def _counted(self, count: int) -> None:
         link = self._connector.link
-        if link is None:
+        if link is None or self._pause.is_on:
             return
         if self._is_pass_under_way:
             self._is_look_wanted |= self._watch.have_queues_changed
@@ -134,12 +152,18 @@ class Rescuer:
     def _passed(self, left: int) -> None:
         rescue, self._rescue = self._rescue, None
         self._watch.end_pass(left, time.monotonic() - self._began_at)
+        self._tell_that_it_ended()
         refused = None if rescue is None else rescue.refused
         if refused is not None and refused.code == reply_codes.ACCESS_REFUSED:
             self._look_for_queues_again(left)
         if self._is_look_wanted:
             self._is_look_wanted = False
             self.look_now()
+
+    def _tell_that_it_ended(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for ended in waiting:
+            ended()
 
     def _look_for_queues_again(self, count: int) -> None:
         """Forget which queues exist, so that the next put notices one that was deleted."""

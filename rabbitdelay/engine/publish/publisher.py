@@ -19,6 +19,8 @@ from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.connection import Connector, FirstConnection, logger
 from rabbitdelay.engine.flow import Flow
+from rabbitdelay.engine.futures import Future
+from rabbitdelay.engine.parked.rescue_pause import RescuePause
 from rabbitdelay.engine.parked.rescuer import Rescuer
 from rabbitdelay.engine.publish.confirm_channel import Outgoing
 from rabbitdelay.engine.publish.stall_detector import StallDetector
@@ -66,6 +68,7 @@ class Publisher:
         addresses: Sequence[Address],
         routes: Routes,
         window: Window,
+        rescue_pause: RescuePause,
     ) -> None:
         self._wire = wire
         self.may_wait = wire.may_wait
@@ -92,7 +95,7 @@ class Publisher:
             flush=self._flush,
             made=self._queues_made,
         )
-        self._rescuer = Rescuer(self._connector, routes, self)
+        self._rescuer = Rescuer(self._connector, routes, self, rescue_pause)
         self._lanes: dict[str, Lane] = {}
         self._outgoing: dict[str, Outgoing] = {}
         """The channel of each lane, by its name, and that of all other messages."""
@@ -159,6 +162,14 @@ class Publisher:
     def rescue(self) -> None:
         """Send on, in the background, parked jobs whose queues exist."""
         self._connector.call(self._rescuer.look_now)
+
+    def rescue_ended(self) -> Future[None]:
+        """Return a future that is done when no parked jobs are being sent on in the background."""
+        ended: Future[None] = Future()
+        call = partial(self._rescuer.when_ended, partial(ended.set_result, None))
+        if not self._connector.call(call):
+            ended.set_result(None)
+        return ended
 
     @property
     def blocked(self) -> str | None:

@@ -16,7 +16,6 @@ from rabbitdelay.core.topology.setup import (
     Declare,
     Remove,
     Round,
-    find,
     setup,
 )
 from rabbitdelay.core.topology.topology import Topology
@@ -173,11 +172,6 @@ class Administration:
         """List the namespaces of the vhost."""
         rows = yield from self._management.ask(lambda api: api.versioned_queues())
         return namespaces.listed(rows)
-
-    def has_log(self) -> Flow[bool]:
-        """Whether the namespace has a log of deletes."""
-        log = self._topology.log()
-        return (yield from self._converse(lambda _: find([log]), None)) == (log,)
 
     def require(self) -> Flow[None]:
         """Raise NamespaceMissing unless the namespace exists."""

@@ -1,22 +1,27 @@
 """Buried jobs: reading their headers, the route back, and how their bodies are displayed."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from rabbitdelay.cli.output import body_lines, moment, plain
+from rabbitdelay.core.amqp import field_table
+from rabbitdelay.core.amqp.field_table import Encoded, ScaledInteger, Timestamp
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.parked.buried import Buried, Choice, way_back
+from rabbitdelay.core.parked.buried import BuriedJob
+from rabbitdelay.core.parked.parked_job import Choice, Ids, with_original_bytes
 from rabbitdelay.core.topology.topology import Topology
 
 TOPOLOGY = Topology()
 NOW_MS = 1_800_000_000_000
 
 
-def buried(**headers: Any) -> Buried:  # noqa: ANN401 - AMQP values
+def buried(**headers: Any) -> BuriedJob:  # noqa: ANN401 - AMQP values
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Buried("mail", Message(b"body", named, "id-1"))
+    return BuriedJob(Message(b"body", named, "id-1"), "mail")
 
 
 def test_headers_written_by_a_consumer_are_read() -> None:
@@ -31,7 +36,7 @@ def test_headers_written_by_a_consumer_are_read() -> None:
     )
     assert (one.attempt, one.put_ms, one.due_ms) == (3, NOW_MS - 60_000, NOW_MS)
     assert one.buried_ms == NOW_MS + 1_000
-    assert one.grave.reason == "attempt 3 of 3 failed"
+    assert one.reason == "attempt 3 of 3 failed"
     assert one.last_error == "LookupError: no such order"
 
 
@@ -57,20 +62,20 @@ def test_a_message_without_times_counts_as_put_before_every_delete() -> None:
     ],
 )
 def test_an_invalid_message_has_no_job(message: Message) -> None:
-    assert Buried("mail", message).job is None
+    assert BuriedJob(message, "mail").job is None
 
 
 def test_time_and_reason_are_read_from_the_broker_s_record() -> None:
     """The newest of the broker's records comes first."""
-    died = datetime.fromtimestamp(NOW_MS / 1000, UTC)
-    older = datetime.fromtimestamp(NOW_MS / 1000 - 60, UTC)
+    died = Timestamp(NOW_MS // 1000)
+    older = Timestamp(NOW_MS // 1000 - 60)
     deaths = [
         {"reason": "delivery_limit", "queue": TOPOLOGY.ready_queue("mail"), "time": died},
         {"reason": "expired", "queue": f"{TOPOLOGY.prefix}hold.1m", "time": older},
     ]
     one = buried(x_death=deaths)
     assert one.buried_ms == NOW_MS
-    assert "delivery limit" in one.grave.reason
+    assert "delivery limit" in one.reason
     assert one.last_error is None
 
 
@@ -78,7 +83,7 @@ def test_time_and_reason_are_read_from_the_broker_s_record() -> None:
 def test_headers_of_the_wrong_type_read_as_none(wrong: object) -> None:
     one = buried(rd_attempt=wrong, rd_put=wrong, rd_due=wrong, rd_buried=wrong, x_death=wrong)
     assert (one.attempt, one.put_ms, one.due_ms, one.buried_ms) == (None, None, None, None)
-    assert one.grave.reason == "unknown"
+    assert one.reason == "unknown"
 
 
 @pytest.mark.parametrize("deaths", [["?"], [{}], [{"time": "now"}]])
@@ -86,17 +91,49 @@ def test_a_malformed_x_death_is_ignored(deaths: list[object]) -> None:
     assert buried(x_death=deaths).buried_ms is None
 
 
-def test_a_kicked_job_goes_straight_to_ready() -> None:
-    way = way_back(TOPOLOGY, "a.b")
-    assert (way.exchange, way.routing_key) == (TOPOLOGY.ready_exchange, "0.0.0.0.0.0.0.0.a.b")
-    assert way.parts == TOPOLOGY.topic("a.b")
+def choice(ids: Ids, where: Callable[[BuriedJob], bool] | None = None) -> Choice[BuriedJob]:
+    return Choice(ids, where)
 
 
-def test_a_choice_selects_by_id() -> None:
-    assert Choice().takes(buried())
-    assert Choice("id-1").takes(buried())
-    assert not Choice("id-2").takes(buried())
-    assert not Choice("").takes(buried())
+def test_a_choice_selects_by_ids_and_a_filter() -> None:
+    everything: Choice[BuriedJob] = Choice()
+    assert everything.takes(buried())
+    assert choice("id-1").takes(buried())
+    assert not choice("id-2").takes(buried())
+    assert not choice("").takes(buried())
+    assert choice(["id-1", "id-2"]).takes(buried())
+    assert not choice(()).takes(buried())
+    assert not choice("id-1", lambda job: job.topic != "mail").takes(buried())
+
+
+def test_an_id_does_not_match_a_part_of_itself() -> None:
+    assert not choice("an id-1").takes(buried())
+
+
+def test_times_are_datetimes_where_there_are_such() -> None:
+    one = buried(rd_put=NOW_MS, rd_due=1 << 62, rd_buried=NOW_MS + 1_500)
+    assert one.put == datetime.fromtimestamp(NOW_MS / 1000, UTC)
+    assert one.due is None, "no calendar has it"
+    assert one.buried is not None
+    assert (one.buried - one.put).total_seconds() == 1.5
+    assert buried().buried is None
+
+
+def test_a_body_is_read_by_its_content_type() -> None:
+    job = BuriedJob(Message(b'{"n": 1}', {}, "a", "application/json"), "mail")
+    assert (job.body, job.payload) == ({"n": 1}, b'{"n": 1}')
+    assert buried().body == b"body"
+
+
+def test_a_header_that_a_copy_keeps_has_its_original_bytes() -> None:
+    original = {"f": Encoded(b"f\x3f\x00\x00\x00"), "n": Encoded(b"b\x01"), "gone": Encoded(b"V")}
+    message = Message(b"", field_table.decode_each(original))
+    copy = replace(message, headers={"f": message.headers["f"], "n": 2, "new": "x"})
+    assert with_original_bytes(copy, message, original).headers == {
+        "f": Encoded(b"f\x3f\x00\x00\x00"),
+        "n": 2,
+        "new": "x",
+    }
 
 
 @pytest.mark.parametrize(
@@ -126,9 +163,26 @@ def test_a_long_body_in_hex_is_truncated() -> None:
 
 
 def test_header_values_are_displayed_as_json() -> None:
-    value = {"when": datetime.fromtimestamp(0, UTC), "raw": b"\xff", "text": b"a", "deep": [{1: 2}]}
+    value = {
+        "when": Timestamp(0),
+        "never": Timestamp(2**63),
+        "price": ScaledInteger(2, -5),
+        "unknown": Encoded(b"?\x01"),
+        "half": 0.5,
+        "void": None,
+        "wrong": "\udcff",
+        "raw": b"\xff",
+        "text": b"a",
+        "deep": [{1: 2}],
+    }
     assert plain(value) == {
         "when": "1970-01-01T00:00:00.000Z",
+        "never": "9223372036854775808000 ms since 1970",
+        "price": "-0.05",
+        "unknown": "0x3f01",
+        "half": 0.5,
+        "void": None,
+        "wrong": "ff",
         "raw": "ff",
         "text": "a",
         "deep": [{"1": 2}],

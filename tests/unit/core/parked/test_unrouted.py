@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.parked.unrouted import Choice, Unrouted, read, way_on
+from rabbitdelay.core.parked.unrouted import UnroutedJob, read, way_on
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
 
@@ -20,7 +20,7 @@ def found(
     key: str,
     exchange: str = TOPOLOGY.ready_exchange,
     **headers: Any,  # noqa: ANN401 - AMQP values
-) -> Unrouted:
+) -> UnroutedJob:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return read(TOPOLOGY, exchange, key, Message(b"body", named, "id-1"))
 
@@ -79,12 +79,3 @@ def test_a_job_continues_with_the_remaining_delay_whatever_the_clocks_say(
     assert ladder.to_delay_ms(digits) == ladder.round_up(left_ms)
     assert way.exchange == TOPOLOGY.entrance(digits)
     assert way.parts == TOPOLOGY.path(digits, "mail")
-
-
-def test_a_choice_selects_by_topic_and_id() -> None:
-    one = found("0.0.0.0.0.0.0.0.mail")
-    assert Choice().takes(one)
-    assert Choice(topic="mail").takes(one)
-    assert Choice(topic="mail", id="id-1").takes(one)
-    assert not Choice(topic="report").takes(one)
-    assert not Choice(id="id-2").takes(one)

@@ -1,22 +1,24 @@
-"""The `unrouted` queue on a real broker: nothing stalls, nothing is lost, all can be sent on."""
+"""Jobs that could not be routed: nothing stalls, nothing is lost, all can be sent on."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbitdelay import Client, JobSpec, address
-from rabbitdelay.core.parked.unrouted import Choice
+from rabbitdelay import Client, JobSpec, RabbitDelayError, SentJobs, UnroutedJob, UnroutedJobs
+from rabbitdelay.core.parked.rescue_schedule import SOON_SECONDS
+from rabbitdelay.engine.parked.parked_queue import BATCH
 from rabbitdelay.errors import TopologyMissing
-from rabbitdelay.sync.blocking import connected
-from rabbitdelay.sync.unrouted import UnroutedQueue
 from tests.conftest import ClientFactory, ReceiverFactory
 from tests.support.waiting import patience, wait_until
 
+Retry = Callable[..., SentJobs]
 QUORUM = pytest.mark.parametrize("client", ["quorum"], indirect=True)
 
 
@@ -33,9 +35,20 @@ def channel(broker_url: str) -> Iterator[BlockingChannel]:
 
 
 @pytest.fixture
-def unrouted(broker_url: str, client: Client) -> Iterator[UnroutedQueue]:
-    with connected(address.parse_all(broker_url)) as connection:
-        yield UnroutedQueue(connection, client.topology, settle_seconds=0)
+def unrouted(client: Client, make_client: ClientFactory) -> UnroutedJobs:
+    """The jobs, as a client sees them that makes nothing and sends nothing on by itself."""
+    return make_client(queue_type=client.topology.queue_type, declare=False).unrouted()
+
+
+@pytest.fixture
+def retry(client: Client, make_client: ClientFactory) -> Retry:
+    """Send jobs on, with a client that connects for it."""
+
+    def run(**options: Any) -> SentJobs:  # noqa: ANN401 - passed on
+        with make_client(queue_type=client.topology.queue_type) as sender:
+            return sender.unrouted().retry(**options)
+
+    return run
 
 
 @pytest.fixture
@@ -53,15 +66,16 @@ def park(
     return run
 
 
-def ids(unrouted: UnroutedQueue, choice: Choice | None = None) -> set[str | None]:
-    return {one.id for one in unrouted.look(choice or Choice(), limit=100)}
+def ids(unrouted: UnroutedJobs, **choice: Any) -> set[str | None]:  # noqa: ANN401 - passed on
+    return {one.id for one in unrouted.list(**choice)}
 
 
 @QUORUM
 def test_a_vanished_topic_delays_nobody_and_its_jobs_are_sent_on(
     client: Client,
     channel: BlockingChannel,
-    unrouted: UnroutedQueue,
+    unrouted: UnroutedJobs,
+    retry: Retry,
     receive: ReceiverFactory,
 ) -> None:
     """100 jobs, three times the window of the broker's dead-letter worker."""
@@ -74,7 +88,7 @@ def test_a_vanished_topic_delays_nobody_and_its_jobs_are_sent_on(
     alive.wait_for("alive-1")
     assert alive.messages[0].lateness_ms < patience(5) * 1000, "a stalled queue takes 180 s"
     wait_until(lambda: unrouted.count() == 100, what="all are parked")
-    result = unrouted.retry(Choice())
+    result = retry()
     assert (result.sent, result.stayed) == (100, 0)
     received = receive("gone")
     received.wait_for(*gone)
@@ -88,7 +102,7 @@ def test_a_vanished_topic_delays_nobody_and_its_jobs_are_sent_on(
 
 @QUORUM
 def test_looking_removes_nothing_however_often(
-    unrouted: UnroutedQueue, park: Callable[..., None]
+    unrouted: UnroutedJobs, park: Callable[..., None]
 ) -> None:
     """More often than the 20 deliveries after which RabbitMQ 4 drops a message by default."""
     park("gone", "a", "b")
@@ -99,19 +113,23 @@ def test_looking_removes_nothing_however_often(
 
 
 def test_what_is_found_is_explained(
-    client: Client, unrouted: UnroutedQueue, park: Callable[..., None]
+    client: Client, unrouted: UnroutedJobs, park: Callable[..., None]
 ) -> None:
     park("gone", "a")
     wait_until(lambda: unrouted.count() == 1)
-    (one,) = unrouted.look(Choice(), limit=10)
+    (one,) = unrouted.list(limit=10)
     assert (one.topic, one.id) == ("gone", "a")
     assert one.why == "no ready queue"
     assert one.hops_left == ()
-    assert one.message.headers["x-death"][0]["queue"] == f"{client.topology.prefix}hold.2s"
+    assert one.headers["x-death"][0]["queue"] == f"{client.topology.prefix}hold.2s"
 
 
 def test_a_job_whose_hold_queue_was_gone_still_comes_at_its_time(
-    client: Client, channel: BlockingChannel, unrouted: UnroutedQueue, receive: ReceiverFactory
+    client: Client,
+    channel: BlockingChannel,
+    unrouted: UnroutedJobs,
+    retry: Retry,
+    receive: ReceiverFactory,
 ) -> None:
     client.put("mail", id="a", delay=2.1)
     channel.queue_delete(f"{client.topology.prefix}hold.2s")
@@ -119,18 +137,20 @@ def test_a_job_whose_hold_queue_was_gone_still_comes_at_its_time(
     client.close()  # it would send the job on
     receiver = receive("mail")
     wait_until(lambda: unrouted.count() == 1, what="b is parked")
-    (one,) = unrouted.look(Choice(), limit=5)
+    (one,) = unrouted.list(limit=5)
     assert (one.id, one.why) == ("b", "no hold queue 2s")
-    assert unrouted.retry(Choice()).sent == 1
+    assert retry().sent == 1
     (received,) = receiver.wait_for_count(1)
     assert received.id == "b"
     assert 0 <= received.lateness_ms < patience(5) * 1000
 
 
 def test_a_clock_that_is_ahead_makes_no_job_early(
+    *,
     client: Client,
     channel: BlockingChannel,
-    unrouted: UnroutedQueue,
+    unrouted: UnroutedJobs,
+    retry: Retry,
     receive: ReceiverFactory,
     make_client: ClientFactory,
 ) -> None:
@@ -142,39 +162,43 @@ def test_a_clock_that_is_ahead_makes_no_job_early(
     slow.close()  # it would send the job on
     wait_until(lambda: unrouted.count() == 1, what="b is parked")
     sent_at = time.time()
-    assert unrouted.retry(Choice()).sent == 1
+    assert retry().sent == 1
     (received,) = receive("mail").wait_for_count(1)
     assert received.id == "b"
     assert received.received_ms / 1000 - sent_at >= 2
 
 
 def test_only_what_is_chosen_is_sent_on(
-    unrouted: UnroutedQueue, park: Callable[..., None], receive: ReceiverFactory
+    unrouted: UnroutedJobs, retry: Retry, park: Callable[..., None], receive: ReceiverFactory
 ) -> None:
     park("gone", "a", "b")
     park("lost", "c")
     wait_until(lambda: unrouted.count() == 3)
-    assert unrouted.retry(Choice(topic="gone", id="a")).sent == 1
+    assert retry(topic="gone", id="a").sent == 1
     receive("gone").wait_for("a")
     wait_until(lambda: unrouted.count() == 2)
     assert ids(unrouted) == {"b", "c"}
 
 
 def test_what_cannot_be_understood_stays(
-    client: Client, channel: BlockingChannel, unrouted: UnroutedQueue
+    client: Client, channel: BlockingChannel, unrouted: UnroutedJobs, retry: Retry
 ) -> None:
     client.put("mail")
     client.close()
     channel.basic_publish(client.topology.ready_exchange, "what.is.this", b"?")
     wait_until(lambda: unrouted.count() == 1)
     for _ in range(2):
-        result = unrouted.retry(Choice())
+        result = retry()
         assert (result.sent, result.stayed) == (0, 1)
         assert unrouted.count() == 1
 
 
 def test_a_message_of_somebody_else_keeps_all_it_has(
-    client: Client, channel: BlockingChannel, unrouted: UnroutedQueue, receive: ReceiverFactory
+    client: Client,
+    channel: BlockingChannel,
+    unrouted: UnroutedJobs,
+    retry: Retry,
+    receive: ReceiverFactory,
 ) -> None:
     """Its own headers and properties; what the broker added on the way is gone."""
     client.put("mail", delay=0.3)
@@ -189,7 +213,7 @@ def test_a_message_of_somebody_else_keeps_all_it_has(
     hold = f"{client.topology.prefix}hold.300ms"
     channel.basic_publish(hold, "0.0.0.0.0.0.3.0.theirs", b"a,b", properties)
     wait_until(lambda: unrouted.count() == 1)
-    assert unrouted.retry(Choice()).sent == 1
+    assert retry().sent == 1
     (received,) = receive("theirs").wait_for_count(1)
     assert (received.body, received.id) == (b"a,b", "theirs")
     assert received.headers == {"traceparent": "00-abc", "n": 1}
@@ -200,14 +224,19 @@ def test_a_message_of_somebody_else_keeps_all_it_has(
 
 
 def test_a_pass_ends_though_the_jobs_come_back(
-    client: Client, unrouted: UnroutedQueue, park: Callable[..., None], channel: BlockingChannel
+    client: Client,
+    unrouted: UnroutedJobs,
+    retry: Retry,
+    park: Callable[..., None],
+    channel: BlockingChannel,
 ) -> None:
     """The topic vanishes again while its jobs are sent on: each is tried once."""
-    park("gone", "a", "b")
-    wait_until(lambda: unrouted.count() == 2)
+    names = [f"j{number}" for number in range(BATCH + 1)]
+    park("gone", *names)
+    wait_until(lambda: unrouted.count() == len(names))
     tried: list[str | None] = []
 
-    def take_the_topic_away(one: Any, _sent: bool) -> None:  # noqa: ANN401, FBT001
+    def take_the_topic_away(one: UnroutedJob, _sent: bool) -> None:  # noqa: FBT001 - as it is called
         tried.append(one.id)
         channel.queue_unbind(
             client.topology.ready_queue("gone"),
@@ -215,37 +244,37 @@ def test_a_pass_ends_though_the_jobs_come_back(
             "*.*.*.*.*.*.*.*.gone",
         )
 
-    unrouted.retry(Choice(), on_tried=take_the_topic_away)
-    assert sorted(map(str, tried)) == ["a", "b"]
-    wait_until(lambda: ids(unrouted) == {"b"}, what="the second one came back")
+    retry(on_tried=take_the_topic_away)
+    assert sorted(map(str, tried)) == sorted(names)
 
 
 @QUORUM
 def test_killed_before_the_new_queues_have_settled_nothing_is_lost(
-    broker_url: str,
-    client: Client,
-    unrouted: UnroutedQueue,
+    unrouted: UnroutedJobs,
     park: Callable[..., None],
+    make_client: ClientFactory,
     receive: ReceiverFactory,
 ) -> None:
     """The copy arrives, and the original is still there: twice, and never not at all."""
     park("gone", "a")
     wait_until(lambda: unrouted.count() == 1)
+    unsettled = make_client(settle_seconds=600)
 
-    def interrupt(_one: object, _sent: bool) -> None:  # noqa: FBT001 - as it is called
-        raise KeyboardInterrupt
+    def retry() -> None:
+        with suppress(RabbitDelayError):
+            unsettled.unrouted().retry()
 
-    with (
-        pytest.raises(KeyboardInterrupt),
-        connected(address.parse_all(broker_url)) as connection,
-    ):
-        UnroutedQueue(connection, client.topology, 3).retry(Choice(), on_tried=interrupt)
+    retrying = threading.Thread(target=retry)
+    retrying.start()
     receive("gone").wait_for("a")
+    unsettled.close(0)
+    retrying.join(patience(10))
+    assert not retrying.is_alive()
     wait_until(lambda: ids(unrouted) == {"a"})
 
 
 def test_a_job_whose_buried_queue_is_gone_is_buried_by_a_retry(
-    client: Client, channel: BlockingChannel, unrouted: UnroutedQueue
+    client: Client, channel: BlockingChannel, unrouted: UnroutedJobs, retry: Retry
 ) -> None:
     client.put("mail", id="a")
     client.close()
@@ -261,27 +290,44 @@ def test_a_job_whose_buried_queue_is_gone_is_buried_by_a_retry(
 
     wait_until(refused)
     wait_until(lambda: unrouted.count() == 1)
-    assert unrouted.retry(Choice()).sent == 1
+    assert retry().sent == 1
     wait_until(lambda: channel.queue_declare(buried, passive=True).method.message_count == 1)
 
 
 def test_dropping_removes_what_is_chosen_and_no_more(
-    unrouted: UnroutedQueue, park: Callable[..., None]
+    unrouted: UnroutedJobs, park: Callable[..., None]
 ) -> None:
     park("gone", "a", "b")
     park("lost", "c")
     wait_until(lambda: unrouted.count() == 3)
-    assert unrouted.count_chosen(Choice(topic="gone")) == 2
+    assert ids(unrouted, topic="gone") == {"a", "b"}
     assert unrouted.count() == 3
-    assert unrouted.drop(Choice(topic="gone"), limit=1) == 1
-    assert unrouted.drop(Choice()) == 2
+    assert unrouted.drop(topic="gone", limit=1) == 1
+    assert unrouted.drop(topic="gone", id="c") == 0
+    assert unrouted.drop(where=lambda job: job.topic == "lost") == 1
+    assert unrouted.drop() == 1
     assert unrouted.count() == 0
 
 
-def test_without_a_namespace_it_says_so(broker_url: str, make_client: ClientFactory) -> None:
-    topology = make_client().topology
-    with (
-        connected(address.parse_all(broker_url)) as connection,
-        pytest.raises(TopologyMissing, match="nothing was ever put"),
-    ):
-        UnroutedQueue(connection, topology).count()
+def test_without_a_namespace_it_says_so(unrouted: UnroutedJobs) -> None:
+    with pytest.raises(TopologyMissing, match="nothing was ever put"):
+        unrouted.count()
+
+
+def test_the_rescue_of_the_same_client_waits_while_jobs_are_sent_on(
+    client: Client, unrouted: UnroutedJobs, park: Callable[..., None], make_client: ClientFactory
+) -> None:
+    """More than are received at once, of a topic that the client makes with the first of them."""
+    names = [f"j{number}" for number in range(2 * BATCH)]
+    park("gone", *names)
+    wait_until(lambda: unrouted.count() == len(names))
+    sender = make_client(queue_type=client.topology.queue_type)
+    tried: list[str | None] = []
+
+    def linger(one: UnroutedJob, _sent: bool) -> None:  # noqa: FBT001 - as it is called
+        tried.append(one.id)
+        if len(tried) == BATCH:
+            time.sleep(2 * SOON_SECONDS)
+
+    assert sender.unrouted().retry(on_tried=linger).sent == len(names)
+    assert sorted(map(str, tried)) == sorted(names)

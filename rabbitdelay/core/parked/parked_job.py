@@ -1,0 +1,142 @@
+"""Parked jobs: what every message says that waits for a person, and which of them are meant.
+
+A header that is missing or of the wrong type is not told, and never an error.
+"""
+
+from abc import ABC
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from rabbitdelay.core.amqp.field_table import Encoded
+from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.models import BYTES, read_body
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ParkedJob(ABC):
+    """A message that waits for a person, understood as far as it can be."""
+
+    message: Message
+    """Its body, headers and properties as they travel. Treat it as immutable."""
+
+    @property
+    def id(self) -> str | None:
+        """Its id, when it has one."""
+        return self.message.message_id
+
+    @property
+    def payload(self) -> bytes:
+        """The body as it travels."""
+        return self.message.body
+
+    @property
+    def content_type(self) -> str:
+        """The type of the body."""
+        return self.message.content_type or BYTES
+
+    @property
+    def body(self) -> Any:  # noqa: ANN401 - whatever JSON holds
+        """The body as it was given: parsed JSON, a str, or bytes.
+
+        Raises:
+            ValueError: The body is not what its content type says.
+        """
+        return read_body(self.payload, self.content_type)
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """All its headers, those of rabbitdelay and of the broker included."""
+        return self.message.headers
+
+    @property
+    def attempt(self) -> int | None:
+        """The last attempt, by its header: the broker's redeliveries do not count."""
+        return self._number("rd-attempt")
+
+    @property
+    def put_ms(self) -> int | None:
+        """When it was put, in milliseconds since 1970."""
+        return self._number("rd-put")
+
+    @property
+    def due_ms(self) -> int | None:
+        """When it was due, in milliseconds since 1970, by its putter's clock."""
+        return self._number("rd-due")
+
+    @property
+    def put(self) -> datetime | None:
+        """When it was put; None when it does not tell, or no calendar has that time."""
+        return to_datetime(self.put_ms)
+
+    @property
+    def due(self) -> datetime | None:
+        """When it was due; None when it does not tell, or no calendar has that time."""
+        return to_datetime(self.due_ms)
+
+    def _number(self, header: str) -> int | None:
+        value = self.message.headers.get(header)
+        return int(value) if isinstance(value, int) and value >= 0 else None
+
+
+Found = TypeVar("Found", bound=ParkedJob)
+Ids = str | Collection[str] | None
+"""One id, several, or None for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Generic[Found]):
+    """Which of the parked jobs are meant: by default all."""
+
+    ids: Ids = None
+    where: Callable[[Found], bool] | None = None
+
+    def takes(self, found: Found) -> bool:
+        """Whether a job is one of them."""
+        return self._has_id(found) and (self.where is None or self.where(found))
+
+    def _has_id(self, found: Found) -> bool:
+        if self.ids is None:
+            return True
+        return found.id == self.ids if isinstance(self.ids, str) else found.id in self.ids
+
+
+@dataclass(frozen=True, slots=True)
+class SentJobs:
+    """What became of parked jobs that were to be sent on, by a kick or a retry."""
+
+    sent: int
+    """How many were sent on, each as a copy that the broker has confirmed."""
+    stayed: int
+    """How many stay, because they have no way on or the broker refused their copy."""
+    dropped_deleted: int = 0
+    """How many were removed, because they are deleted."""
+
+
+def with_original_bytes(copy: Message, message: Message, original: Mapping[str, Any]) -> Message:
+    """Return a copy of a message in which each header that was kept has the bytes it came with.
+
+    `original` has the headers of the message as `field_table.split` returns them.
+    """
+    headers = {
+        name: _bytes_of(name, value, message, original) for name, value in copy.headers.items()
+    }
+    return replace(copy, headers=headers)
+
+
+def _bytes_of(
+    name: str, value: object, message: Message, original: Mapping[str, Encoded]
+) -> object:
+    is_kept = name in original and message.headers.get(name) is value
+    return original[name] if is_kept else value
+
+
+def to_datetime(time_ms: int | None) -> datetime | None:
+    """Return a time as a datetime, or None when no calendar has it."""
+    try:
+        return None if time_ms is None else _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return None

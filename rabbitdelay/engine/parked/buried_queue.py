@@ -1,0 +1,159 @@
+"""The buried queue of a topic: its jobs are listed, shown, kicked and dropped."""
+
+import time
+from collections.abc import Callable
+
+from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.parked.buried import BuriedJob
+from rabbitdelay.core.parked.parked_job import Choice, Ids, SentJobs
+from rabbitdelay.core.publish.outbox import LadderEntry
+from rabbitdelay.core.settle import republish
+from rabbitdelay.engine.client_settings import ClientSettings
+from rabbitdelay.engine.connections import Links
+from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.flow import Flow, Sleep
+from rabbitdelay.engine.parked.parked_queue import OnTried, ParkedQueue, Pass
+from rabbitdelay.engine.parked.sending import Copy
+from rabbitdelay.engine.topology.queue_queries import Asker
+from rabbitdelay.errors import CutOff
+
+PROOF_SECONDS = 0.005
+"""How often to ask again whether all deletes of a job are known."""
+READ_AGAIN_SECONDS = 0.05
+"""How often to ask again whether the log of deletes was read."""
+
+
+class BuriedQueue(ParkedQueue[BuriedJob]):
+    """The jobs of a topic that were given up on."""
+
+    def __init__(
+        self,
+        links: Links,
+        settings: ClientSettings,
+        topic: str,
+        *,
+        follower: Callable[[], Flow[Follower]],
+    ) -> None:
+        super().__init__(links, settings, settings.topology.buried_queue(topic))
+        self._topic = topic
+        self._follower = follower
+        self._clock = settings.clock
+
+    def looking(
+        self,
+        ids: Ids,
+        where: Callable[[BuriedJob], bool] | None,
+        limit: int | None,
+        *,
+        check_deletes: bool,
+    ) -> "BuriedPass":
+        """Return a pass that lists jobs."""
+        return BuriedPass(self, Choice(ids, where), limit, check_deletes=check_deletes)
+
+    def show(self, id: str, *, check_deletes: bool) -> Flow[tuple[list[BuriedJob], int]]:
+        """Return the jobs with an id, and how many deleted ones were dropped."""
+        one_pass = self.looking(id, None, None, check_deletes=check_deletes)
+        found: list[BuriedJob] = []
+        while batch := (yield from one_pass.next_found()):
+            found += batch
+        return found, one_pass.dropped_deleted
+
+    def kick(
+        self,
+        ids: Ids,
+        where: Callable[[BuriedJob], bool] | None,
+        limit: int | None,
+        *,
+        timeout: float | None,
+        on_tried: OnTried[BuriedJob] | None,
+    ) -> Flow[SentJobs]:
+        """Make jobs ready again, from attempt 1; a ready queue that is missing is made."""
+        is_dead = self.is_dead if (yield from self.reads_deletes()) else None
+        return (
+            yield from self.send_on(
+                Choice(ids, where), limit, timeout=timeout, is_dead=is_dead, on_tried=on_tried
+            )
+        )
+
+    def drop_chosen(
+        self, ids: Ids, where: Callable[[BuriedJob], bool] | None, limit: int | None
+    ) -> Flow[int]:
+        """Remove jobs for good; return how many."""
+        return self.drop(Choice(ids, where), limit)
+
+    def reads_deletes(self) -> Flow[bool]:
+        """Read the log of deletes to its end; return whether there is one.
+
+        Looking makes nothing: a namespace without a log stays one.
+        """
+        front = yield from self.links.front()
+        asker = Asker(front.consumer, self.timeout)
+        if (yield from asker.count(self.topology.tombstones)) is None:
+            return False
+        yield from self._current_follower(time.monotonic() + self.timeout)
+        return True
+
+    def is_dead(self, found: BuriedJob) -> Flow[bool]:
+        """Whether a job is deleted. Tombstones of old jobs are looked for in the log.
+
+        A buried job may be older than what consumers keep in mind, and is as new when it is kicked.
+        What is not a job cannot have been deleted.
+        """
+        job = found.job
+        if job is None:
+            return False
+        deadline = time.monotonic() + self.timeout
+        while True:
+            follower = yield from self._current_follower(deadline)
+            if follower.is_sure_of(job, found.message):
+                return follower.death_of(job, found.message) is not None
+            if time.monotonic() > deadline:
+                raise CutOff(
+                    "the log of deletes does not answer: which jobs are deleted is unknown"
+                )
+            yield Sleep(PROOF_SECONDS)  # it is being read, or a fence is on its way
+
+    def _current_follower(self, deadline: float) -> Flow[Follower]:
+        while True:
+            try:
+                return (yield from self._follower())
+            except CutOff:
+                if time.monotonic() > deadline:
+                    raise
+            yield Sleep(READ_AGAIN_SECONDS)
+
+    def read(self, exchange: str, routing_key: str, message: Message) -> BuriedJob:
+        """Return a buried job: whatever way it came, it is of this topic."""
+        del exchange, routing_key
+        return BuriedJob(message, self._topic)
+
+    def copy(self, found: BuriedJob) -> Copy:
+        """Return the copy that is ready again; what is not a job is buried again."""
+        now_ms = int(self._clock() * 1000)
+        kicked = republish.kicked(found.message, now_ms=now_ms)
+        return Copy(kicked, LadderEntry(self._topic, 0))
+
+    def why_missing(self) -> str:
+        """Say what it means that there is no such queue."""
+        return f"nothing was ever put to topic {self._topic} in {self.topology.namespace}"
+
+
+class BuriedPass(Pass[BuriedJob]):
+    """A pass that lists buried jobs, and drops those that are deleted unless it does not check."""
+
+    def __init__(
+        self,
+        queue: BuriedQueue,
+        choice: Choice[BuriedJob],
+        limit: int | None,
+        *,
+        check_deletes: bool,
+    ) -> None:
+        super().__init__(queue, choice, limit)
+        self._buried = queue
+        self._check_deletes = check_deletes
+
+    def _begin(self) -> Flow[None]:
+        if self._check_deletes and (yield from self._buried.reads_deletes()):
+            self._is_dead = self._buried.is_dead
+        yield from super()._begin()

@@ -1,0 +1,222 @@
+"""A parked queue: messages that wait for a person, and what is done with them.
+
+Three rules this file owns:
+
+1. A message is acknowledged only after the broker has confirmed its copy in queues that survive a
+   crash. A crash in between leaves the message twice, and never loses it.
+2. One pass takes no more messages than the queue had when it began: what it gives back, and what
+   returns after it was sent on, waits for the next pass.
+3. What was taken and not acknowledged is given back: looking changes nothing. Only jobs that are
+   deleted are removed by whichever pass comes across them.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Generic
+
+from rabbitdelay.core.amqp import decode, field_table
+from rabbitdelay.core.amqp.decode import Delivery
+from rabbitdelay.core.amqp.field_table import Undecodable
+from rabbitdelay.core.jobs import validation
+from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.parked.parked_job import Choice, Found, SentJobs
+from rabbitdelay.engine.client_settings import ClientSettings
+from rabbitdelay.engine.connections import Links
+from rabbitdelay.engine.flow import Flow
+from rabbitdelay.engine.parked.queue_reader import QueueReader
+from rabbitdelay.engine.parked.sending import Copy, Sending, Taken
+from rabbitdelay.engine.topology.queue_queries import Asker
+from rabbitdelay.errors import TopologyMissing
+
+BATCH = 100
+"""How many messages are received at once: their bodies are in memory, each up to a megabyte."""
+OnTried = Callable[[Found, bool], None]
+"""Called with each job that was to be sent on, and whether it was."""
+IsDead = Callable[[Found], Flow[bool]]
+
+
+class ParkedQueue(ABC, Generic[Found]):
+    """One queue of parked messages, as a client reads it."""
+
+    def __init__(self, links: Links, settings: ClientSettings, name: str) -> None:
+        self.links = links
+        self.topology = settings.topology
+        self.name = name
+        self.timeout = settings.timeout
+
+    # What each kind of queue says for itself
+
+    @abstractmethod
+    def read(self, exchange: str, routing_key: str, message: Message) -> Found:
+        """Understand a message as it was found."""
+
+    @abstractmethod
+    def copy(self, found: Found) -> Copy | None:
+        """Return the copy that a job is sent on as; None when it has no way on."""
+
+    @abstractmethod
+    def why_missing(self) -> str:
+        """Say what it means that there is no such queue."""
+
+    def begin_pass(self) -> Flow[None]:
+        """Get ready for a pass."""
+        yield from ()
+
+    def end_pass(self) -> None:
+        """Undo what `begin_pass` did."""
+
+    # What people do
+
+    def count(self) -> Flow[int]:
+        """Count the messages that are in it."""
+        front = yield from self.links.front()
+        counted = yield from Asker(front.consumer, self.timeout).count(self.name)
+        if counted is None:
+            raise TopologyMissing(f"there is no queue {self.name}: {self.why_missing()}")
+        return counted.ready
+
+    def drop(self, choice: Choice[Found], limit: int | None) -> Flow[int]:
+        """Remove jobs for good; return how many."""
+        one_pass, dropped = Pass(self, choice, limit), 0
+        while taken := (yield from one_pass.next()):
+            one_pass.ack([one.tag for one in taken])
+            dropped += len(taken)
+        return dropped
+
+    def send_on(
+        self,
+        choice: Choice[Found],
+        limit: int | None,
+        *,
+        timeout: float | None,
+        is_dead: IsDead[Found] | None = None,
+        on_tried: OnTried[Found] | None = None,
+    ) -> Flow[SentJobs]:
+        """Send jobs on, and acknowledge each when the broker has confirmed its copy."""
+        one_pass = Pass(self, choice, limit, is_dead)
+        results = {True: 0, False: 0}
+        seconds = self.timeout if timeout is None else validation.check_timeout(timeout)
+        try:
+            while taken := (yield from one_pass.next()):
+                publisher = yield from self.links.publisher()
+                sending = Sending(self.copy, publisher, taken, time.monotonic() + seconds)
+                try:
+                    yield from sending.run()
+                finally:
+                    one_pass.ack(sending.confirmed())
+                for one in taken:
+                    is_sent = sending.is_sent(one)
+                    results[is_sent] += 1
+                    if on_tried is not None:
+                        on_tried(one.found, is_sent)
+        finally:
+            one_pass.abandon()
+        return SentJobs(results[True], results[False], one_pass.dropped_deleted)
+
+    def take(self, delivery: Delivery) -> Taken[Found]:
+        """Return a message as it was found, understood as far as it can be."""
+        where = decode.published_to(delivery)
+        try:
+            original = decode.original(delivery)
+        except Undecodable:
+            return Taken(delivery.tag, self.read(*where, delivery.message), None)
+        message = delivery.message
+        if delivery.problem is not None:
+            message = _decoded(original)
+        return Taken(delivery.tag, self.read(*where, message), original)
+
+
+class Pass(Generic[Found]):
+    """One pass over a parked queue. It begins with the first `next`."""
+
+    def __init__(
+        self,
+        queue: ParkedQueue[Found],
+        choice: Choice[Found],
+        limit: int | None,
+        is_dead: IsDead[Found] | None = None,
+    ) -> None:
+        self._queue = queue
+        self._choice = choice
+        self._limit = None if limit is None else validation.check_setting(limit, "limit")
+        self._is_dead = is_dead
+        self._reader: QueueReader | None = None
+        self._left = 0
+        self._chosen = 0
+        self._has_begun = False
+        self._is_over = False
+        self.dropped_deleted = 0
+        """How many were removed in passing, because they are deleted."""
+
+    def next(self) -> Flow[list[Taken[Found]]]:
+        """Return the next jobs that are meant, held; none when the others are given back."""
+        try:
+            if not self._has_begun:
+                self._has_begun = True
+                yield from self._begin()
+            while self._left and self._chosen != self._limit and self._reader is not None:
+                if taken := (yield from self._receive(self._reader)):
+                    return taken
+            if self._reader is not None and not self._is_over:
+                yield from self._reader.finish()
+        except BaseException:
+            self.abandon()
+            raise
+        self.abandon()
+        return []
+
+    def next_found(self) -> Flow[list[Found]]:
+        """Return the next jobs that are meant; none at the end."""
+        taken = yield from self.next()
+        return [one.found for one in taken]
+
+    def ack(self, tags: Iterable[int]) -> None:
+        """Acknowledge jobs that are held."""
+        if self._reader is not None:
+            self._reader.ack(tags)
+
+    def abandon(self) -> None:
+        """End it without waiting: the broker gives back what is held."""
+        if not self._is_over:
+            self._is_over = True
+            self._left = 0
+            if self._reader is not None:
+                self._reader.abandon()
+            if self._has_begun:
+                self._queue.end_pass()
+
+    def _begin(self) -> Flow[None]:
+        queue = self._queue
+        yield from queue.begin_pass()
+        self._left = yield from queue.count()
+        if self._left:
+            front = yield from queue.links.front()
+            self._reader = QueueReader(front.consumer, queue.name, queue.timeout)
+            yield from self._reader.open()
+
+    def _receive(self, reader: QueueReader) -> Flow[list[Taken[Found]]]:
+        asked = min(self._left, BATCH)
+        batch = yield from reader.receive(asked)
+        self._left = self._left - asked if len(batch) == asked else 0
+        taken: list[Taken[Found]] = []
+        dead: list[int] = []
+        for delivery in batch:
+            one = self._queue.take(delivery)
+            if self._chosen == self._limit or not self._choice.takes(one.found):
+                continue
+            if self._is_dead is not None and (yield from self._is_dead(one.found)):
+                dead.append(one.tag)
+                continue
+            self._chosen += 1
+            taken.append(one)
+        reader.ack(dead)
+        self.dropped_deleted += len(dead)
+        return taken
+
+
+def _decoded(original: Message) -> Message:
+    """Return a message with its headers as values, as far as they can be decoded."""
+    headers: dict[str, Any] = field_table.decode_each(original.headers)
+    return replace(original, headers=headers)

@@ -1,0 +1,245 @@
+"""The queue reader: takes messages of one queue and holds them, over a channel of its own.
+
+The reader consumes with a prefetch of as many messages as are asked for, and cancels when it has
+them: to ask for each with basic.get takes ten times as long, and more. What it holds and does not
+acknowledge returns to the queue when the channel closes, whatever becomes of the caller.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from rabbitdelay.core.amqp import encode
+from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
+from rabbitdelay.core.settle.acknowledgements import Acks
+from rabbitdelay.engine.connection import logger
+from rabbitdelay.engine.consume.consumer import PROOF_SECONDS, Consumer
+from rabbitdelay.engine.flow import Flow, Sleep, Wait
+from rabbitdelay.engine.futures import Future
+from rabbitdelay.engine.settle.ack_proof import Proofs
+from rabbitdelay.engine.transport import Channel, Closed, Link, nothing
+from rabbitdelay.errors import ConnectionFailed
+
+AGAIN_SECONDS = 0.25
+"""How often the reader asks for a channel, while there is no connection."""
+QUIET_SECONDS = 2.0
+"""How long the reader waits for a message that was counted; another client may have taken it."""
+GIVE_BACK_SECONDS = 2.0
+"""How long the reader waits until the queue has again what it gives back."""
+LOOK_AGAIN_SECONDS = 0.01
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """Messages that were asked for at once."""
+
+    size: int
+    deliveries: list[Delivery] = field(default_factory=list)
+    tag: str = ""
+    is_ending: bool = False
+    done: Future[None] = field(default_factory=Future)
+    """Done when no more of them will come."""
+
+
+class QueueReader:
+    """Reads one queue over the connection of a consumer; used by one caller at a time."""
+
+    def __init__(self, consumer: Consumer, queue: str, timeout: float) -> None:
+        self._consumer = consumer
+        self._queue = queue
+        self._timeout = timeout
+        self._opened: Future[None] = Future()
+        self._acks = Acks()
+        self._has_acked = False
+        # Of the wire's thread, and read by the caller:
+        self._link: Link | None = None
+        self._channel: Channel | None = None
+        self._batch: _Batch | None = None
+        self._proofs: Proofs | None = None
+        self._refused: Closed | None = None
+        """Why the broker closed the channel, if it did."""
+        self._is_over = False
+
+    # For the caller
+
+    def open(self) -> Flow[None]:
+        """Open the channel."""
+        deadline = time.monotonic() + self._timeout
+        while time.monotonic() < deadline:
+            self._consumer.call(self._open)
+            try:
+                yield Wait(self._opened, AGAIN_SECONDS)
+            except TimeoutError:
+                continue
+            return
+        raise self._consumer.first.error or ConnectionFailed("the broker does not answer")
+
+    def receive(self, count: int) -> Flow[list[Delivery]]:
+        """Return the next messages, held: fewer only when another client has taken the others."""
+        batch = _Batch(count)
+        self._consumer.call(partial(self._consume, batch))
+        quiet_since, before = time.monotonic(), 0
+        while True:
+            try:
+                yield Wait(batch.done, QUIET_SECONDS)
+            except TimeoutError:
+                self._raise_if_lost()
+            else:
+                return self._note(batch.deliveries)
+            now, received = time.monotonic(), len(batch.deliveries)
+            if received > before:
+                quiet_since, before = now, received
+            elif now - quiet_since > self._timeout + QUIET_SECONDS:
+                raise ConnectionFailed("the broker does not answer")
+            else:
+                self._consumer.call(partial(self._end, batch))
+
+    def ack(self, tags: Iterable[int]) -> None:
+        """Acknowledge messages that are held."""
+        for tag in tags:
+            self._acks.finished(tag)
+        frames = list(self._acks.take(0.0, everything=True))
+        if frames:
+            self._has_acked = True
+            self._consumer.call(partial(self._send_acks, frames))
+
+    def finish(self) -> Flow[None]:
+        """Give back what is still held, and close the channel.
+
+        By then the queue has all acknowledgements, and what was given back can be read again.
+        """
+        if self._has_acked:
+            yield from self._prove()
+        held = len(self._acks)
+        if held:
+            self._consumer.call(self._give_back)
+            deadline = time.monotonic() + GIVE_BACK_SECONDS
+            while (yield from self._count()) < held and time.monotonic() < deadline:
+                yield Sleep(LOOK_AGAIN_SECONDS)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the channel without waiting: the broker gives back what is held."""
+        self._consumer.call(self._close)
+
+    def _note(self, deliveries: list[Delivery]) -> list[Delivery]:
+        for delivery in deliveries:
+            self._acks.delivered(delivery.tag)
+        return deliveries
+
+    def _prove(self) -> Flow[None]:
+        """Wait until the queue has proved that it has the acknowledgements."""
+        proven: Future[None] = Future()
+        self._consumer.call(partial(self._begin_proof, proven))
+        try:
+            yield Wait(proven, PROOF_SECONDS)
+        except TimeoutError:
+            self._raise_if_lost()
+            logger.warning("%s: no proof that it has all acknowledgements", self._queue)
+
+    def _count(self) -> Flow[int]:
+        counted: Future[int] = Future()
+        self._consumer.call(partial(self._begin_count, counted))
+        try:
+            ready: int = yield Wait(counted, self._timeout)
+        except TimeoutError:
+            self._raise_if_lost()
+            raise ConnectionFailed("the broker does not answer") from None
+        return ready
+
+    def _raise_if_lost(self) -> None:
+        if self._refused is not None:
+            raise self._refused.error()
+        if not self._is_usable:
+            error = self._consumer.first.error
+            raise error or ConnectionFailed("the connection was lost: what was held is given back")
+
+    @property
+    def _is_usable(self) -> bool:
+        link, channel = self._link, self._channel
+        is_same = link is not None and link is self._consumer.link and link.is_open
+        return is_same and channel is not None and channel.is_open
+
+    # On the wire's thread
+
+    def _open(self) -> None:
+        link = self._consumer.link
+        if link is None or not link.is_open or link is self._link:
+            return
+        self._link = link
+        self._consumer.open_channel(self._channel_opened, self._inbound)
+
+    def _channel_opened(self, channel: Channel) -> None:
+        self._channel = channel
+        if self._is_over:
+            self._close()
+            return
+        channel.on_closed(self._closed)
+        channel.on_cancelled(self._cancelled)
+        if not self._opened.done():
+            self._opened.set_result(None)
+
+    def _consume(self, batch: _Batch) -> None:
+        channel, self._batch = self._channel, batch
+        if channel is not None and self._is_usable:
+            channel.qos(batch.size)
+            batch.tag = channel.consume(self._queue, {}, nothing)
+
+    def _inbound(self, found: Delivery | GetEmpty) -> None:
+        if isinstance(found, GetEmpty) or found.consumer_tag is None:
+            if self._proofs is not None:
+                self._proofs.inbound(found)
+        elif (batch := self._batch) is not None:
+            batch.deliveries.append(found)
+            if len(batch.deliveries) == batch.size:
+                self._end(batch)
+
+    def _end(self, batch: _Batch) -> None:
+        """Ask for no more of a batch: it is done when the broker has answered."""
+        if self._channel is not None and not batch.is_ending:
+            batch.is_ending = True
+            self._channel.cancel(batch.tag, partial(self._ended, batch))
+
+    @staticmethod
+    def _ended(batch: _Batch) -> None:
+        if not batch.done.done():
+            batch.done.set_result(None)
+
+    def _cancelled(self, _tag: str) -> None:
+        """The broker has cancelled: the queue is gone, and nothing more will come."""
+        if self._batch is not None:
+            self._ended(self._batch)
+
+    def _closed(self, _channel: Channel, closed: Closed) -> None:
+        batch, self._refused = self._batch, closed
+        if batch is not None and not batch.done.done():
+            batch.done.set_exception(closed.error())
+
+    def _send_acks(self, frames: list[tuple[int, bool]]) -> None:
+        if self._channel is not None and self._is_usable:
+            number = self._channel.number
+            pieces = [encode.ack(number, tag, multiple=multiple) for tag, multiple in frames]
+            self._consumer.send(b"".join(pieces))
+
+    def _begin_proof(self, proven: Future[None]) -> None:
+        if self._channel is not None and self._is_usable:
+            self._proofs = Proofs(self._consumer.send, partial(proven.set_result, None))
+            self._proofs.ask(self._channel, self._queue)
+
+    def _give_back(self) -> None:
+        """Nack all at once: RabbitMQ 4.3 counts a reject as a delivery."""
+        if self._channel is not None and self._is_usable:
+            self._consumer.send(encode.requeue_all(self._channel.number))
+
+    def _begin_count(self, counted: Future[int]) -> None:
+        if self._channel is not None and self._is_usable:
+            self._channel.count(self._queue, lambda ready, _: counted.set_result(ready))
+
+    def _close(self) -> None:
+        self._is_over = True
+        channel, is_usable = self._channel, self._is_usable
+        if channel is not None and is_usable:
+            self._consumer.lose_channel(channel)
+            channel.close()
+        self._channel = None

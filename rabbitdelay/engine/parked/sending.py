@@ -1,0 +1,111 @@
+"""Sending: parked jobs on their way to where they belong, each as a copy with its own headers."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import Generic
+
+from rabbitdelay.core.amqp import field_table
+from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.parked.parked_job import Found, with_original_bytes
+from rabbitdelay.core.publish.outbox import LadderEntry, Pending, Target
+from rabbitdelay.engine.flow import Flow, Wait
+from rabbitdelay.engine.futures import Future
+from rabbitdelay.engine.publish.publisher import Publisher
+from rabbitdelay.engine.settle.republisher import MAX_HEADERS_BYTES
+from rabbitdelay.errors import InvalidJob, JobRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The message that a parked job is sent on as, and where to."""
+
+    message: Message
+    route: LadderEntry | Target
+
+
+@dataclass(frozen=True, slots=True)
+class Taken(Generic[Found]):
+    """A message, held unacked."""
+
+    tag: int
+    found: Found
+    original: Message | None
+    """The message with its headers as bytes; None when they cannot be told apart."""
+
+
+MakeCopy = Callable[[Found], Copy | None]
+"""Makes the copy that a job is sent on as; None when it has no way on."""
+
+
+class Sending(Generic[Found]):
+    """The copies of some messages on their way, until the broker has answered for each."""
+
+    def __init__(
+        self,
+        copy: MakeCopy[Found],
+        publisher: Publisher,
+        taken: list[Taken[Found]],
+        deadline: float,
+    ) -> None:
+        self._copy = copy
+        self._publisher = publisher
+        self._taken = taken
+        self._deadline = deadline
+        self._lock = Lock()
+        self._unanswered = len(taken)
+        self._answered: Future[None] = Future()
+        self._errors: dict[int, Exception | None] = {}
+        """The error of each message that was answered, by tag; None when it was confirmed."""
+
+    def run(self) -> Flow[None]:
+        """Publish, and wait for the confirms; raise what stands in the way of all of them."""
+        for one in self._taken:
+            self._send(one)
+        yield Wait(self._answered)
+        for error in self._errors.values():
+            if error is not None and not isinstance(error, JobRefused | InvalidJob):
+                raise error
+
+    def confirmed(self) -> list[int]:
+        """Return the tags of the messages whose copies are confirmed so far."""
+        with self._lock:
+            return [tag for tag, error in self._errors.items() if error is None]
+
+    def is_sent(self, one: Taken[Found]) -> bool:
+        """Whether the broker has confirmed the copy of a message."""
+        return self._errors[one.tag] is None
+
+    def _send(self, one: Taken[Found]) -> None:
+        copy = None if one.original is None else self._copy(one.found)
+        if one.original is None or copy is None:
+            self._answer(one.tag, InvalidJob("it has no way on"))
+            return
+        message = with_original_bytes(copy.message, one.found.message, one.original.headers)
+        if len(field_table.encode(message.headers)) > MAX_HEADERS_BYTES:
+            self._answer(one.tag, InvalidJob("its headers leave no room for ours"))
+            return
+        self._publisher.submit_copy(self._pending(one, copy, message))
+
+    def _pending(self, one: Taken[Found], copy: Copy, message: Message) -> Pending:
+        return Pending(
+            message,
+            copy.route,
+            f"copy of {one.found.id or 'a job without an id'}",
+            time.monotonic(),
+            self._deadline,
+            partial(self._resolved, one.tag),
+        )
+
+    def _resolved(self, tag: int, error: Exception | None) -> None:
+        self._answer(tag, error)
+
+    def _answer(self, tag: int, error: Exception | None) -> None:
+        with self._lock:
+            self._errors[tag] = error
+            self._unanswered -= 1
+            is_last = not self._unanswered
+        if is_last:
+            self._answered.set_result(None)

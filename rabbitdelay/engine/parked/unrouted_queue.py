@@ -1,0 +1,98 @@
+"""The queue `unrouted`: its jobs are listed, shown, sent on and dropped.
+
+While one client goes through it, its own rescue of parked jobs waits: both would take the same
+messages, and the one would not know what the other has sent on.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from rabbitdelay.core.jobs.envelope import Message, fresh_headers
+from rabbitdelay.core.parked import unrouted
+from rabbitdelay.core.parked.parked_job import Choice, Ids, SentJobs
+from rabbitdelay.core.parked.unrouted import UnroutedJob
+from rabbitdelay.core.publish.outbox import LadderEntry, Target
+from rabbitdelay.engine.client_settings import ClientSettings
+from rabbitdelay.engine.connections import Links
+from rabbitdelay.engine.flow import Flow, Wait
+from rabbitdelay.engine.parked.parked_queue import OnTried, ParkedQueue, Pass
+from rabbitdelay.engine.parked.sending import Copy
+
+Where = Callable[[UnroutedJob], bool] | None
+
+
+class UnroutedQueue(ParkedQueue[UnroutedJob]):
+    """The jobs that could not be routed."""
+
+    def __init__(self, links: Links, settings: ClientSettings) -> None:
+        super().__init__(links, settings, settings.topology.unrouted)
+
+    def looking(
+        self, topic: str | None, ids: Ids, where: Where, limit: int | None
+    ) -> Pass[UnroutedJob]:
+        """Return a pass that lists jobs."""
+        return Pass(self, _choice(topic, ids, where), limit)
+
+    def show(self, id: str) -> Flow[list[UnroutedJob]]:
+        """Return the jobs with an id."""
+        one_pass = self.looking(None, id, None, None)
+        found: list[UnroutedJob] = []
+        while batch := (yield from one_pass.next_found()):
+            found += batch
+        return found
+
+    def retry(
+        self,
+        topic: str | None,
+        ids: Ids,
+        where: Where,
+        limit: int | None,
+        *,
+        timeout: float | None,
+        on_tried: OnTried[UnroutedJob] | None,
+    ) -> Flow[SentJobs]:
+        """Send jobs on with the rest of their delay; topics that are missing are made."""
+        choice = _choice(topic, ids, where)
+        return (yield from self.send_on(choice, limit, timeout=timeout, on_tried=on_tried))
+
+    def drop_chosen(
+        self, topic: str | None, ids: Ids, where: Where, limit: int | None
+    ) -> Flow[int]:
+        """Remove jobs for good; return how many."""
+        return self.drop(_choice(topic, ids, where), limit)
+
+    def begin_pass(self) -> Flow[None]:
+        """Keep this client's own rescue from taking the same messages."""
+        self.links.rescue_pause.begin()
+        publisher = yield from self.links.publisher()
+        with suppress(TimeoutError):  # what it holds is not counted
+            yield Wait(publisher.rescue_ended(), self.timeout)
+
+    def end_pass(self) -> None:
+        """Let the rescue go on."""
+        self.links.rescue_pause.end()
+
+    def read(self, exchange: str, routing_key: str, message: Message) -> UnroutedJob:
+        """Return an unrouted job, understood as far as it can be."""
+        return unrouted.read(self.topology, exchange, routing_key, message)
+
+    def copy(self, found: UnroutedJob) -> Copy | None:
+        """Return the copy that goes on; None when the job cannot be understood."""
+        if found.topic is None or unrouted.way_on(self.topology, found) is None:
+            return None
+        message = replace(found.message, headers=fresh_headers(found.message.headers))
+        if not found.to_bury:
+            return Copy(message, LadderEntry(found.topic, found.remaining_ms))
+        buried, _ = self.topology.topic(found.topic)
+        return Copy(message, Target(self.topology.buried_exchange, found.topic, buried))
+
+    def why_missing(self) -> str:
+        """Say what it means that there is no such queue."""
+        return f"nothing was ever put in namespace {self.topology.namespace} on this broker"
+
+
+def _choice(topic: str | None, ids: Ids, where: Where) -> Choice[UnroutedJob]:
+    if topic is None:
+        return Choice(ids, where)
+    return Choice(ids, lambda job: job.topic == topic and (where is None or where(job)))

@@ -1,0 +1,130 @@
+"""Headers of any type survive a kick and a retry: byte for byte, but for those that are removed."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from struct import pack
+from typing import Any
+
+import pytest
+
+from rabbitdelay import Client
+from rabbitdelay.core.amqp import field_table
+from rabbitdelay.core.amqp.field_table import Encoded, ScaledInteger, Timestamp
+from rabbitdelay.core.jobs.envelope import Message
+from tests.conftest import TopicsFactory
+from tests.support.waiting import wait_until
+from tests.support.working import Looker, publish_frames
+
+DEEP = 200
+"""Tables in tables: more than are read here, and fewer than RabbitMQ takes."""
+HEADERS: dict[str, Any] = {
+    "f": Encoded(b"f" + pack(">f", 0.5)),
+    "d": Encoded(b"d" + pack(">d", 0.1)),
+    "when": Encoded(b"T" + pack(">Q", 2**63)),
+    "price": Encoded(b"D" + pack(">Bi", 2, -999)),
+    "void": Encoded(b"V"),
+    "byte": Encoded(b"b\xff"),
+    "unsigned byte": Encoded(b"B\xff"),
+    "short": Encoded(b"s\xff\xfe"),
+    "unsigned short": Encoded(b"u\xff\xfe"),
+    "int": Encoded(b"I\xff\xff\xff\xfe"),
+    "unsigned int": Encoded(b"i\xff\xff\xff\xfe"),
+    "long": Encoded(b"l" + pack(">q", -(2**63))),
+    "true": Encoded(b"t\x01"),
+    "raw": Encoded(b"x" + pack(">I", 3) + b"\x00\xff\xfe"),
+    "not UTF-8": Encoded(b"S" + pack(">I", 2) + b"\xff\xfe"),
+    "\udcff": "a name that is not UTF-8",
+    "table": {"half": 0.5, "deeper": {"list": [None, True, Timestamp(2**40), {"x": b"\x00"}]}},
+    "list": [0.25, "ä", ScaledInteger(255, 1)],
+    "empty": {},
+}
+BROKERS: dict[str, Any] = {
+    "x-death": [{"queue": "elsewhere", "reason": "expired", "count": 1, "time": Timestamp(2**40)}],
+    "x-first-death-queue": "elsewhere",
+}
+
+
+def too_deep() -> dict[str, Any]:
+    """A header that is nested too deep to be read here."""
+    nested: dict[str, Any] = {}
+    for _ in range(DEEP):
+        nested = {"a": nested}
+    return {"deep": nested}
+
+
+def original(headers: dict[str, Any]) -> dict[str, Encoded]:
+    """Return headers as their bytes."""
+    encoded = field_table.encode(headers)
+    return field_table.split(encoded, 0, len(encoded))
+
+
+@pytest.fixture
+def look(broker_url: str, namespace: str) -> Iterator[Callable[[str], Looker]]:
+    """Lookers into the ready queue of a topic."""
+    with ExitStack() as stack:
+
+        def run(topic: str) -> Looker:
+            client = Client(broker_url, namespace=namespace, declare=False)
+            queue = stack.enter_context(client).topology.ready_queue(topic)
+            return stack.enter_context(Looker(client, queue))
+
+        yield run
+
+
+@pytest.mark.parametrize("more", [{}, too_deep()], ids=["readable", "nested too deep"])
+def test_a_kicked_job_has_the_bytes_of_its_headers(
+    *,
+    client: Client,
+    make_topics: TopicsFactory,
+    broker_url: str,
+    look: Callable[[str], Looker],
+    more: dict[str, Any],
+) -> None:
+    make_topics("t")
+    theirs = HEADERS | more
+    grave = {"rd-reason": "failed", "rd-buried": 1, "rd-error": "x", "rd-attempt": 7}
+    messages = [Message(b"body", BROKERS | theirs | grave, "a", "text/plain", 2**63)]
+    publish_frames(broker_url, client.topology.buried_queue("t"), messages)
+    jobs = client.buried("t")
+    (listed,) = jobs.list()
+    (shown,) = jobs.show("a")
+    assert (shown.id, shown.headers["f"]) == ("a", 0.5)
+    assert (listed.reason, listed.attempt, listed.body) == ("failed", 7, "body")
+    assert listed.headers["f"] == 0.5
+    assert listed.headers["when"] == Timestamp(2**63)
+    assert listed.headers["price"] == ScaledInteger(2, -999)
+    assert listed.headers["table"] == HEADERS["table"]
+    assert listed.message.timestamp_s == 2**63
+    assert jobs.kick().sent == 1
+    looker = look("t")
+    wait_until(lambda: len(looker.originals) == 1)
+    (kicked,) = looker.originals
+    ours = {name for name in kicked.headers if name.startswith("rd-")}
+    assert ours == {"rd-attempt", "rd-due"}
+    assert {n: v for n, v in kicked.headers.items() if n not in ours} == original(theirs)
+    assert (kicked.message_id, kicked.timestamp_s, kicked.body) == ("a", 2**63, b"body")
+    assert jobs.count() == 0
+
+
+def test_a_job_that_is_sent_on_has_the_bytes_of_its_headers(
+    *,
+    client: Client,
+    make_topics: TopicsFactory,
+    broker_url: str,
+    look: Callable[[str], Looker],
+) -> None:
+    make_topics()
+    theirs = HEADERS | too_deep()
+    messages = [Message(b"body", BROKERS | theirs, "a")]
+    key = "0.0.0.0.0.0.0.0.gone"
+    publish_frames(broker_url, key, messages, exchange=client.topology.ready_exchange)
+    jobs = client.unrouted()
+    (listed,) = jobs.list()
+    (shown,) = jobs.show("a")
+    assert (shown.id, shown.headers["f"]) == ("a", 0.5)
+    assert (listed.topic, listed.why, listed.headers["f"]) == ("gone", "no ready queue", 0.5)
+    assert jobs.retry().sent == 1
+    looker = look("gone")
+    wait_until(lambda: len(looker.originals) == 1)
+    assert looker.originals[0].headers == original(theirs)
+    assert jobs.count() == 0
