@@ -14,7 +14,7 @@ from rabbitdelay.aio.awaiting import drive, start
 from rabbitdelay.aio.parked_jobs import BuriedJobs, UnroutedJobs
 from rabbitdelay.aio.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.aio.topology import ClientTopology
-from rabbitdelay.aio.transport import LentWire, OwnWire
+from rabbitdelay.aio.transport import LentTransport, OwnTransport
 from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.counts import Statistics, TopicCounts
@@ -420,7 +420,7 @@ def new_verbs(settings: ClientSettings, connection: Connection | None) -> Verbs:
     """
     if connection is None:
         addresses = discovery.locate(settings.url)
-        return Verbs(lambda _: OwnWire(), addresses, settings, discovery.local_node)
+        return Verbs(lambda _: OwnTransport(), addresses, settings, discovery.local_node)
     if settings.url is not None:
         raise InvalidConfiguration("give either a URL or a connection, not both")
     if not isinstance(connection, Connection):
@@ -429,7 +429,7 @@ def new_verbs(settings: ClientSettings, connection: Connection | None) -> Verbs:
             f"not a {type(connection).__name__}"
         )
     addresses = _addresses(connection)
-    return Verbs(lambda _: LentWire(connection), addresses, settings, discovery.local_node)
+    return Verbs(lambda _: LentTransport(connection), addresses, settings, discovery.local_node)
 
 
 def _addresses(connection: Connection) -> tuple[address.Address, ...]:

@@ -1,4 +1,4 @@
-"""The wire over aio-pika: the event loop, and a connection on it."""
+"""The transport over aio-pika: the event loop, and a connection on it."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from rabbitdelay.aio.aiormq_internals import OwnConnection, closing, underlying
 from rabbitdelay.aio.connection import LentLink, LoopLink, OwnLink
 from rabbitdelay.aio.frame_reader import FrameTransport
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.transport import Link, Owner, Then
+from rabbitdelay.engine.transport import Link, Then, TransportOwner
 from rabbitdelay.errors import ConnectionFailed
 
 # Without this, a program that set up no logging gets their warnings on its terminal whenever a
@@ -30,7 +30,7 @@ END_SECONDS = 2.0
 """How long a connection may take to close when the event loop ends."""
 
 
-class LoopWire(ABC):
+class LoopTransport(ABC):
     """The running event loop."""
 
     def __init__(self) -> None:
@@ -38,14 +38,14 @@ class LoopWire(ABC):
         self.ended.set_running_or_notify_cancel()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._owner: Owner | None = None
+        self._owner: TransportOwner | None = None
         self._link: LoopLink | None = None
         self._opening: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
     # From any thread
 
-    def start(self, owner: Owner, first: Then) -> None:
+    def start(self, owner: TransportOwner, first: Then) -> None:
         """Begin."""
         self._owner = owner
         self.call(first)
@@ -149,7 +149,7 @@ class LoopWire(ABC):
         closing.add_done_callback(self._closing.discard)
 
 
-class OwnWire(LoopWire):
+class OwnTransport(LoopTransport):
     """Connections of our own."""
 
     async def _open(self, address: Address) -> LoopLink:
@@ -184,7 +184,7 @@ class OwnWire(LoopWire):
             raise
 
 
-class LentWire(LoopWire):
+class LentTransport(LoopTransport):
     """The application's own connection, which comes back by itself if it is a robust one."""
 
     def __init__(self, connection: AbstractConnection) -> None:

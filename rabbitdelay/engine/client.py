@@ -37,7 +37,7 @@ from rabbitdelay.engine.topology.local_node import FindLocalNode
 from rabbitdelay.engine.topology.management_queries import ManagementQueries
 from rabbitdelay.engine.topology.queue_queries import Asker
 from rabbitdelay.engine.topology.side_connection import SideConnection
-from rabbitdelay.engine.transport import Wire, nothing
+from rabbitdelay.engine.transport import Transport, nothing
 from rabbitdelay.errors import (
     CutOff,
     InvalidJob,
@@ -62,7 +62,7 @@ class Verbs:
 
     def __init__(
         self,
-        new_wire: Callable[[str], Wire],
+        new_transport: Callable[[str], Transport],
         addresses: Sequence[Address],
         settings: ClientSettings,
         find_local_node: FindLocalNode,
@@ -70,9 +70,9 @@ class Verbs:
         self.addresses = addresses
         self.settings = settings
         self.topology = settings.topology
-        self.links = Links(new_wire, addresses, settings)
+        self.links = Links(new_transport, addresses, settings)
         self._deleter = Deleter(self.links, settings)
-        self._new_wire = new_wire
+        self._new_transport = new_transport
         self._find_local_node = find_local_node
         self._management = ManagementQueries(addresses, settings, find_local_node)
         self._counter = JobCounter(self.topology, self._management)
@@ -370,7 +370,8 @@ class Verbs:
     def _wait_for_room(publisher: Publisher, deadline: float) -> Flow[None]:
         """Wait until the window has room.
 
-        On the wire's own thread, in a future's callback, nothing else could make room meanwhile.
+        On the transport's own thread, in a future's callback, nothing else could make room
+        meanwhile.
         """
         has_room = yield from publisher.window.wait(
             deadline if publisher.may_wait() else time.monotonic()
@@ -414,7 +415,7 @@ class Verbs:
 
     def _connection(self) -> SideConnection:
         self.links.refuse_when_closed()
-        return SideConnection(self._new_wire("rabbitdelay-administration"), self.addresses)
+        return SideConnection(self._new_transport("rabbitdelay-administration"), self.addresses)
 
     def _timeout(self, timeout: float | None) -> float:
         return self.settings.timeout if timeout is None else validation.check_timeout(timeout)

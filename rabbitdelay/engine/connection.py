@@ -10,7 +10,7 @@ from rabbitdelay.address import Address
 from rabbitdelay.core.publish import backoff
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.flow import Bell, Flow, Wait
-from rabbitdelay.engine.transport import Link, Owner, Wire, nothing
+from rabbitdelay.engine.transport import Link, Transport, TransportOwner, nothing
 from rabbitdelay.errors import BrokerUnreachable, ClientClosed, ConnectionFailed
 
 logger = logging.getLogger("rabbitdelay")
@@ -19,14 +19,16 @@ logger = logging.getLogger("rabbitdelay")
 class Connector:
     """Connects to one address after the other, with backoff and jitter."""
 
-    def __init__(self, wire: Wire, addresses: Sequence[Address], owner: Owner) -> None:
+    def __init__(
+        self, transport: Transport, addresses: Sequence[Address], owner: TransportOwner
+    ) -> None:
         for address in addresses:
             address.tls_context()  # raises for a bad TLS setting before anything is started
-        self.wire = wire
-        self.call = wire.call
+        self.transport = transport
+        self.call = transport.call
         """Schedules a function on the transport's thread; returns False if that has ended. From any
         thread."""
-        self.call_later = wire.call_later
+        self.call_later = transport.call_later
         """Schedules a function after a delay; returns a handle for the transport's `cancel`. On the
         transport's thread."""
         self.link: Link | None = None
@@ -46,21 +48,21 @@ class Connector:
 
     def start(self) -> None:
         """Start the first attempt."""
-        self.wire.start(self._owner, self._connect)
+        self.transport.start(self._owner, self._connect)
 
     @property
     def has_ended(self) -> bool:
         """Whether the transport has ended, so that nothing more will happen."""
-        return self.wire.ended.done()
+        return self.transport.ended.done()
 
     def until_ended(self, flush_seconds: float) -> Flow[None]:
         """Wait while the connection closes, except on the transport's own thread.
 
         Return at once when the transport cannot end any more, as on an event loop that was closed.
         """
-        if self.wire.may_wait() and self.wire.call(nothing):
+        if self.transport.may_wait() and self.transport.call(nothing):
             with suppress(TimeoutError):
-                yield Wait(self.wire.ended, flush_seconds + process_lifetime.CLOSE_SECONDS)
+                yield Wait(self.transport.ended, flush_seconds + process_lifetime.CLOSE_SECONDS)
 
     # On the transport's thread
 
@@ -70,8 +72,8 @@ class Connector:
         A connection whose closing handshake takes longer than `patience_seconds` is dropped.
         """
         self._closing = True
-        self.wire.call_later(patience_seconds, self.wire.cut)
-        self.wire.stop()
+        self.transport.call_later(patience_seconds, self.transport.cut)
+        self.transport.stop()
 
     @property
     def is_closing(self) -> bool:
@@ -80,9 +82,9 @@ class Connector:
 
     def _connect(self) -> None:
         if self._closing:
-            self.wire.stop()
+            self.transport.stop()
         else:
-            self.wire.connect(self.address, self._opened, self._failed)
+            self.transport.connect(self.address, self._opened, self._failed)
 
     def _opened(self, link: Link) -> None:
         level = logging.WARNING if self._failures and self._opened_once else logging.INFO
@@ -95,19 +97,19 @@ class Connector:
     def _failed(self, error: ConnectionFailed) -> None:
         self.link = None
         if self._closing:
-            self.wire.stop()
+            self.transport.stop()
             return
         self._attempts += 1
         if self._has_untried_address(error):
             logger.info("%s; trying the next address", error)
-            self.wire.call_later(0, self._connect)
+            self.transport.call_later(0, self._connect)
             return
         pause = backoff.seconds(self._failures, random.random())  # noqa: S311 - jitter
         self._failures += 1
         level = logging.WARNING if self._failures == 1 and self._opened_once else logging.INFO
         logger.log(level, "%s (next attempt in %.1f s)", error, pause)
         self._owner.connection_failed(error)
-        self.wire.call_later(pause, self._connect)
+        self.transport.call_later(pause, self._connect)
 
     def _has_untried_address(self, error: ConnectionFailed) -> bool:
         """Whether an address is left that was never tried: before that nothing has failed."""

@@ -20,7 +20,7 @@ from rabbitdelay.engine.front import Front
 from rabbitdelay.engine.parked.rescue_pause import RescuePause
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.publish.window import Window
-from rabbitdelay.engine.transport import Wire
+from rabbitdelay.engine.transport import Transport
 from rabbitdelay.errors import ClientClosed, RabbitDelayError
 
 WINDOW_BYTES = 64 * 1024 * 1024
@@ -31,11 +31,11 @@ class Links:
 
     def __init__(
         self,
-        new_wire: Callable[[str], Wire],
+        new_transport: Callable[[str], Transport],
         addresses: Sequence[Address],
         settings: ClientSettings,
     ) -> None:
-        self._new_wire = new_wire
+        self._new_transport = new_transport
         self._addresses = addresses
         self._settings = settings
         self._closed = False
@@ -129,10 +129,10 @@ class Links:
             self.refuse_when_closed()
             publisher = self._publisher or self._connecting
             if publisher is None:
-                wire = self._new_wire("rabbitdelay-publisher")
+                transport = self._new_transport("rabbitdelay-publisher")
                 window = Window(self._settings.window, WINDOW_BYTES)
                 publisher = Publisher(
-                    wire, self._addresses, self._new_routes(), window, self.rescue_pause
+                    transport, self._addresses, self._new_routes(), window, self.rescue_pause
                 )
                 self._connecting = publisher
                 self._start(publisher.start, publisher)
@@ -205,9 +205,9 @@ class Links:
     def _consumer(
         self, publisher: Publisher, policy: Callable[[str], Policies], *, may_found: bool
     ) -> Consumer:
-        wire = self._new_wire("rabbitdelay-consumer")
+        transport = self._new_transport("rabbitdelay-consumer")
         return Consumer(
-            wire,
+            transport,
             self._addresses,
             self._settings.topology,
             routes=self._new_routes(),

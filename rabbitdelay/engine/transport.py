@@ -155,7 +155,7 @@ class Link(Protocol):
         """Close the connection with a closing handshake."""
 
 
-class Owner(Protocol):
+class TransportOwner(Protocol):
     """The owner of a transport, which is notified of what happens to the connection."""
 
     def connection_opened(self, link: Link) -> None:
@@ -174,13 +174,13 @@ class Owner(Protocol):
         """Drop all state in a forked child, because the parent goes on using the connection."""
 
 
-class Wire(Protocol):
+class Transport(Protocol):
     """A thread or an event loop, with at most one connection at a time."""
 
     ended: Future[None]
     """Done when no more callbacks will be called."""
 
-    def start(self, owner: Owner, first: Then) -> None:
+    def start(self, owner: TransportOwner, first: Then) -> None:
         """Start by calling `first` on the transport's thread. The owner is notified of the end."""
 
     def call(self, function: Then) -> bool:

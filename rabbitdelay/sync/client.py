@@ -27,7 +27,7 @@ from rabbitdelay.executors.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.models import DEFAULT_TTR_MS, Job, JobOptions, JobSpec, PutOptions, make_spec
 from rabbitdelay.sync.parked_jobs import BuriedJobs, UnroutedJobs
 from rabbitdelay.sync.topology import ClientTopology
-from rabbitdelay.sync.transport import ThreadWire
+from rabbitdelay.sync.transport import ThreadTransport
 
 
 class Client:
@@ -411,7 +411,7 @@ class Client:
 
 def new_verbs(settings: ClientSettings) -> Verbs:
     """Return the verbs of a new client of this front, not connected."""
-    return Verbs(ThreadWire, discovery.locate(settings.url), settings, discovery.local_node)
+    return Verbs(ThreadTransport, discovery.locate(settings.url), settings, discovery.local_node)
 
 
 def read_tombstones(client: Client, timeout: float) -> Follower | None:

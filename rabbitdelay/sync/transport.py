@@ -1,4 +1,4 @@
-"""The wire over pika: one I/O thread, and a connection on it."""
+"""The transport over pika: one I/O thread, and a connection on it."""
 
 import logging
 import threading
@@ -11,7 +11,7 @@ from pika.connection import Connection, ConnectionParameters, SSLOptions
 from rabbitdelay.address import Address
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.transport import Link, Owner, Then
+from rabbitdelay.engine.transport import Link, Then, TransportOwner
 from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.sync import driver_errors
 from rabbitdelay.sync.connection import ThreadLink
@@ -21,21 +21,21 @@ from rabbitdelay.sync.connection import ThreadLink
 logging.getLogger("pika").addHandler(logging.NullHandler())
 
 
-class ThreadWire:
+class ThreadTransport:
     """A thread of its own, with pika's I/O loop."""
 
     def __init__(self, name: str) -> None:
         self.ended: Future[None] = Future()
         self._running: IOLoop | None = None
         self._link: ThreadLink | None = None
-        self._owner: Owner | None = None
+        self._owner: TransportOwner | None = None
         self._ending = threading.RLock()  # a finalizer may call while its own thread does
         self._has_ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     # From any thread
 
-    def start(self, owner: Owner, first: Then) -> None:
+    def start(self, owner: TransportOwner, first: Then) -> None:
         """Start the thread."""
         self._owner = owner
         self._running = IOLoop()  # it has sockets: one that is never started must not have it

@@ -22,11 +22,11 @@ from rabbitdelay import (
     ReservedJob,
     RetryPolicy,
 )
-from rabbitdelay.aio.transport import LoopWire
+from rabbitdelay.aio.transport import LoopTransport
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.flow import Wait
 from rabbitdelay.engine.pop import popper as popping
-from rabbitdelay.sync.transport import ThreadWire
+from rabbitdelay.sync.transport import ThreadTransport
 from tests.conftest import ClientFactory, LookerFactory, TopicsFactory
 from tests.support.fronts import Front
 from tests.support.popping import pop
@@ -526,14 +526,14 @@ def test_pops_leave_no_state_behind(client: Client, caplog: pytest.LogCaptureFix
     assert len(consumer.holding.leases) == 0
     assert len(consumer._listeners) <= 5  # two of them are for the log of deletes
     assert not popper._pops
-    wire = consumer._connector.wire
-    assert isinstance(wire, ThreadWire | LoopWire)
-    assert timers(wire) < 1_500
+    transport = consumer._connector.transport
+    assert isinstance(transport, ThreadTransport | LoopTransport)
+    assert timers(transport) < 1_500
     assert [record for record in caplog.records if record.name == "rabbitdelay"] == []
 
 
-def timers(wire: ThreadWire | LoopWire) -> int:
+def timers(transport: ThreadTransport | LoopTransport) -> int:
     """Return the number of timers set on the loop of a wire."""
-    if isinstance(wire, ThreadWire):
-        return len(wire._loop._timer._timeout_heap or ())
-    return len(wire._loop._scheduled)  # type: ignore[attr-defined]  # on purpose
+    if isinstance(transport, ThreadTransport):
+        return len(transport._loop._timer._timeout_heap or ())
+    return len(transport._loop._scheduled)  # type: ignore[attr-defined]  # on purpose

@@ -154,7 +154,7 @@ def test_a_response_to_a_full_queue_does_not_delay_other_responses(
 
 
 @pytest.mark.slow
-def test_a_put_over_a_slow_wire_is_confirmed(
+def test_a_put_over_a_slow_connection_is_confirmed(
     make_client: ClientFactory, broker_url: str, receive: ReceiverFactory
 ) -> None:
     """One second each way, with no queue declared yet, within the default timeout of 30 s."""
@@ -171,7 +171,7 @@ def test_a_put_over_a_slow_wire_is_confirmed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("delay_seconds", [0.5, 1.0])
-def test_a_worker_and_a_client_work_over_a_slow_wire(
+def test_a_worker_and_a_client_work_over_a_slow_connection(
     client: Client,
     make_client: ClientFactory,
     make_worker: WorkerFactory,

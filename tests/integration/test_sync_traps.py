@@ -80,7 +80,7 @@ def test_a_client_without_references_is_collected(
     dropped = Client(broker_url, namespace=namespace, settle_seconds=0)
     dropped.put("t", ttr=60)
     job = pop(dropped)
-    ended = popper_of(dropped).consumer._connector.wire.ended
+    ended = popper_of(dropped).consumer._connector.transport.ended
     gone = weakref.ref(dropped)
     gc.disable()
     try:

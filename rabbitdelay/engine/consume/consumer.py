@@ -31,7 +31,7 @@ from rabbitdelay.engine.settle.ack_proof import Proofs
 from rabbitdelay.engine.settle.republisher import Outlet
 from rabbitdelay.engine.settle.settlement import Holding
 from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name
-from rabbitdelay.engine.transport import Channel, Closed, Link, OnInbound, Then, Wire
+from rabbitdelay.engine.transport import Channel, Closed, Link, OnInbound, Then, Transport
 from rabbitdelay.errors import ConnectionFailed, NotAJob
 from rabbitdelay.models import DEFAULT_TTR_MS, Job
 
@@ -48,7 +48,7 @@ class Consumer:
 
     def __init__(
         self,
-        wire: Wire,
+        transport: Transport,
         addresses: Sequence[Address],
         topology: Topology,
         *,
@@ -74,7 +74,7 @@ class Consumer:
         )
         self._clock = clock
         self.first = FirstConnection()
-        self._connector = Connector(wire, addresses, self)
+        self._connector = Connector(transport, addresses, self)
         self._closed = False
         # Guarded by the settlement lock:
         self._settlements = Settlements()
@@ -113,7 +113,7 @@ class Consumer:
     @property
     def may_wait(self) -> bool:
         """Whether the caller may wait for the broker, which the transport's own thread may not."""
-        return self._connector.wire.may_wait()
+        return self._connector.transport.may_wait()
 
     def close(self, flush_seconds: float) -> Flow[None]:
         """Return unfinished jobs, wait for the copies in flight, and close."""
@@ -131,7 +131,7 @@ class Consumer:
         """Drop the parent's connection in a forked child, without sending anything on it."""
         self._closed = True
         self.holding.abandon()
-        self._connector.wire.abandon()
+        self._connector.transport.abandon()
 
     @property
     def link(self) -> Link | None:
@@ -277,7 +277,7 @@ class Consumer:
 
     def cancel(self, timer: object) -> None:
         """Cancel a function scheduled with `call_later`."""
-        self._connector.wire.cancel(timer)
+        self._connector.transport.cancel(timer)
 
     def read_job(
         self, delivery: Delivery, topic: str, default_ttr_ms: int = DEFAULT_TTR_MS

@@ -52,7 +52,7 @@ class QueueReader:
         self._opened: Future[None] = Future()
         self._acks = Acks()
         self._has_acked = False
-        # Of the wire's thread, and read by the caller:
+        # Of the transport's thread, and read by the caller:
         self._link: Link | None = None
         self._channel: Channel | None = None
         self._batch: _Batch | None = None
@@ -161,7 +161,7 @@ class QueueReader:
         is_same = link is not None and link is self._consumer.link and link.is_open
         return is_same and channel is not None and channel.is_open
 
-    # On the wire's thread
+    # On the transport's thread
 
     def _open(self) -> None:
         link = self._consumer.link

@@ -10,7 +10,7 @@ OnConfirmed = Callable[[Job], None]
 
 
 class Batch:
-    """Counts on the wire's thread, for a caller who waits elsewhere.
+    """Counts on the transport's thread, for a caller who waits elsewhere.
 
     It keeps the failures alone: putting stops at the first, so there are never more of them than
     the window has room for, however many jobs there are.
@@ -40,7 +40,7 @@ class Batch:
         self._failures[position] = error
 
     def resolved(self, position: int, job: Job, error: Exception | None) -> None:
-        """Note what became of a job that was sent; on the wire's thread."""
+        """Note what became of a job that was sent; on the transport's thread."""
         if error is not None:
             self._failures[position] = error
         else:

@@ -24,7 +24,7 @@ class Listener(Protocol):
 
 
 class Outgoing:
-    """One channel in confirm mode; on the wire's thread."""
+    """One channel in confirm mode; on the transport's thread."""
 
     def __init__(self, link: Link, lane: str, flight: Flight, listener: Listener) -> None:
         self.lane = lane

@@ -1,7 +1,7 @@
 """The publisher: the way of a put from any thread to the broker's confirm.
 
-Callers hand puts over with `submit`. All else happens on the wire's thread: what must be made is
-made, what can be sent is sent, and what is confirmed, refused or late is resolved.
+Callers hand puts over with `submit`. All else happens on the transport's thread: what must be made
+is made, what can be sent is sent, and what is confirmed, refused or late is resolved.
 """
 
 import random
@@ -26,7 +26,7 @@ from rabbitdelay.engine.publish.confirm_channel import Outgoing
 from rabbitdelay.engine.publish.stall_detector import StallDetector
 from rabbitdelay.engine.publish.window import Window
 from rabbitdelay.engine.topology.declarations import Setups
-from rabbitdelay.engine.transport import Closed, Confirm, Link, Returned, Wire, nothing
+from rabbitdelay.engine.transport import Closed, Confirm, Link, Returned, Transport, nothing
 from rabbitdelay.errors import (
     ClientClosed,
     ConnectionFailed,
@@ -64,25 +64,25 @@ class Publisher:
 
     def __init__(
         self,
-        wire: Wire,
+        transport: Transport,
         addresses: Sequence[Address],
         routes: Routes,
         window: Window,
         rescue_pause: RescuePause,
     ) -> None:
-        self._wire = wire
-        self.may_wait = wire.may_wait
-        """Whether the caller may wait: not on a thread of the wire's own."""
-        self._connector = Connector(wire, addresses, self)
+        self._wire = transport
+        self.may_wait = transport.may_wait
+        """Whether the caller may wait: which the transport's own thread may not."""
+        self._connector = Connector(transport, addresses, self)
         # Shared with callers:
         self.window = window
         self._turn = 0
-        """How often the wire's thread has begun to take in what callers handed over."""
+        """How often the transport's thread has begun to take in what callers handed over."""
         self._woken_in: int | None = None
         """The turn in which it was last woken; until the next one there is no need to."""
         self._first = FirstConnection()
         self._closed = False
-        # Of the wire's thread alone:
+        # Of the transport's thread alone:
         self._routes = routes
         self._outbox = Outbox()
         self._detector = StallDetector()
@@ -121,7 +121,7 @@ class Publisher:
         return self._first.wait(timeout)
 
     def submit(self, pending: Pending) -> None:
-        """Take a put; its `resolve` will be called on the wire's thread.
+        """Take a put; its `resolve` will be called on the transport's thread.
 
         A signal handler may raise after any of these steps. So the turn is noted after the call:
         without the note the next submit wakes the thread, perhaps once too often.
@@ -319,7 +319,7 @@ class Publisher:
         self._blocked = reason
         self._detector.resume(time.monotonic())
         if reason and self._connector.is_closing:
-            self._wire.cut()  # the broker reads nothing any more, nor that it is closed
+            self._wire.cut()  # the broker does not read the closing handshake
         self._flush()
 
     # Sending

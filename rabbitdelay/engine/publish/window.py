@@ -1,8 +1,8 @@
 """The window: how much may be on its way at once, so that memory stays flat.
 
-Only the wire's thread counts, when it takes a message in and when the message is resolved. A caller
-that is interrupted by a signal handler can therefore not leave a wrong count behind. Callers look
-whether there is room, and may overshoot by one message each.
+Only the transport's thread counts, when it takes a message in and when the message is resolved. A
+caller that is interrupted by a signal handler can therefore not leave a wrong count behind. Callers
+look whether there is room, and may overshoot by one message each.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ class Window:
         self._low_water = max_puts * 3 // 4
         self._room = Bell()
         self.inbox: deque[Pending] = deque()
-        """Messages that callers have handed over, and the wire's thread has not taken in."""
+        """Messages that callers have handed over, and the transport's thread has not taken in."""
 
     @property
     def puts(self) -> int:
@@ -41,7 +41,7 @@ class Window:
         return (yield from until(self._room, self._has_much_room, deadline))
 
     def take_in(self) -> Pending:
-        """Return the next message of the inbox, counted. On the wire's thread, like `leave`."""
+        """Return and count the next message of the inbox, on the transport's thread."""
         pending = self.inbox[0]
         self._puts += 1
         self._bytes += len(pending.message.body)

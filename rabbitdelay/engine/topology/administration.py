@@ -210,7 +210,7 @@ class Administration:
 
 
 class _Counted:
-    """Counts the commands of one kind that were answered, on the wire's thread."""
+    """Counts the commands of one kind that were answered, on the transport's thread."""
 
     def __init__(
         self, kind: type[Declare | Remove], total: int, on_progress: OnProgress | None

@@ -31,10 +31,10 @@ class Connection(Protocol):
 
     @property
     def link(self) -> Link | None:
-        """The open connection; on the wire's thread."""
+        """The open connection; on the transport's thread."""
 
     def call(self, function: Then) -> bool:
-        """Run a function on the wire's thread."""
+        """Run a function on the transport's thread."""
 
 
 class Asker:

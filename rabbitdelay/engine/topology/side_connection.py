@@ -16,7 +16,7 @@ from rabbitdelay.engine.connection import Connector, FirstConnection
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.topology.declarer import OnRound, SetupDriver
-from rabbitdelay.engine.transport import Link, Then, Wire, nothing
+from rabbitdelay.engine.transport import Link, Then, Transport, nothing
 from rabbitdelay.errors import BrokerBlocked, ConnectionFailed, OutcomeUnknown
 
 Result = TypeVar("Result")
@@ -27,18 +27,18 @@ Done = Callable[[Result | Exception], None]
 class SideConnection:
     """One connection. It is not made again when it is lost: the task fails."""
 
-    def __init__(self, wire: Wire, addresses: Sequence[Address]) -> None:
+    def __init__(self, transport: Transport, addresses: Sequence[Address]) -> None:
         self.first = FirstConnection()
         self.is_blocked = False
         """Whether the broker has told this connection that it takes no messages."""
         self.broker_version = ""
         """The version of RabbitMQ; empty when the broker does not tell."""
-        self._connector = Connector(wire, addresses, self)
+        self._connector = Connector(transport, addresses, self)
         self._fail: Callable[[Exception], None] = nothing
 
     @property
     def link(self) -> Link | None:
-        """The connection, if there is one; on the wire's thread."""
+        """The connection, if there is one; on the transport's thread."""
         return self._connector.link
 
     @property
@@ -47,7 +47,7 @@ class SideConnection:
         return self._connector.address
 
     def call(self, function: Then) -> bool:
-        """Run a function on the wire's thread; False when that has ended."""
+        """Run a function on the transport's thread; False when that has ended."""
         return self._connector.call(function)
 
     def use(self, task: Flow[Result], connect_timeout: float) -> Flow[Result]:
@@ -101,7 +101,7 @@ class SideConnection:
         result: Result = yield Wait(self._start(question), timeout)
         return result
 
-    # For the wire
+    # Called by the transport
 
     def connection_opened(self, link: Link) -> None:
         """Let the task begin."""
@@ -125,7 +125,7 @@ class SideConnection:
 
     def abandon(self) -> None:
         """In a forked child: forget the parent's connection without a word on it."""
-        self._connector.wire.abandon()
+        self._connector.transport.abandon()
 
     def _start(self, question: Callable[[Link, Done[Result]], None]) -> Future[Result]:
         future: Future[Result] = Future()
