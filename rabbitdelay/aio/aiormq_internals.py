@@ -26,7 +26,7 @@ from yarl import URL
 
 __all__ = [
     "AiormqConnection",
-    "OwnConnection",
+    "FactoryConnection",
     "TransportFactory",
     "broker_version",
     "channels",
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-class OwnConnection(aio_pika.Connection):
+class FactoryConnection(aio_pika.Connection):
     """A connection that opens its socket by a factory, and is closed only when it is told to."""
 
     def __init__(self, url: URL, factory: TransportFactory) -> None:

@@ -34,7 +34,7 @@ class Question(NamedTuple):
 class Carrier(Protocol):
     """The connection, as its channels see it."""
 
-    connection: AbstractConnection
+    aiormq_connection: AbstractConnection
 
     def send_frames(self, data: bytes) -> None:
         """Send whole frames."""
@@ -206,7 +206,7 @@ class LoopChannel:
     def _cancelled_by_broker(self, frame: spec.Basic.Cancel) -> None:
         tag = frame.consumer_tag or ""
         # RabbitMQ keeps the consumer tag until this is answered, from the version on that says so.
-        if getattr(self._carrier.connection, "accept_consumer_cancel_ok", False):
+        if getattr(self._carrier.aiormq_connection, "accept_consumer_cancel_ok", False):
             self._send(spec.Basic.CancelOk(consumer_tag=tag))
         self._cancelled(tag)
 

@@ -20,37 +20,37 @@ LOOK_SECONDS = 0.25
 BLOCKED = "an alarm of the broker, for memory or disk"
 
 
-class LoopLink(ABC):
+class LoopConnection(ABC):
     """An open connection, which is closed with us or not."""
 
     def __init__(
-        self, owner: AbstractConnection, connection: AiormqConnection, close: Then
+        self, owner: AbstractConnection, aiormq_connection: AiormqConnection, close: Then
     ) -> None:
         self.owner = owner
-        self.connection = connection
+        self.aiormq_connection = aiormq_connection
         self._close = close
         self._loop = asyncio.get_running_loop()
         self._channels: dict[int, LoopChannel] = {}
-        self._numbers = aiormq_internals.channels(connection)
+        self._numbers = aiormq_internals.channels(aiormq_connection)
         self._blocked: Callable[[str | None], None] = nothing
         self._is_blocked = False
         self._is_lost = False
-        aiormq_internals.closing(connection).add_done_callback(self._lost)
+        aiormq_internals.closing(aiormq_connection).add_done_callback(self._lost)
 
     @property
     def is_open(self) -> bool:
         """Whether it can be used."""
-        return not (self._is_lost or self.connection.is_closed)
+        return not (self._is_lost or self.aiormq_connection.is_closed)
 
     @property
     def frame_max(self) -> int:
         """The largest frame, as agreed with the broker."""
-        return aiormq_internals.frame_max(self.connection)
+        return aiormq_internals.frame_max(self.aiormq_connection)
 
     @property
     def broker_version(self) -> str:
         """The version of RabbitMQ."""
-        return aiormq_internals.broker_version(self.connection)
+        return aiormq_internals.broker_version(self.aiormq_connection)
 
     def on_blocked(self, blocked: Callable[[str | None], None]) -> None:
         """Call this when the broker blocks who publishes, and when it does no more."""
@@ -102,24 +102,24 @@ class LoopLink(ABC):
     def _look(self) -> None:
         if not self.is_open:
             return
-        is_blocked = not aiormq_internals.is_done_at_once(self.connection)
+        is_blocked = not aiormq_internals.is_done_at_once(self.aiormq_connection)
         if is_blocked != self._is_blocked:
             self._is_blocked = is_blocked
             self._blocked(BLOCKED if is_blocked else None)
         self._loop.call_later(LOOK_SECONDS, self._look)
 
 
-class OwnLink(LoopLink):
+class OwnConnection(LoopConnection):
     """A connection of our own: deliveries are read, and frames written, past aio-pika."""
 
     def __init__(
         self,
         owner: AbstractConnection,
-        connection: AiormqConnection,
+        aiormq_connection: AiormqConnection,
         transport: FrameTransport,
         close: Then,
     ) -> None:
-        super().__init__(owner, connection, close)
+        super().__init__(owner, aiormq_connection, close)
         self._transport = transport
 
     def cut(self) -> None:
@@ -143,13 +143,13 @@ class OwnLink(LoopLink):
                 writer.write(data)
 
 
-class LentLink(LoopLink):
+class LentConnection(LoopConnection):
     """The application's own connection: it goes on when we are closed."""
 
     def __init__(
-        self, owner: AbstractConnection, connection: AiormqConnection, close: Then
+        self, owner: AbstractConnection, aiormq_connection: AiormqConnection, close: Then
     ) -> None:
-        super().__init__(owner, connection, close)
+        super().__init__(owner, aiormq_connection, close)
         self._on_inbound: OnInbound = nothing
         self._on_read: Then = nothing
         self._deliveries = Deliveries()
@@ -182,6 +182,6 @@ class LentLink(LoopLink):
         try:
             while self._unsent and self.is_open:
                 pieces, self._unsent = self._unsent, []
-                await aiormq_internals.write_bytes(self.connection, b"".join(pieces))
+                await aiormq_internals.write_bytes(self.aiormq_connection, b"".join(pieces))
         finally:
             self._is_sending = False

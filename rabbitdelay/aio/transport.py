@@ -13,11 +13,11 @@ from yarl import URL
 
 from rabbitdelay.address import Address
 from rabbitdelay.aio import driver_errors
-from rabbitdelay.aio.aiormq_internals import OwnConnection, closing, underlying
-from rabbitdelay.aio.connection import LentLink, LoopLink, OwnLink
+from rabbitdelay.aio.aiormq_internals import FactoryConnection, closing, underlying
+from rabbitdelay.aio.connection import LentConnection, LoopConnection, OwnConnection
 from rabbitdelay.aio.frame_reader import FrameTransport
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.transport import Link, Then, TransportOwner
+from rabbitdelay.engine.transport import Connection, Then, TransportOwner
 from rabbitdelay.errors import ConnectionFailed
 
 # Without this, a program that set up no logging gets their warnings on its terminal whenever a
@@ -39,7 +39,7 @@ class LoopTransport(ABC):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._owner: TransportOwner | None = None
-        self._link: LoopLink | None = None
+        self._connection: LoopConnection | None = None
         self._opening: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -78,7 +78,7 @@ class LoopTransport(ABC):
     def connect(
         self,
         address: Address,
-        opened: Callable[[Link], None],
+        opened: Callable[[Connection], None],
         failed: Callable[[ConnectionFailed], None],
     ) -> None:
         """Connect, and tell how that ends."""
@@ -96,15 +96,15 @@ class LoopTransport(ABC):
         """Close the connection, also one that is being made, and end."""
         if self._opening is not None:
             self._opening.cancel()
-        elif self._link is not None:
-            self._link.close()
+        elif self._connection is not None:
+            self._connection.close()
         else:
             self._end()
 
     def cut(self) -> None:
         """End a connection whose end the broker does not confirm."""
-        if self._link is not None:
-            self._link.cut()
+        if self._connection is not None:
+            self._connection.cut()
 
     def abandon(self) -> None:  # noqa: B027 - not abstract: there is nothing to do
         """Nothing to do: an event loop does not go on in a forked child."""
@@ -112,30 +112,30 @@ class LoopTransport(ABC):
     async def _connect(
         self,
         address: Address,
-        opened: Callable[[Link], None],
+        opened: Callable[[Connection], None],
         failed: Callable[[ConnectionFailed], None],
     ) -> None:
         try:
             async with asyncio.timeout(address.connection_timeout_seconds):
-                link = await self._open(address)
+                connection = await self._open(address)
         except BaseException as error:  # noqa: BLE001 - reported to whoever waits for it
             self._opening = None
             failed(driver_errors.connection_error(error, address))
             return
         self._opening = None
-        self._link = link
+        self._connection = connection
 
         def lost(closed: asyncio.Future[object]) -> None:
-            if self._link is link:
-                self._link = None
+            if self._connection is connection:
+                self._connection = None
                 error = None if closed.cancelled() else closed.exception()
                 failed(driver_errors.connection_error(error, address))
 
-        closing(link.connection).add_done_callback(lost)
-        opened(link)
+        closing(connection.aiormq_connection).add_done_callback(lost)
+        opened(connection)
 
     @abstractmethod
-    async def _open(self, address: Address) -> LoopLink:
+    async def _open(self, address: Address) -> LoopConnection:
         """Return a connection that is open."""
 
     def _end(self) -> None:
@@ -152,34 +152,34 @@ class LoopTransport(ABC):
 class OwnTransport(LoopTransport):
     """Connections of our own."""
 
-    async def _open(self, address: Address) -> LoopLink:
+    async def _open(self, address: Address) -> LoopConnection:
         transport = FrameTransport(address)
-        connection = OwnConnection(_url(address), transport)
+        aio_connection = FactoryConnection(_url(address), transport)
         try:
-            await connection.connect()
+            await aio_connection.connect()
         except AMQPError as error:
             raise transport.reader.reason(error) from None
-        self._in_background(self._loop.create_task(self._outlive(connection)))
+        self._in_background(self._loop.create_task(self._outlive(aio_connection)))
 
         def close() -> None:
-            self._in_background(self._loop.create_task(connection.close()))
+            self._in_background(self._loop.create_task(aio_connection.close()))
 
-        return OwnLink(connection, underlying(connection), transport, close)
+        return OwnConnection(aio_connection, underlying(aio_connection), transport, close)
 
-    async def _outlive(self, connection: OwnConnection) -> None:
+    async def _outlive(self, aio_connection: FactoryConnection) -> None:
         """Wait for the end of a connection. When that of the event loop comes first, close it.
 
         asyncio.run waits for the tasks that it cancels, and not for those that aiormq begins then.
         """
-        closed = closing(underlying(connection))
+        closed = closing(underlying(aio_connection))
         try:
             await asyncio.wait([closed])
         except asyncio.CancelledError:
-            self._link = None
+            self._connection = None
             self._end()
             with suppress(Exception):
                 async with asyncio.timeout(END_SECONDS):
-                    await connection.close()
+                    await aio_connection.close()
                     await asyncio.wait([closed])
             raise
 
@@ -187,26 +187,26 @@ class OwnTransport(LoopTransport):
 class LentTransport(LoopTransport):
     """The application's own connection, which comes back by itself if it is a robust one."""
 
-    def __init__(self, connection: AbstractConnection) -> None:
+    def __init__(self, aio_connection: AbstractConnection) -> None:
         super().__init__()
-        self._connection = connection
+        self._lent_connection = aio_connection
 
-    async def _open(self, address: Address) -> LoopLink:
-        connection = self._connection
+    async def _open(self, address: Address) -> LoopConnection:
+        aio_connection = self._lent_connection
         await self._until_connected_or_closed()
-        if connection.is_closed:
+        if aio_connection.is_closed:
             raise ConnectionFailed(f"{address}: the connection that was lent is closed")
 
         def close() -> None:
-            self._link = None
+            self._connection = None
             self._loop.call_soon(self._end)
 
-        return LentLink(connection, underlying(connection), close)
+        return LentConnection(aio_connection, underlying(aio_connection), close)
 
     async def _until_connected_or_closed(self) -> None:
         """Wait for either: the application may close a connection that is being restored."""
-        closed = asyncio.ensure_future(self._connection.closed())
-        connected = asyncio.ensure_future(self._connection.connected.wait())
+        closed = asyncio.ensure_future(self._lent_connection.closed())
+        connected = asyncio.ensure_future(self._lent_connection.connected.wait())
         try:
             await asyncio.wait((closed, connected), return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -10,7 +10,7 @@ from rabbitdelay.address import Address
 from rabbitdelay.core.publish import backoff
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.flow import Bell, Flow, Wait
-from rabbitdelay.engine.transport import Link, Transport, TransportOwner, nothing
+from rabbitdelay.engine.transport import Connection, Transport, TransportOwner, nothing
 from rabbitdelay.errors import BrokerUnreachable, ClientClosed, ConnectionFailed
 
 logger = logging.getLogger("rabbitdelay")
@@ -31,7 +31,7 @@ class Connector:
         self.call_later = transport.call_later
         """Schedules a function after a delay; returns a handle for the transport's `cancel`. On the
         transport's thread."""
-        self.link: Link | None = None
+        self.connection: Connection | None = None
         self._addresses = addresses
         self._owner = owner
         self._attempts = 0
@@ -86,16 +86,16 @@ class Connector:
         else:
             self.transport.connect(self.address, self._opened, self._failed)
 
-    def _opened(self, link: Link) -> None:
+    def _opened(self, connection: Connection) -> None:
         level = logging.WARNING if self._failures and self._opened_once else logging.INFO
         logger.log(level, "%s: connected", self.address)
         self._failures = 0
         self._opened_once = True
-        self.link = link
-        self._owner.connection_opened(link)
+        self.connection = connection
+        self._owner.connection_opened(connection)
 
     def _failed(self, error: ConnectionFailed) -> None:
-        self.link = None
+        self.connection = None
         if self._closing:
             self.transport.stop()
             return

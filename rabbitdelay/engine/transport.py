@@ -124,7 +124,7 @@ class Channel(Protocol):
         """Close the channel."""
 
 
-class Link(Protocol):
+class Connection(Protocol):
     """An open connection."""
 
     @property
@@ -158,7 +158,7 @@ class Link(Protocol):
 class TransportOwner(Protocol):
     """The owner of a transport, which is notified of what happens to the connection."""
 
-    def connection_opened(self, link: Link) -> None:
+    def connection_opened(self, connection: Connection) -> None:
         """Handle a new connection, which has no channels yet."""
 
     def connection_failed(self, error: ConnectionFailed) -> None:
@@ -198,7 +198,7 @@ class Transport(Protocol):
     def connect(
         self,
         address: Address,
-        opened: Callable[[Link], None],
+        opened: Callable[[Connection], None],
         failed: Callable[[ConnectionFailed], None],
     ) -> None:
         """Connect.

@@ -8,7 +8,7 @@ from rabbitdelay.sync.channel import ThreadChannel
 from rabbitdelay.sync.pika_internals import RawConnection
 
 
-class ThreadLink(RawConnection):
+class ThreadConnection(RawConnection):
     """A SelectConnection that sends frames and reads deliveries past pika's own objects."""
 
     @property

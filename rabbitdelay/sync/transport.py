@@ -6,15 +6,16 @@ from collections.abc import Callable
 
 import pika
 from pika.adapters.select_connection import IOLoop
-from pika.connection import Connection, ConnectionParameters, SSLOptions
+from pika.connection import Connection as PikaConnection
+from pika.connection import ConnectionParameters, SSLOptions
 
 from rabbitdelay.address import Address
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.transport import Link, Then, TransportOwner
+from rabbitdelay.engine.transport import Connection, Then, TransportOwner
 from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.sync import driver_errors
-from rabbitdelay.sync.connection import ThreadLink
+from rabbitdelay.sync.connection import ThreadConnection
 
 # Without this, a program that set up no logging gets pika's tracebacks on its terminal whenever
 # a connection is refused. Handlers that the program did set up still get them.
@@ -27,7 +28,7 @@ class ThreadTransport:
     def __init__(self, name: str) -> None:
         self.ended: Future[None] = Future()
         self._running: IOLoop | None = None
-        self._link: ThreadLink | None = None
+        self._connection: ThreadConnection | None = None
         self._owner: TransportOwner | None = None
         self._ending = threading.RLock()  # a finalizer may call while its own thread does
         self._has_ended = False
@@ -85,13 +86,13 @@ class ThreadTransport:
     def connect(
         self,
         address: Address,
-        opened: Callable[[Link], None],
+        opened: Callable[[Connection], None],
         failed: Callable[[ConnectionFailed], None],
     ) -> None:
         """Connect, and tell how that ends."""
 
-        def lost(_link: Connection, error: str | BaseException) -> None:
-            self._link = None
+        def lost(_connection: PikaConnection, error: str | BaseException) -> None:
+            self._connection = None
             failed(driver_errors.connection_error(_exception(error), address))
 
         try:
@@ -99,9 +100,9 @@ class ThreadTransport:
         except Exception as error:  # noqa: BLE001 - reported to whoever waits for the connection
             failed(driver_errors.connection_error(error, address))
             return
-        link = self._link = ThreadLink(
+        connection = self._connection = ThreadConnection(
             parameters,
-            on_open_callback=lambda _: opened(link),
+            on_open_callback=lambda _: opened(connection),
             on_open_error_callback=lost,
             on_close_callback=lost,
             custom_ioloop=self._loop,
@@ -109,21 +110,21 @@ class ThreadTransport:
 
     def stop(self) -> None:
         """Close the connection, also one that is being made, and end the thread."""
-        link = self._link
-        if link is None or link.is_closing or link.is_closed:
+        connection = self._connection
+        if connection is None or connection.is_closing or connection.is_closed:
             self._loop.stop()
         else:
-            link.close()
+            connection.close()
 
     def cut(self) -> None:
         """End a connection whose end the broker does not confirm."""
-        if self._link is not None and not self._link.is_closed:
-            self._link.cut()
+        if self._connection is not None and not self._connection.is_closed:
+            self._connection.cut()
 
     def abandon(self) -> None:
         """Let go of the parent's socket without a word on it."""
-        if self._link is not None:
-            self._link.close_socket()
+        if self._connection is not None:
+            self._connection.close_socket()
 
     def _run(self) -> None:
         try:

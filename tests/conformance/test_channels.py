@@ -71,12 +71,12 @@ def test_puts_survive_a_closed_channel(client: Client, receive: ReceiverFactory)
     assert publisher is not None
 
     def publish_nowhere() -> None:
-        main, link = publisher._outgoing.get(""), publisher._connector.link
+        main, connection = publisher._outgoing.get(""), publisher._connector.connection
         if (
-            main is not None and main.is_ready and link is not None
+            main is not None and main.is_ready and connection is not None
         ):  # otherwise it is closed already
             number = main.number
-            link.send_frames(encode.publish(number, "nowhere", "", Message(b"", {}), 131_072))
+            connection.send_frames(encode.publish(number, "nowhere", "", Message(b"", {}), 131_072))
 
     futures = []
     for n in range(300):

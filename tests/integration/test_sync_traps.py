@@ -10,7 +10,7 @@ import pytest
 
 from rabbitdelay import Client, Job, JobSpec, LeaseLost
 from rabbitdelay.errors import RabbitDelayError
-from rabbitdelay.sync.connection import ThreadLink
+from rabbitdelay.sync.connection import ThreadConnection
 from tests.conftest import WorkerFactory
 from tests.support.popping import pop
 from tests.support.waiting import patience, wait_until
@@ -109,8 +109,8 @@ def test_deliveries_count_as_heartbeats(client: Client, make_worker: WorkerFacto
         client.put("t", 0)
         wait_until(lambda: done)
         assert worker._dispatcher is not None
-        connection = worker._dispatcher.consumer._connector.link
-        assert isinstance(connection, ThreadLink)
+        connection = worker._dispatcher.consumer._connector.connection
+        assert isinstance(connection, ThreadConnection)
         before = connection.bytes_received
         client.put("t", b"x" * 1_000)
         wait_until(lambda: len(done) == 2)

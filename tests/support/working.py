@@ -147,7 +147,7 @@ def iter_lines(pipe: Any) -> Iterator[str]:  # noqa: ANN401 - a text stream
 
 def cut(connector: Connector) -> bool:
     """Shut down the socket of a connection; return whether it had a connected one."""
-    transport = getattr(connector.link, "_transport", None)
+    transport = getattr(connector.connection, "_transport", None)
     sock = getattr(transport, "_sock", None)  # pika's
     if isinstance(transport, FrameTransport) and transport.writer is not None:
         sock = transport.writer.get_extra_info("socket")

@@ -31,7 +31,7 @@ from rabbitdelay.engine.settle.ack_proof import Proofs
 from rabbitdelay.engine.settle.republisher import Outlet
 from rabbitdelay.engine.settle.settlement import Holding
 from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name
-from rabbitdelay.engine.transport import Channel, Closed, Link, OnInbound, Then, Transport
+from rabbitdelay.engine.transport import Channel, Closed, Connection, OnInbound, Then, Transport
 from rabbitdelay.errors import ConnectionFailed, NotAJob
 from rabbitdelay.models import DEFAULT_TTR_MS, Job
 
@@ -134,9 +134,9 @@ class Consumer:
         self._connector.transport.abandon()
 
     @property
-    def link(self) -> Link | None:
+    def connection(self) -> Connection | None:
         """The open connection, or None; only for the transport's thread."""
-        return self._connector.link
+        return self._connector.connection
 
     # Called with the settlement lock held, on any thread
 
@@ -181,8 +181,8 @@ class Consumer:
     @property
     def is_connected(self) -> bool:
         """Whether the connection is open."""
-        link = self._connector.link
-        return link is not None and link.is_open
+        connection = self._connector.connection
+        return connection is not None and connection.is_open
 
     def open_channel(
         self,
@@ -195,8 +195,8 @@ class Consumer:
 
         `make_room` is called for each job of the channel that waits to be published.
         """
-        link = self._connector.link
-        if link is None or not link.is_open:
+        connection = self._connector.connection
+        if connection is None or not connection.is_open:
             return  # the caller is notified of the next connection
 
         def ready(channel: Channel) -> None:
@@ -209,7 +209,7 @@ class Consumer:
             channel.on_closed(self._channel_closed)
             opened(channel)
 
-        link.open_channel(ready)
+        connection.open_channel(ready)
 
     def make(self, parts: Iterable[Part], ready: OnReady, *, may_found: bool = False) -> None:
         """Declare the missing ones of these queues, and wait until a crash cannot lose their jobs.
@@ -217,8 +217,8 @@ class Consumer:
         A namespace that does not exist is an error, unless this consumer or this call may create
         it.
         """
-        link, wanted = self._connector.link, tuple(parts)
-        if link is None or not link.is_open:
+        connection, wanted = self._connector.connection, tuple(parts)
+        if connection is None or not connection.is_open:
             return
         if self._routes.are_made(wanted):
             ready(None)
@@ -231,13 +231,16 @@ class Consumer:
             ready(result if isinstance(result, Exception) else None)
 
         may_found = may_found or self.may_found
-        conversation = self._routes.set_up(wanted, may_found=may_found, flush=flush_name(link))
-        SetupDriver(link, conversation, made, self.call_later).start()
+        conversation = self._routes.set_up(
+            wanted, may_found=may_found, flush=flush_name(connection)
+        )
+        SetupDriver(connection, conversation, made, self.call_later).start()
 
     def find(self, parts: Sequence[Part], found: OnFound) -> None:
         """Find out which of these queues exist, without declaring any."""
-        link, unknown = self._connector.link, [p for p in parts if not self._routes.are_made((p,))]
-        if link is None or not link.is_open:
+        connection = self._connector.connection
+        unknown = [part for part in parts if not self._routes.are_made((part,))]
+        if connection is None or not connection.is_open:
             return
         if not unknown:
             found(parts)
@@ -251,7 +254,7 @@ class Consumer:
                 self._routes.learn(result, unsettled=False, now=time.monotonic())
             found([part for part in parts if part not in unknown or part in result])
 
-        SetupDriver(link, setup.find(unknown), looked, self.call_later).start()
+        SetupDriver(connection, setup.find(unknown), looked, self.call_later).start()
 
     def _rescue_jobs_for(self, parts: Iterable[Part]) -> None:
         """Have jobs republished that were parked while one of these queues was missing."""
@@ -264,9 +267,9 @@ class Consumer:
 
     def send(self, data: bytes) -> None:
         """Send frames now."""
-        link = self._connector.link
-        if link is not None and link.is_open:
-            link.send_frames(data)
+        connection = self._connector.connection
+        if connection is not None and connection.is_open:
+            connection.send_frames(data)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> object:
         """Schedule a function on the transport's thread, after a delay.
@@ -350,9 +353,9 @@ class Consumer:
 
     # Called by the transport
 
-    def connection_opened(self, link: Link) -> None:
+    def connection_opened(self, connection: Connection) -> None:
         """Start to read deliveries, and notify the listener."""
-        link.read_deliveries(self._inbound, self._read)
+        connection.read_deliveries(self._inbound, self._read)
         self.first.opened()
         assert self._user is not None
         self._user.connected()

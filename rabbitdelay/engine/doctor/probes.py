@@ -19,7 +19,7 @@ from rabbitdelay.core.topology.setup import Answers, Declare, Inspect, Round
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.topology.side_connection import Done, SideConnection
-from rabbitdelay.engine.transport import Channel, Closed, Link, nothing
+from rabbitdelay.engine.transport import Channel, Closed, Connection, nothing
 from rabbitdelay.errors import PermissionRefused, TopologyError
 
 BLOCKED_SECONDS = 2.0
@@ -88,17 +88,17 @@ def _publish(
     """Return whether the broker takes a message; None when it does not answer."""
     exchange, key = topology.responses_exchange, f"probe.{secrets.token_hex(8)}"
 
-    def begin(link: Link, done: Done[bool]) -> None:
+    def begin(connection: Connection, done: Done[bool]) -> None:
         def opened(channel: Channel) -> None:
             channel.on_closed(lambda *_: done(False))  # noqa: FBT003 - the answer
             channel.confirm(lambda _: done(True), nothing, lambda: send(channel))  # noqa: FBT003
 
         def send(channel: Channel) -> None:
             message = Message(bytes(size), {})
-            frames = encode.publish(channel.number, exchange, key, message, link.frame_max)
-            link.send_frames(frames)
+            frames = encode.publish(channel.number, exchange, key, message, connection.frame_max)
+            connection.send_frames(frames)
 
-        link.open_channel(opened)
+        connection.open_channel(opened)
 
     deadline = time.monotonic() + timeout
     while True:
@@ -112,7 +112,7 @@ def _publish(
 def try_log(connection: SideConnection, topology: Topology, timeout: float) -> Flow[LogProbe]:
     """Consume the log of deletes from its end, for a moment."""
 
-    def begin(link: Link, done: Done[LogProbe]) -> None:
+    def begin(connection: Connection, done: Done[LogProbe]) -> None:
         def closed(_channel: Channel, closed: Closed) -> None:
             if closed.code == reply_codes.ACCESS_REFUSED:
                 done(LogProbe(may_read=False, answers=Unknown("this user may not read it")))
@@ -125,8 +125,8 @@ def try_log(connection: SideConnection, topology: Topology, timeout: float) -> F
             found = LogProbe(may_read=True, answers=True)
             channel.consume(topology.tombstones, {"x-stream-offset": "next"}, lambda: done(found))
 
-        link.read_deliveries(nothing, nothing)
-        link.open_channel(opened)
+        connection.read_deliveries(nothing, nothing)
+        connection.open_channel(opened)
 
     try:
         return (yield from connection.ask(begin, min(LOG_SECONDS, timeout)))

@@ -18,7 +18,7 @@ from rabbitdelay.engine.consume.consumer import PROOF_SECONDS, Consumer
 from rabbitdelay.engine.flow import Flow, Sleep, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.settle.ack_proof import Proofs
-from rabbitdelay.engine.transport import Channel, Closed, Link, nothing
+from rabbitdelay.engine.transport import Channel, Closed, Connection, nothing
 from rabbitdelay.errors import ConnectionFailed
 
 AGAIN_SECONDS = 0.25
@@ -53,7 +53,7 @@ class QueueReader:
         self._acks = Acks()
         self._has_acked = False
         # Of the transport's thread, and read by the caller:
-        self._link: Link | None = None
+        self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._batch: _Batch | None = None
         self._proofs: Proofs | None = None
@@ -157,17 +157,21 @@ class QueueReader:
 
     @property
     def _is_usable(self) -> bool:
-        link, channel = self._link, self._channel
-        is_same = link is not None and link is self._consumer.link and link.is_open
+        connection, channel = self._connection, self._channel
+        is_same = (
+            connection is not None
+            and connection is self._consumer.connection
+            and connection.is_open
+        )
         return is_same and channel is not None and channel.is_open
 
     # On the transport's thread
 
     def _open(self) -> None:
-        link = self._consumer.link
-        if link is None or not link.is_open or link is self._link:
+        connection = self._consumer.connection
+        if connection is None or not connection.is_open or connection is self._connection:
             return
-        self._link = link
+        self._connection = connection
         self._consumer.open_channel(self._channel_opened, self._inbound)
 
     def _channel_opened(self, channel: Channel) -> None:

@@ -28,7 +28,7 @@ from rabbitdelay.core.parked.unrouted import UnroutedJob
 from rabbitdelay.core.publish.outbox import LadderEntry, Pending, Target
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine.connection import logger
-from rabbitdelay.engine.transport import Channel, Closed, Link
+from rabbitdelay.engine.transport import Channel, Closed, Connection
 
 TIMEOUT_SECONDS = 30.0
 """Timeout for republishing a job; then it stays parked."""
@@ -52,9 +52,14 @@ class Rescue:
     """
 
     def __init__(
-        self, link: Link, routes: Routes, sender: Sender, count: int, done: Callable[[int], None]
+        self,
+        connection: Connection,
+        routes: Routes,
+        sender: Sender,
+        count: int,
+        done: Callable[[int], None],
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._routes = routes
         self._topology = routes.topology
         self._sender = sender
@@ -75,7 +80,7 @@ class Rescue:
 
     def start(self) -> None:
         """Read the first message."""
-        self._link.open_channel(self._opened)
+        self._connection.open_channel(self._opened)
 
     def abandon(self) -> None:
         """Stop without calling `done`. Unconfirmed messages return to the queue."""
@@ -118,7 +123,7 @@ class Rescue:
         elif self._on_their_way < MOST_ON_THEIR_WAY:
             self._is_reading = True
             self._unread -= 1
-            self._link.send_frames(encode.get(channel.number, self._topology.unrouted))
+            self._connection.send_frames(encode.get(channel.number, self._topology.unrouted))
 
     def _end_if_complete(self) -> None:
         if not self._unread and not self._is_reading and not self._on_their_way:
@@ -200,7 +205,7 @@ class Rescue:
             channel.on_closed(lambda *_: learn(is_present=False))
             channel.count(queue, counted)
 
-        self._link.open_channel(opened)
+        self._connection.open_channel(opened)
 
     # Republishing
 
@@ -231,7 +236,7 @@ class Rescue:
         if self._is_over or self._channel is None or not self._channel.is_open:
             return
         if error is None:
-            self._link.send_frames(encode.ack(delivery.channel, delivery.tag))
+            self._connection.send_frames(encode.ack(delivery.channel, delivery.tag))
             self._sent += 1
         else:
             text = "unrouted: job %s not republished (%s)"

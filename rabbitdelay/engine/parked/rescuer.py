@@ -99,8 +99,8 @@ class Rescuer:
 
     def _look(self) -> None:
         self._look_at = None
-        link = self._connector.link
-        if link is None or not link.is_open:
+        connection = self._connector.connection
+        if connection is None or not connection.is_open:
             return
         now = time.monotonic()
         if self._pause.is_on:
@@ -110,7 +110,7 @@ class Rescuer:
         self._look_later()
         if self._asked_at is None or now - self._asked_at > STALLED_SECONDS:
             self._asked_at = now
-            link.open_channel(self._opened)
+            connection.open_channel(self._opened)
 
     @property
     def _is_pass_under_way(self) -> bool:
@@ -134,8 +134,8 @@ class Rescuer:
         channel.count(self._routes.topology.unrouted, counted)
 
     def _counted(self, count: int) -> None:
-        link = self._connector.link
-        if link is None or self._pause.is_on:
+        connection = self._connector.connection
+        if connection is None or self._pause.is_on:
             return
         if self._is_pass_under_way:
             self._is_look_wanted |= self._watch.have_queues_changed
@@ -146,7 +146,7 @@ class Rescuer:
             self._look_for_queues_again(count)
             return
         self._began_at = time.monotonic()
-        self._rescue = Rescue(link, self._routes, self._sender, count, self._passed)
+        self._rescue = Rescue(connection, self._routes, self._sender, count, self._passed)
         self._rescue.start()
 
     def _passed(self, left: int) -> None:

@@ -4,7 +4,7 @@ import time
 from typing import Protocol
 
 from rabbitdelay.core.publish.in_flight import Flight
-from rabbitdelay.engine.transport import Channel, Closed, Confirm, Link, Returned
+from rabbitdelay.engine.transport import Channel, Closed, Confirm, Connection, Returned
 
 
 class Listener(Protocol):
@@ -26,14 +26,16 @@ class Listener(Protocol):
 class Outgoing:
     """One channel in confirm mode; on the transport's thread."""
 
-    def __init__(self, link: Link, lane: str, flight: Flight, listener: Listener) -> None:
+    def __init__(
+        self, connection: Connection, lane: str, flight: Flight, listener: Listener
+    ) -> None:
         self.lane = lane
         self.flight = flight
         self.asked_at = time.monotonic()
         """When the broker was asked for the channel."""
         self.number = 0
         """The number of the channel, once it is opened."""
-        self._link = link
+        self._connection = connection
         self._listener = listener
         self._channel: Channel | None = None
         self._is_ready = False
@@ -41,7 +43,7 @@ class Outgoing:
 
     def open(self) -> None:
         """Ask the broker for the channel."""
-        self._link.open_channel(self._opened)
+        self._connection.open_channel(self._opened)
 
     def drop(self) -> None:
         """Close the channel, also one that is yet to be opened; the listener hears no more."""

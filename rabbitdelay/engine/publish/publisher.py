@@ -26,7 +26,7 @@ from rabbitdelay.engine.publish.confirm_channel import Outgoing
 from rabbitdelay.engine.publish.stall_detector import StallDetector
 from rabbitdelay.engine.publish.window import Window
 from rabbitdelay.engine.topology.declarations import Setups
-from rabbitdelay.engine.transport import Closed, Confirm, Link, Returned, Transport, nothing
+from rabbitdelay.engine.transport import Closed, Confirm, Connection, Returned, Transport, nothing
 from rabbitdelay.errors import (
     ClientClosed,
     ConnectionFailed,
@@ -183,11 +183,11 @@ class Publisher:
 
     # The connection comes and goes
 
-    def connection_opened(self, link: Link) -> None:
+    def connection_opened(self, connection: Connection) -> None:
         """Open a channel for publishing."""
-        link.on_blocked(self._set_blocked)
-        link.read_deliveries(self._rescuer.inbound, nothing)
-        self._frame_max = link.frame_max
+        connection.on_blocked(self._set_blocked)
+        connection.read_deliveries(self._rescuer.inbound, nothing)
+        self._frame_max = connection.frame_max
         self._open(MAIN)
 
     def _queues_made(self) -> None:
@@ -223,9 +223,9 @@ class Publisher:
 
     def _open(self, lane: str) -> None:
         """Open another channel for a lane, or for everything that needs none."""
-        link = self._connector.link
-        if link is not None and link.is_open:
-            outgoing = Outgoing(link, lane, self._outbox.new_flight(), self)
+        connection = self._connector.connection
+        if connection is not None and connection.is_open:
+            outgoing = Outgoing(connection, lane, self._outbox.new_flight(), self)
             self._outgoing[lane] = outgoing
             outgoing.open()
 
@@ -338,8 +338,8 @@ class Publisher:
 
     def _flush(self) -> None:
         """Send what can be sent, as one piece: a system call costs more than a put."""
-        link = self._connector.link
-        if link is None or not link.is_open or self._blocked is not None:
+        connection = self._connector.connection
+        if connection is None or not connection.is_open or self._blocked is not None:
             return
         now = time.monotonic()
         pieces: list[bytes] = []
@@ -350,7 +350,7 @@ class Publisher:
         for lane in tuple(self._lanes.values()):
             pieces += self._send_lane(lane, now)
         if pieces:
-            link.send_frames(b"".join(pieces))
+            connection.send_frames(b"".join(pieces))
 
     def _send_or_park(self, pending: Pending, main: Outgoing, now: float) -> tuple[bytes, ...]:
         """Return the frames of a message, or none when it must wait or has a lane of its own."""

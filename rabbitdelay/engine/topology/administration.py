@@ -25,7 +25,7 @@ from rabbitdelay.engine.flow import Flow, Sleep
 from rabbitdelay.engine.topology.declarer import OnRound, flush_name
 from rabbitdelay.engine.topology.management_queries import ManagementQueries
 from rabbitdelay.engine.topology.side_connection import Conversation, SideConnection
-from rabbitdelay.engine.transport import Link
+from rabbitdelay.engine.transport import Connection
 from rabbitdelay.errors import InvalidConfiguration, ManagementUnreachable, NamespaceMissing
 
 Result = TypeVar("Result")
@@ -124,8 +124,8 @@ class Administration:
         total = len(selection.declarations(self._topology))
         counted = _Counted(Declare, total, on_progress)
 
-        def begin(link: Link) -> Conversation[bool]:
-            flush = flush_name(link)
+        def begin(connection: Connection) -> Conversation[bool]:
+            flush = flush_name(connection)
             return setup(self._topology, parts, with_base=True, may_declare=True, flush=flush)
 
         if (yield from self._converse(begin, timeout, counted.add)):
@@ -199,7 +199,7 @@ class Administration:
 
     def _converse(
         self,
-        begin: Callable[[Link], Conversation[Result]],
+        begin: Callable[[Connection], Conversation[Result]],
         timeout: float | None,
         on_round: OnRound = lambda _: None,
     ) -> Flow[Result]:

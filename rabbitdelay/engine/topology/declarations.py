@@ -13,7 +13,7 @@ from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine.connection import Connector, logger
 from rabbitdelay.engine.publish.stall_detector import StallDetector
 from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name
-from rabbitdelay.engine.transport import Link, Then
+from rabbitdelay.engine.transport import Connection, Then
 
 AT_ONCE = 4
 """Maximum number of concurrent setups. The first one of a connection runs alone, because it
@@ -107,13 +107,15 @@ class Setups:
 
     def _start(self) -> None:
         for key, parts in list(self._wanted.items()):
-            link = self._connector.link
-            if link is None or len(self._running) >= (AT_ONCE if self._routes.has_base else 1):
+            connection = self._connector.connection
+            if connection is None or len(self._running) >= (
+                AT_ONCE if self._routes.has_base else 1
+            ):
                 return
             if key not in self._running:
-                self._run(link, key, parts)
+                self._run(connection, key, parts)
 
-    def _run(self, link: Link, key: Key, parts: Sequence[Part]) -> None:
+    def _run(self, connection: Connection, key: Key, parts: Sequence[Part]) -> None:
         def done(result: bool | Exception) -> None:  # noqa: FBT001 - the conversation's result
             if self._running.get(key) is driver:  # if not, the connection was lost
                 self._done(key, result)
@@ -124,10 +126,10 @@ class Setups:
             parts,
             with_streams=with_streams,
             may_found=key.may_found,
-            flush=flush_name(link),
+            flush=flush_name(connection),
         )
         later = self._connector.call_later
-        driver = self._running[key] = SetupDriver(link, conversation, done, later)
+        driver = self._running[key] = SetupDriver(connection, conversation, done, later)
         driver.start()
 
     def _done(self, key: Key, result: bool | Exception) -> None:  # noqa: FBT001 - the same

@@ -24,7 +24,7 @@ from rabbitdelay.core.topology.setup import (
     Wait,
     is_flushed_by_declaring,
 )
-from rabbitdelay.engine.transport import Channel, Closed, Link, Then, nothing
+from rabbitdelay.engine.transport import Channel, Closed, Connection, Then, nothing
 
 _EMPTY = Message(b"", {})
 Result = TypeVar("Result")
@@ -34,12 +34,12 @@ QUESTIONS_AT_ONCE = 64
 """Questions that are asked at the same time. Each has a channel, and a connection has 2047."""
 
 
-def flush_name(link: Link) -> str | None:
+def flush_name(connection: Connection) -> str | None:
     """Return an unused name for flush queues.
 
     None for a broker version that flushing does not help.
     """
-    return secrets.token_hex(8) if is_flushed_by_declaring(link.broker_version) else None
+    return secrets.token_hex(8) if is_flushed_by_declaring(connection.broker_version) else None
 
 
 class SetupDriver(Generic[Result]):
@@ -51,13 +51,13 @@ class SetupDriver(Generic[Result]):
 
     def __init__(
         self,
-        link: Link,
+        connection: Connection,
         conversation: Generator[Round, Answers, Result],
         done: Callable[[Result | Exception], None],
         call_later: CallLater,
         on_round: OnRound = nothing,
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._conversation = conversation
         self._call_later = call_later
         self._done = done
@@ -154,7 +154,7 @@ class SetupDriver(Generic[Result]):
     def _open_for_question(self, opened: Callable[[Channel], None]) -> None:
         if self._asking < QUESTIONS_AT_ONCE:
             self._asking += 1
-            self._link.open_channel(opened)
+            self._connection.open_channel(opened)
         else:
             self._unasked.append(opened)
 
@@ -197,7 +197,7 @@ class SetupDriver(Generic[Result]):
             channel.on_closed(lambda _, closed: self._failed(self._round, closed))
             then()
 
-        self._link.open_channel(opened)
+        self._connection.open_channel(opened)
 
     def _announce(self, round_: "_Answers", position: int, exchange: str) -> None:
         """Publish on a separate channel and close it, because confirm mode cannot be left."""
@@ -211,10 +211,10 @@ class SetupDriver(Generic[Result]):
             channel.confirm(confirmed, nothing, lambda: publish(channel))
 
         def publish(channel: Channel) -> None:
-            data = encode.publish(channel.number, exchange, "", _EMPTY, self._link.frame_max)
-            self._link.send_frames(data)
+            data = encode.publish(channel.number, exchange, "", _EMPTY, self._connection.frame_max)
+            self._connection.send_frames(data)
 
-        self._link.open_channel(opened)
+        self._connection.open_channel(opened)
 
     def _enter(self, round_: "_Answers", position: int, queue: Queue) -> None:
         """Consume the queue of the makers, on a channel that is closed with this setup."""
@@ -228,7 +228,7 @@ class SetupDriver(Generic[Result]):
             entered = partial(round_.answer, position, None)
             self._entered = (channel, channel.consume(queue.name, {}, entered))
 
-        self._link.open_channel(opened)
+        self._connection.open_channel(opened)
 
     def _leave(self, round_: "_Answers", position: int) -> None:
         assert self._entered is not None

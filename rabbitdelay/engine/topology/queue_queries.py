@@ -11,7 +11,7 @@ from rabbitdelay.core.topology.counts import QueueCount
 from rabbitdelay.engine.connection import FirstConnection
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.transport import Channel, Closed, Link, Then
+from rabbitdelay.engine.transport import Channel, Closed, Connection, Then
 from rabbitdelay.errors import ConnectionFailed
 
 Answer = TypeVar("Answer")
@@ -22,7 +22,7 @@ AT_ONCE = 32
 """Queues that are counted at the same time."""
 
 
-class Connection(Protocol):
+class QueryConnection(Protocol):
     """What a question is asked over: a consumer, or a side connection."""
 
     @property
@@ -30,7 +30,7 @@ class Connection(Protocol):
         """The state of the first connection."""
 
     @property
-    def link(self) -> Link | None:
+    def connection(self) -> Connection | None:
         """The open connection; on the transport's thread."""
 
     def call(self, function: Then) -> bool:
@@ -40,7 +40,7 @@ class Connection(Protocol):
 class Asker:
     """Asks on a channel of its own for each question: to be told no closes it."""
 
-    def __init__(self, connection: Connection, timeout: float) -> None:
+    def __init__(self, connection: QueryConnection, timeout: float) -> None:
         self._connection = connection
         self._timeout = timeout
 
@@ -95,9 +95,9 @@ class Asker:
         raise self._connection.first.error or ConnectionFailed("the broker does not answer")
 
     def _send(self, ask: Ask[Answer], future: Future[Answer | None]) -> None:
-        link = self._connection.link
-        if link is not None and link.is_open and not future.done():
-            link.open_channel(partial(_opened, ask, future))
+        connection = self._connection.connection
+        if connection is not None and connection.is_open and not future.done():
+            connection.open_channel(partial(_opened, ask, future))
 
 
 def _counting(queue: str) -> Ask[QueueCount]:

@@ -16,7 +16,7 @@ from rabbitdelay.engine.connection import Connector, FirstConnection
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.topology.declarer import OnRound, SetupDriver
-from rabbitdelay.engine.transport import Link, Then, Transport, nothing
+from rabbitdelay.engine.transport import Connection, Then, Transport, nothing
 from rabbitdelay.errors import BrokerBlocked, ConnectionFailed, OutcomeUnknown
 
 Result = TypeVar("Result")
@@ -37,9 +37,9 @@ class SideConnection:
         self._fail: Callable[[Exception], None] = nothing
 
     @property
-    def link(self) -> Link | None:
+    def connection(self) -> Connection | None:
         """The connection, if there is one; on the transport's thread."""
-        return self._connector.link
+        return self._connector.connection
 
     @property
     def address(self) -> Address:
@@ -67,16 +67,16 @@ class SideConnection:
 
     def converse(
         self,
-        begin: Callable[[Link], Conversation[Result]],
+        begin: Callable[[Connection], Conversation[Result]],
         timeout: float,
         on_round: OnRound = nothing,
     ) -> Flow[Result]:
         """Hold a conversation with the broker. The timeout starts again with each answer."""
         drivers: list[SetupDriver[Result]] = []
 
-        def start(link: Link, done: Done[Result]) -> None:
+        def start(connection: Connection, done: Done[Result]) -> None:
             later = self._connector.call_later
-            drivers.append(SetupDriver(link, begin(link), done, later, on_round))
+            drivers.append(SetupDriver(connection, begin(connection), done, later, on_round))
             drivers[0].start()
 
         future = self._start(start)
@@ -92,7 +92,9 @@ class SideConnection:
                 raise self._unanswered(timeout) from None
             return result
 
-    def ask(self, question: Callable[[Link, Done[Result]], None], timeout: float) -> Flow[Result]:
+    def ask(
+        self, question: Callable[[Connection, Done[Result]], None], timeout: float
+    ) -> Flow[Result]:
         """Ask one thing.
 
         Raises:
@@ -103,10 +105,10 @@ class SideConnection:
 
     # Called by the transport
 
-    def connection_opened(self, link: Link) -> None:
+    def connection_opened(self, connection: Connection) -> None:
         """Let the task begin."""
-        self.broker_version = link.broker_version
-        link.on_blocked(self._blocked)
+        self.broker_version = connection.broker_version
+        connection.on_blocked(self._blocked)
         self.first.opened()
 
     def connection_failed(self, error: ConnectionFailed) -> None:
@@ -127,17 +129,17 @@ class SideConnection:
         """In a forked child: forget the parent's connection without a word on it."""
         self._connector.transport.abandon()
 
-    def _start(self, question: Callable[[Link, Done[Result]], None]) -> Future[Result]:
+    def _start(self, question: Callable[[Connection, Done[Result]], None]) -> Future[Result]:
         future: Future[Result] = Future()
         future.set_running_or_notify_cancel()
         done: Done[Result] = partial(_resolve, future)
 
         def start() -> None:
             self._fail = done
-            if self.link is None or not self.link.is_open:
+            if self.connection is None or not self.connection.is_open:
                 done(self.first.error or ConnectionFailed("the connection is lost"))
             else:
-                question(self.link, done)
+                question(self.connection, done)
 
         if not self.call(start):
             done(self.first.error or ConnectionFailed("the connection is closed"))

@@ -15,7 +15,7 @@ from pamqp.base import Frame
 from yarl import URL
 
 from rabbitdelay.aio import aiormq_internals
-from rabbitdelay.aio.aiormq_internals import OwnConnection, TransportFactory
+from rabbitdelay.aio.aiormq_internals import FactoryConnection, TransportFactory
 from tests.support.waiting import patience
 
 VERSION = "4.3.6"
@@ -78,11 +78,11 @@ class Listener:
 
 
 @asynccontextmanager
-async def connected(factory: Factory) -> AsyncIterator[tuple[OwnConnection, Server]]:
+async def connected(factory: Factory) -> AsyncIterator[tuple[FactoryConnection, Server]]:
     said = Server()
     server = await asyncio.start_server(said.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    connection = OwnConnection(URL(f"amqp://guest:guest@127.0.0.1:{port}/"), factory)
+    connection = FactoryConnection(URL(f"amqp://guest:guest@127.0.0.1:{port}/"), factory)
     await connection.connect()
     try:
         yield connection, said
@@ -97,7 +97,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def run(test: Callable[[OwnConnection, Server, Factory], Awaitable[None]]) -> None:
+def run(test: Callable[[FactoryConnection, Server, Factory], Awaitable[None]]) -> None:
     async def with_connection() -> None:
         factory = Factory()
         async with connected(factory) as (connection, server):
@@ -107,14 +107,14 @@ def run(test: Callable[[OwnConnection, Server, Factory], Awaitable[None]]) -> No
 
 
 def test_the_socket_is_opened_by_our_factory() -> None:
-    async def check(_connection: OwnConnection, _server: Server, factory: Factory) -> None:
+    async def check(_connection: FactoryConnection, _server: Server, factory: Factory) -> None:
         assert factory.opened == 1
 
     run(check)
 
 
 def test_what_was_agreed_can_be_read() -> None:
-    async def check(connection: OwnConnection, _server: Server, _factory: Factory) -> None:
+    async def check(connection: FactoryConnection, _server: Server, _factory: Factory) -> None:
         below = aiormq_internals.underlying(connection)
         assert aiormq_internals.frame_max(below) == 8_192
         assert aiormq_internals.broker_version(below) == VERSION
@@ -123,7 +123,7 @@ def test_what_was_agreed_can_be_read() -> None:
 
 
 def test_frames_of_a_channel_go_to_what_is_put_in_its_place() -> None:
-    async def check(connection: OwnConnection, server: Server, _factory: Factory) -> None:
+    async def check(connection: FactoryConnection, server: Server, _factory: Factory) -> None:
         listener = Listener()
         aiormq_internals.channels(aiormq_internals.underlying(connection))[7] = listener
         server.say(7, spec.Basic.Ack(3))
@@ -135,7 +135,7 @@ def test_frames_of_a_channel_go_to_what_is_put_in_its_place() -> None:
 
 
 def test_bytes_are_written_in_turn() -> None:
-    async def check(connection: OwnConnection, server: Server, _factory: Factory) -> None:
+    async def check(connection: FactoryConnection, server: Server, _factory: Factory) -> None:
         data = pamqp.frame.marshal(spec.Channel.Open(), 9)
         await aiormq_internals.write_bytes(aiormq_internals.underlying(connection), data)
         await until(lambda: data in server.read)
@@ -144,7 +144,7 @@ def test_bytes_are_written_in_turn() -> None:
 
 
 def test_it_is_known_at_once_whether_the_broker_blocks() -> None:
-    async def check(connection: OwnConnection, server: Server, _factory: Factory) -> None:
+    async def check(connection: FactoryConnection, server: Server, _factory: Factory) -> None:
         below = aiormq_internals.underlying(connection)
         assert aiormq_internals.is_done_at_once(below)
         server.say(0, spec.Connection.Blocked("memory"))
@@ -156,7 +156,7 @@ def test_it_is_known_at_once_whether_the_broker_blocks() -> None:
 
 
 def test_the_end_can_be_waited_for() -> None:
-    async def check(connection: OwnConnection, _server: Server, _factory: Factory) -> None:
+    async def check(connection: FactoryConnection, _server: Server, _factory: Factory) -> None:
         ended = aiormq_internals.closing(aiormq_internals.underlying(connection))
         assert not ended.done()
         await connection.close()
