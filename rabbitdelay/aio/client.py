@@ -24,7 +24,7 @@ from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.client import Duration, Verbs
 from rabbitdelay.engine.client_settings import ClientSettings
-from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.deletes.view import TombstoneStats
 from rabbitdelay.engine.deletes.writer import OnDeleted
 from rabbitdelay.engine.doctor.examination import OnStep
@@ -338,7 +338,7 @@ class Client:
 
     async def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end, and say what is known by it."""
-        return (await self._follower()).stats()
+        return (await self._log_reader()).stats()
 
     def buried(self, topic: str) -> BuriedJobs:
         """Return the buried jobs of a topic: to count, list, show, kick or drop them.
@@ -407,9 +407,9 @@ class Client:
         """
         await drive(self._verbs.close(timeout))
 
-    async def _follower(self) -> Follower:
+    async def _log_reader(self) -> LogReader:
         """Return the reader of the log of deletes, which has read it to its end."""
-        return await drive(self._verbs.follower())
+        return await drive(self._verbs.log_reader())
 
 
 def new_verbs(settings: ClientSettings, connection: Connection | None) -> Verbs:

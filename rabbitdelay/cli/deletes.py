@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.status import Status
 
 from rabbitdelay.cli.context import LOOK_SECONDS, Settings
-from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.errors import CutOff
 from rabbitdelay.sync.client import Client, read_tombstones
 
@@ -20,7 +20,7 @@ STANDSTILL_SECONDS = 30.0
 Report = Callable[[str], None]
 
 
-def read_deletes(client: Client, most_seconds: float) -> Follower | None:
+def read_deletes(client: Client, most_seconds: float) -> LogReader | None:
     """Read the log of deletes to its end, and report progress on stderr when that takes a while.
 
     Nothing is declared. Return None if nothing was ever put or deleted.
@@ -35,7 +35,7 @@ def read_deletes(client: Client, most_seconds: float) -> Follower | None:
 
 
 @contextmanager
-def known_deletes(settings: Settings) -> Iterator[Follower | None]:
+def known_deletes(settings: Settings) -> Iterator[LogReader | None]:
     """Read the log and keep following it in the block; None if nothing was ever put or deleted.
 
     Raises:
@@ -45,7 +45,7 @@ def known_deletes(settings: Settings) -> Iterator[Follower | None]:
         yield read_deletes(client, settings.rest_seconds)
 
 
-def read_log(client: Client, report: Report, most_seconds: float) -> Follower | None:
+def read_log(client: Client, report: Report, most_seconds: float) -> LogReader | None:
     """Wait until the log has been read, and report progress. Each attempt reads further."""
     began = moved_at = time.monotonic()
     last = ""

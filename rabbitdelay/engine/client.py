@@ -20,8 +20,8 @@ from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Links
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.held_job import HeldJob
-from rabbitdelay.engine.deletes.reader import Follower
-from rabbitdelay.engine.deletes.writer import Deleter, OnDeleted
+from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.deletes.writer import LogWriter, OnDeleted
 from rabbitdelay.engine.doctor.examination import Examination, OnStep
 from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.front import Front
@@ -71,7 +71,7 @@ class Verbs:
         self.settings = settings
         self.topology = settings.topology
         self.links = Links(new_transport, addresses, settings)
-        self._deleter = Deleter(self.links, settings)
+        self._log_writer = LogWriter(self.links, settings)
         self._new_transport = new_transport
         self._find_local_node = find_local_node
         self._management = ManagementQueries(addresses, settings, find_local_node)
@@ -171,7 +171,7 @@ class Verbs:
     def delete(self, job: str | Job, timeout: float | None) -> Flow[int]:
         """Delete a job, and wait until that is durable; return how many ids were recorded."""
         self._refuse_to_wait()
-        return self._deleter.delete(job, timeout)
+        return self._log_writer.delete(job, timeout)
 
     def delete_many(
         self,
@@ -181,7 +181,7 @@ class Verbs:
     ) -> Flow[int]:
         """Delete many jobs, and return how many ids were recorded."""
         self._refuse_to_wait()
-        return self._deleter.delete_many(jobs, timeout, on_deleted)
+        return self._log_writer.delete_many(jobs, timeout, on_deleted)
 
     def purge(self, topic: str, timeout: float | None) -> Flow[int]:
         """Delete every job that was put in a topic until now; return how many are gone at once.
@@ -189,7 +189,7 @@ class Verbs:
         What is held by a consumer is in no queue: the tombstone is for that, and what is delayed.
         """
         self._refuse_to_wait()
-        yield from self._deleter.purge(validation.check_topic(topic), timeout)
+        yield from self._log_writer.purge(validation.check_topic(topic), timeout)
         asker = yield from self._asker()
         gone = 0
         for queue in (self.topology.ready_queue(topic), self.topology.buried_queue(topic)):
@@ -199,20 +199,20 @@ class Verbs:
     def pause(self, topic: str, timeout: float | None) -> Flow[None]:
         """Let no job of a topic be handed out."""
         self._refuse_to_wait()
-        yield from self._deleter.append(Pause(validation.check_topic(topic)), timeout)
+        yield from self._log_writer.append(Pause(validation.check_topic(topic)), timeout)
         yield from self._until_known(lambda known: known.is_paused(topic))
 
     def resume(self, topic: str, timeout: float | None) -> Flow[None]:
         """Let the jobs of a topic be handed out again."""
         self._refuse_to_wait()
-        yield from self._deleter.append(Resume(validation.check_topic(topic)), timeout)
+        yield from self._log_writer.append(Resume(validation.check_topic(topic)), timeout)
         yield from self._until_known(lambda known: not known.is_paused(topic))
 
-    def _until_known(self, holds: Callable[[Follower], bool]) -> Flow[None]:
+    def _until_known(self, holds: Callable[[LogReader], bool]) -> Flow[None]:
         """Wait until this client has read what it wrote, if it reads the log: for a moment only."""
-        follower = self.links.current_follower
+        log_reader = self.links.current_log_reader
         deadline = time.monotonic() + OWN_RECORD_SECONDS
-        while follower is not None and follower.is_current and not holds(follower):
+        while log_reader is not None and log_reader.is_current and not holds(log_reader):
             if time.monotonic() > deadline:
                 return
             yield Sleep(0.001)
@@ -221,7 +221,7 @@ class Verbs:
 
     def topics(self, names: Sequence[str]) -> Flow[list[TopicCounts]]:
         """Count the jobs of these topics, or of all, and say which are paused."""
-        paused = (yield from self.follower()).paused()
+        paused = (yield from self.log_reader()).paused()
         chosen = [validation.check_topic(name) for name in names]
         try:
             listing = yield from self._management.listing(self.topology)
@@ -271,35 +271,35 @@ class Verbs:
         if (yield from asker.count(self.topology.tombstones)) is None:
             return ()
         deadline = time.monotonic() + min(PAUSES_SECONDS, self.settings.timeout)
-        follower = yield from front.until_read(min(PAUSES_SECONDS, self.settings.timeout))
-        while not follower.is_current:
+        log_reader = yield from front.until_read(min(PAUSES_SECONDS, self.settings.timeout))
+        while not log_reader.is_current:
             if time.monotonic() > deadline:
-                raise CutOff(str(follower.failure or follower.state))
+                raise CutOff(str(log_reader.failure or log_reader.state))
             yield Sleep(POLL_SECONDS)
-        return follower.paused()
+        return log_reader.paused()
 
-    def follower(self, timeout: float | None = None) -> Flow[Follower]:
+    def log_reader(self, timeout: float | None = None) -> Flow[LogReader]:
         """Return who knows which jobs were deleted, when the log was read to its end."""
         front = yield from self.links.front()
         seconds = self.settings.timeout if timeout is None else timeout
-        follower = yield from front.until_read(seconds)
-        if not follower.is_current:
-            raise follower.failure or CutOff(follower.state)
-        return follower
+        log_reader = yield from front.until_read(seconds)
+        if not log_reader.is_current:
+            raise log_reader.failure or CutOff(log_reader.state)
+        return log_reader
 
-    def known_deletes(self, timeout: float) -> Flow[Follower | None]:
+    def known_deletes(self, timeout: float) -> Flow[LogReader | None]:
         """Return the reader of the log of deletes; None if nothing was ever put or deleted."""
         asker = yield from self._asker()
         if (yield from asker.count(self.topology.tombstones)) is None:
             return None
-        return (yield from self.follower(timeout))
+        return (yield from self.log_reader(timeout))
 
     # Parked jobs
 
     def buried(self, topic: str) -> BuriedQueue:
         """Return the buried queue of a topic."""
         name = validation.check_topic(topic)
-        return BuriedQueue(self.links, self.settings, name, follower=self.follower)
+        return BuriedQueue(self.links, self.settings, name, log_reader=self.log_reader)
 
     def unrouted(self) -> UnroutedQueue:
         """Return the queue of the jobs that could not be routed."""
@@ -354,7 +354,7 @@ class Verbs:
             yield from self._wait_for_room(publisher, deadline)
         job = self._make_job(spec, after_ms, attempt)
         if spec.id is not None:
-            yield from self._deleter.make_way(job)
+            yield from self._log_writer.make_way(job)
         publisher.submit(
             Pending(
                 envelope.encode(job),
@@ -384,13 +384,13 @@ class Verbs:
     def _replace(self, spec: JobSpec, old: Job | None, timeout: float | None) -> Flow[Job]:
         self._refuse_to_wait()
         after_ms = self._now_ms()
-        yield from self._deleter.let_pass(after_ms)
+        yield from self._log_writer.let_pass(after_ms)
         attempt = 1
         if old is not None:
             after_ms, attempt = max(after_ms, old.put_ms), old.attempt
         put = yield from self.put_nowait(spec, timeout, after_ms=after_ms, attempt=attempt)
         job: Job = yield Wait(put)
-        yield from self._deleter.keep(job, old, timeout)
+        yield from self._log_writer.keep(job, old, timeout)
         return job
 
     def _make_job(self, spec: JobSpec, after_ms: int, attempt: int) -> Job:

@@ -14,7 +14,7 @@ from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.deletes.appender import Appender
-from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.front import Front
 from rabbitdelay.engine.parked.rescue_pause import RescuePause
@@ -80,10 +80,10 @@ class Links:
         return self._publisher is None or self._publisher.may_wait()
 
     @property
-    def current_follower(self) -> Follower | None:
+    def current_log_reader(self) -> LogReader | None:
         """Who reads the log of deletes for this client; None when nobody has, to its end."""
         front = self._front
-        return front.follower if front is not None and front.follower.is_current else None
+        return front.log_reader if front is not None and front.log_reader.is_current else None
 
     def refuse_when_closed(self) -> None:
         """Raise ClientClosed when the client was closed."""
@@ -94,20 +94,20 @@ class Links:
         """Apply a confirmed record at once, so that this client's own pops respect its deletes."""
         front = self._front
         if front is not None:
-            front.follower.learn(record)
+            front.log_reader.learn(record)
 
     def new_consumer(self, policy: Callable[[str], Policies]) -> Flow[Consumer]:
         """Return a consumer that gives back through the publisher."""
         publisher = yield from self.publisher()
         return self._consumer(publisher, policy, may_found=True)
 
-    def new_follower(self, consumer: Consumer, *, is_wanted: bool = True) -> Follower:
+    def new_log_reader(self, consumer: Consumer, *, is_wanted: bool = True) -> LogReader:
         """Return who tells a consumer which jobs were deleted."""
         appender = Appender(consumer.outlet, may_found=consumer.may_found)
-        follower = Follower(consumer, appender, clock=self._settings.clock, is_wanted=is_wanted)
-        consumer.holding.death = follower.death
-        consumer.holding.keep_known = follower.keep_known
-        return follower
+        log_reader = LogReader(consumer, appender, clock=self._settings.clock, is_wanted=is_wanted)
+        consumer.holding.death = log_reader.death
+        consumer.holding.keep_known = log_reader.keep_known
+        return log_reader
 
     def close(self, flush_seconds: float) -> Flow[None]:
         """Wait for what is on its way, and close."""
@@ -153,7 +153,7 @@ class Links:
             if front is None:
                 policies = Policies(self._settings.retry)
                 consumer = self._consumer(publisher, lambda _: policies, may_found=False)
-                front = Front(consumer, self.new_follower(consumer, is_wanted=False))
+                front = Front(consumer, self.new_log_reader(consumer, is_wanted=False))
                 self._connecting_front = front
                 self._start(front.start, consumer)
             self._waiting[front.consumer] += 1

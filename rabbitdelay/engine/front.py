@@ -8,7 +8,7 @@ import secrets
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.listener import Users
 from rabbitdelay.engine.consume.reply_queue import Replies
-from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.pop.popper import Popper
 from rabbitdelay.errors import CutOff, NamespaceMissing
@@ -17,24 +17,24 @@ from rabbitdelay.errors import CutOff, NamespaceMissing
 class Front:
     """The consuming side of a client."""
 
-    def __init__(self, consumer: Consumer, follower: Follower) -> None:
+    def __init__(self, consumer: Consumer, log_reader: LogReader) -> None:
         self.consumer = consumer
-        self.follower = follower
-        self.popper = Popper(consumer, follower)
+        self.log_reader = log_reader
+        self.popper = Popper(consumer, log_reader)
         self.replies = Replies(consumer, secrets.token_hex(8))
 
     def start(self) -> None:
         """Begin to connect."""
-        self.consumer.start(Users(self.follower, self.popper, self.replies))
+        self.consumer.start(Users(self.log_reader, self.popper, self.replies))
 
-    def until_read(self, timeout: float) -> Flow[Follower]:
+    def until_read(self, timeout: float) -> Flow[LogReader]:
         """Wait until the log of deletes was read to its end for the first time."""
-        follower = self.follower
-        if follower.has_caught_up and not isinstance(follower.failure, NamespaceMissing):
-            return follower
-        read = follower.begin()
+        log_reader = self.log_reader
+        if log_reader.has_caught_up and not isinstance(log_reader.failure, NamespaceMissing):
+            return log_reader
+        read = log_reader.begin()
         try:
             yield Wait(read, timeout)
         except TimeoutError:
-            raise CutOff(follower.state) from None
-        return follower
+            raise CutOff(log_reader.state) from None
+        return log_reader

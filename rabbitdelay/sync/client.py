@@ -17,7 +17,7 @@ from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.client import Duration, Verbs
 from rabbitdelay.engine.client_settings import ClientSettings
-from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.deletes.view import TombstoneStats
 from rabbitdelay.engine.deletes.writer import OnDeleted
 from rabbitdelay.engine.doctor.examination import OnStep
@@ -335,7 +335,7 @@ class Client:
 
     def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end, and say what is known by it."""
-        return self._follower().stats()
+        return self._log_reader().stats()
 
     def buried(self, topic: str) -> BuriedJobs:
         """Return the buried jobs of a topic: to count, list, show, kick or drop them.
@@ -404,9 +404,9 @@ class Client:
         """
         drive(self._verbs.close(timeout))
 
-    def _follower(self) -> Follower:
+    def _log_reader(self) -> LogReader:
         """Return the reader of the log of deletes, which has read it to its end."""
-        return drive(self._verbs.follower())
+        return drive(self._verbs.log_reader())
 
 
 def new_verbs(settings: ClientSettings) -> Verbs:
@@ -414,7 +414,7 @@ def new_verbs(settings: ClientSettings) -> Verbs:
     return Verbs(ThreadTransport, discovery.locate(settings.url), settings, discovery.local_node)
 
 
-def read_tombstones(client: Client, timeout: float) -> Follower | None:
+def read_tombstones(client: Client, timeout: float) -> LogReader | None:
     """Return the reader of the log of deletes, which has read it to its end. For the command line.
 
     None if nothing was ever put or deleted in the namespace.

@@ -26,7 +26,7 @@ def skewed(days: float) -> Callable[[], float]:
 def has_started_to_forget(worker: Worker) -> bool:
     dispatcher = worker._dispatcher
     assert dispatcher is not None
-    return dispatcher._follower.following.tombstones.floor_ms > 0
+    return dispatcher._log_reader.following.tombstones.floor_ms > 0
 
 
 @SKEWS

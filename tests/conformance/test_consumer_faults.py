@@ -139,18 +139,18 @@ def test_a_subscription_without_a_connection_is_made_after_the_reconnect(
         wait_until(lambda: seen == ["before"])
         dispatcher = worker._dispatcher
         assert dispatcher is not None
-        follower = dispatcher._follower
+        log_reader = dispatcher._log_reader
 
         def try_again() -> None:
             if not dispatcher.consumer.is_connected:
                 tried.append(True)
-                follower._subscription.begin()
+                log_reader._subscription.begin()
 
-        follower.watch(try_again)
+        log_reader.watch(try_again)
         cut_worker(worker)
         wait_until(lambda: tried)
         client.put("t", id="after")
-        wait_until(lambda: seen == ["before", "after"], seconds=20, what=follower.state)
+        wait_until(lambda: seen == ["before", "after"], seconds=20, what=log_reader.state)
 
 
 @pytest.mark.timeout(180)

@@ -17,7 +17,7 @@ import pytest
 from rabbitdelay import Client, Job, JobSpec, Worker
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.deletes import fence, reader, snapshot_writer, view
-from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.errors import OutcomeUnknown
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
@@ -26,7 +26,7 @@ from tests.support.deleting_processes import DELETER, WORKER, Books, Pace, put_o
 from tests.support.fronts import Front
 from tests.support.private_brokers import standing_still
 from tests.support.waiting import patience, wait_until
-from tests.support.working import Process, follower_of, publish, working
+from tests.support.working import Process, log_reader_of, publish, working
 
 SAYS_CUT_OFF = "log of deletes: cut off, handing out no jobs"
 SAYS_READ = "log of deletes: read ("
@@ -140,7 +140,7 @@ def test_a_starting_worker_reads_all_of_a_long_log_first(
     with working(worker):
         seen.wait_for(alive)
         wait_for_deleted(worker, 300)
-        assert follower_of(worker).stats().count == 100_300
+        assert log_reader_of(worker).stats().count == 100_300
     assert seen.ids == alive
 
 
@@ -239,8 +239,8 @@ def test_no_deleted_job_runs_while_the_broker_is_suspended(
                 assert len(handed_out) < 90
                 time.sleep(1.0)  # only time shows that no job is handed out
                 assert seen.ids == handed_out
-                assert not follower_of(worker).is_current
-                assert "was not read back in time" in follower_of(worker).state
+                assert not log_reader_of(worker).is_current
+                assert "was not read back in time" in log_reader_of(worker).state
             seen.wait_for({str(n) for n in range(99)})
             wait_for_deleted(worker, 1)
             assert SAYS_READ in caplog.text
@@ -265,12 +265,14 @@ def test_deletes_hold_when_the_log_is_deleted_under_a_worker(
     client.delete_many([*soon, *(f"later-{n}" for n in range(50))])
     client.pause("paused")
     with working(first):
-        follower = follower_of(first)
-        wait_until(lambda: follower.is_current and follower.stats().count == 100)
+        log_reader = log_reader_of(first)
+        wait_until(lambda: log_reader.is_current and log_reader.stats().count == 100)
         current_at: list[float] = []
-        follower.watch(lambda: current_at.append(time.monotonic()) if follower.is_current else None)
+        log_reader.watch(
+            lambda: current_at.append(time.monotonic()) if log_reader.is_current else None
+        )
         streams.delete_queue(broker_url, f"{namespace}.tombstones")
-        wait_until(lambda: not follower.is_current)
+        wait_until(lambda: not log_reader.is_current)
         client.put("t", id="meanwhile")
         seen.wait_for({"meanwhile"})
         assert seen.times["meanwhile"] > current_at[0]
@@ -281,7 +283,7 @@ def test_deletes_hold_when_the_log_is_deleted_under_a_worker(
         client.put("t", id="at last", delay=13)
         wait_for_deleted(second, 50)
         seen_later.wait_for({"at last"})
-        assert follower_of(second).stats().paused == ("paused",)
+        assert log_reader_of(second).stats().paused == ("paused",)
     assert seen_later.ids == {"at last"}
 
 
@@ -293,7 +295,7 @@ def test_deletes_hold_when_the_log_is_deleted_repeatedly(
     seen = Seen(worker)
     client.put_many(JobSpec("t", id=f"job-{n}", delay=12) for n in range(1_000))
     with working(worker):
-        wait_until(lambda: follower_of(worker).is_current)
+        wait_until(lambda: log_reader_of(worker).is_current)
         for begin in (0, 100, 200):
             for n in range(begin, begin + 50):
                 client.delete(f"job-{n}")
@@ -308,9 +310,9 @@ def test_deletes_hold_when_the_log_is_deleted_repeatedly(
 
 def knows(worker: Worker, id: str) -> bool:
     """Return whether a worker knows that a job was deleted."""
-    follower = follower_of(worker)
-    with follower.lock:
-        return follower.following.tombstones.kills("t", id, "", 1) is not None
+    log_reader = log_reader_of(worker)
+    with log_reader.lock:
+        return log_reader.following.tombstones.kills("t", id, "", 1) is not None
 
 
 def test_a_worker_continues_when_snapshots_and_their_queue_are_deleted(
@@ -327,18 +329,18 @@ def test_a_worker_continues_when_snapshots_and_their_queue_are_deleted(
     worker = make_worker()
     seen = Seen(worker)
     with working(worker):
-        wait_until(lambda: follower_of(worker).is_current)
+        wait_until(lambda: log_reader_of(worker).is_current)
         client.delete_many(f"first-{n}" for n in range(600))
-        wait_until(lambda: follower_of(worker).stats().snapshot_ms is not None, seconds=30)
+        wait_until(lambda: log_reader_of(worker).stats().snapshot_ms is not None, seconds=30)
         for name in (topology.snapshots, topology.compaction):
             streams.delete_queue(broker_url, name)
-        taken_ms = follower_of(worker).stats().snapshot_ms or 0
+        taken_ms = log_reader_of(worker).stats().snapshot_ms or 0
         client.put("t", id="continues")
         seen.wait_for({"continues"})
         client.delete_many(f"second-{n}" for n in range(1_300))
-        wait_until(lambda: (follower_of(worker).stats().snapshot_ms or 0) > taken_ms, seconds=60)
+        wait_until(lambda: (log_reader_of(worker).stats().snapshot_ms or 0) > taken_ms, seconds=60)
         assert len(streams.trailers(broker_url, topology.snapshots)) == 1
-        assert follower_of(worker).is_current
+        assert log_reader_of(worker).is_current
 
 
 # Jobs that waited longer than tombstones are remembered
@@ -357,7 +359,7 @@ def test_an_overdue_job_is_looked_up_in_the_whole_log(
     dead, alive = client.put("t", delay=0.1), client.put("t", delay=0.1)
     client.delete(dead.id)
     other = make_client()
-    assert other._follower().is_current
+    assert other._log_reader().is_current
     wait_until(lambda: other.tombstones().count == 0, seconds=30, what="the client forgets")
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 1)
     wait_until(lambda: other.tombstones().snapshot_ms is not None, seconds=30)
@@ -388,7 +390,7 @@ def test_one_reading_of_the_log_serves_jobs_with_ever_older_due_times(
     with working(worker):
         client.put("t", id="now")
         seen.wait_for({"now"})
-        wait_until(lambda: follower_of(worker).following.tombstones.floor_ms > 0)
+        wait_until(lambda: log_reader_of(worker).following.tombstones.floor_ms > 0)
         now_ms, day_ms = int(time.time() * 1000), 86_400_000
         dues = {f"due-{n}": now_ms - 2 * n * day_ms for n in range(1, 11)}
         dues["dead"] = now_ms - 30 * day_ms
@@ -405,7 +407,7 @@ def test_one_reading_of_the_log_serves_jobs_with_ever_older_due_times(
 
 def forget_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make consumers forget a tombstone half a second after its job is due."""
-    defaults = Follower.__init__.__kwdefaults__
+    defaults = LogReader.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "grace_ms", 500)
     monkeypatch.setattr(reader, "SWEEP_SECONDS", 0.05)

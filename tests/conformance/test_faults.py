@@ -59,12 +59,12 @@ def test_another_clients_put_through_a_new_queue_survives_a_kill_of_the_broker(
     """A client that did not create the queue learns that it is new only from the announcement."""
     with (
         front.client(broker.url, namespace=namespace, timeout=patience(20)) as maker,
-        front.client(broker.url, namespace=namespace, timeout=patience(20)) as follower,
+        front.client(broker.url, namespace=namespace, timeout=patience(20)) as log_reader,
     ):
         made = maker.put_nowait("t", delay=5)
         topology = Topology(namespace)
         wait_until(lambda: exists(broker, topology.ready_queue("t")), seconds=10)
-        job = follower.put("t", delay=5)
+        job = log_reader.put("t", delay=5)
         kill(broker)
         broker.start()
         with ready(broker, namespace) as receiver:

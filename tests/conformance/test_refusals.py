@@ -457,7 +457,7 @@ def test_jobs_are_consumed_during_an_alarm(
         )  # until the proof has expired: the next pop needs another one, which cannot be written
         second = client.pop("t", wait=patience(10))
         assert second is not None
-        assert client._follower().appender.is_blocked
+        assert client._log_reader().appender.is_blocked
         with new_client() as started_meanwhile:
             third = started_meanwhile.pop("t", wait=patience(20))
             assert third is not None
@@ -491,14 +491,14 @@ def test_a_consumer_that_starts_during_an_alarm_reads_a_new_log_from_its_beginni
             client.delete(f"old-{number}")
         wait_until(lambda: client.tombstones().snapshot_ms, seconds=20)
         monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 1_000_000)
-        follower = client._follower()
+        log_reader = client._log_reader()
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             connection.channel().queue_delete(client.topology.tombstones)
-        wait_until(lambda: not follower.is_current, seconds=20)
-        wait_until(lambda: follower.is_current, seconds=40)
+        wait_until(lambda: not log_reader.is_current, seconds=20)
+        wait_until(lambda: log_reader.is_current, seconds=40)
         client.delete(client.put("t", "dead"))
         alarm(True)  # noqa: FBT003 - on
-        wait_until(lambda: follower.appender.is_blocked, seconds=20)
+        wait_until(lambda: log_reader.appender.is_blocked, seconds=20)
         with new_client() as started_meanwhile:
             job = started_meanwhile.pop("t", wait=patience(20))
             assert job is not None

@@ -112,7 +112,7 @@ KILLED_IN_BETWEEN = """
 import os, signal, sys
 from tests.support.fronts import front_named
 client = front_named(sys.argv[1]).client(sys.argv[2], namespace=sys.argv[3], settle_seconds=0)
-client._verbs._deleter.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+client._verbs._log_writer.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 client.replace("t", "new", id="same", delay=0.3)
 """
 
@@ -400,7 +400,7 @@ def test_a_long_delay_with_a_chosen_id_raises_the_horizon(client: Client) -> Non
     """Deletes of chosen ids are kept that long; a generated id carries its put time."""
 
     def horizon_ms() -> int:
-        return client._follower().following.tombstones.horizon_ms
+        return client._log_reader().following.tombstones.horizon_ms
 
     client.put("t", delay=60 * DAY)
     client.put("t", delay=30 * DAY, id="short")

@@ -14,7 +14,7 @@ from rabbitdelay.errors import CutOff
 from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
 from tests.support.proxy import Proxy
 from tests.support.waiting import patience, wait_until
-from tests.support.working import follower_of, working
+from tests.support.working import log_reader_of, working
 
 PROMISED_SECONDS = 2.0
 SCHEDULING_SECONDS = 1.0
@@ -80,15 +80,15 @@ def test_an_idle_worker_writes_no_fences_and_a_busy_one_about_one_a_second(
     runs = Runs(worker)
     with working(worker):
         runs.wait_for("first")
-        follower = follower_of(worker)
-        wait_until(lambda: not follower.following.proof.is_awaited, what="its fence is read back")
-        while_idle = follower.following.read_count
+        log_reader = log_reader_of(worker)
+        wait_until(lambda: not log_reader.following.proof.is_awaited, what="its fence is read back")
+        while_idle = log_reader.following.read_count
         time.sleep(IDLE_SECONDS)  # only time shows that no fence is written
-        assert follower.following.read_count == while_idle
+        assert log_reader.following.read_count == while_idle
         began = time.monotonic()
         client.put_many(JobSpec("t", id=f"job-{number}") for number in range(30))
         runs.wait_for("job-29")
-        fences = follower.following.read_count - while_idle
+        fences = log_reader.following.read_count - while_idle
         assert 2 <= fences <= time.monotonic() - began + 2
 
 

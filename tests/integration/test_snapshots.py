@@ -29,7 +29,7 @@ from rabbitdelay.core.topology import topology
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.consume.subscription import Subscription
 from rabbitdelay.engine.deletes import fence, reader, snapshot_reader, snapshot_writer
-from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.reader import LogReader
 from tests.conftest import ClientFactory
 from tests.support import streams
 from tests.support.deleting_processes import COMPACTOR
@@ -51,18 +51,18 @@ def _slow_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Normally the consumer reads both at once, and continues with the one that is read first.
     """
-    read, snapshot_read = Follower.read, Follower._snapshot_read
+    read, snapshot_read = LogReader.read, LogReader._snapshot_read
 
-    def read_later(follower: Follower) -> None:
-        if follower._reader is None or follower._reader._done is None:
-            read(follower)
+    def read_later(log_reader: LogReader) -> None:
+        if log_reader._reader is None or log_reader._reader._done is None:
+            read(log_reader)
 
-    def read_on(follower: Follower, reading: Reading | None) -> None:
-        snapshot_read(follower, reading)
-        read(follower)
+    def read_on(log_reader: LogReader, reading: Reading | None) -> None:
+        snapshot_read(log_reader, reading)
+        read(log_reader)
 
-    monkeypatch.setattr(Follower, "read", read_later)
-    monkeypatch.setattr(Follower, "_snapshot_read", read_on)
+    monkeypatch.setattr(LogReader, "read", read_later)
+    monkeypatch.setattr(LogReader, "_snapshot_read", read_on)
     monkeypatch.setattr(reader, "PREFETCH", 1)
     monkeypatch.setattr(fence, "PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(snapshot_reader, "PATIENCE_SECONDS", 1.0)
@@ -76,9 +76,9 @@ def delete_singly(client: Client, ids: list[str]) -> None:
 
 def knows(client: Client, id: str) -> bool:
     """Return whether a client's consumer knows that a job was deleted."""
-    follower = client._follower()
-    with follower.lock:
-        return follower.following.tombstones.kills("t", id, "", 1) is not None
+    log_reader = client._log_reader()
+    with log_reader.lock:
+        return log_reader.following.tombstones.kills("t", id, "", 1) is not None
 
 
 def snapshot_ms(client: Client) -> int:
@@ -97,7 +97,7 @@ def test_one_of_three_consumers_writes_a_snapshot_and_the_next_starts_with_it(
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
     consumers = [make_client() for _ in range(3)]
     for client in consumers:
-        client._follower()
+        client._log_reader()
     delete_singly(consumers[0], [f"single-{n}" for n in range(400)])
     consumers[0].delete_many(f"packed-{n}" for n in range(1_000))
     consumers[0].pause("paused")
@@ -117,8 +117,8 @@ def test_one_of_three_consumers_writes_a_snapshot_and_the_next_starts_with_it(
 
 def has_recent_snapshot(client: Client) -> bool:
     """Return whether the latest snapshot covers nearly the whole log, so that no other is due."""
-    follower = client._follower()
-    return follower.following.since_snapshot < snapshot_writer.SNAPSHOT_EVERY
+    log_reader = client._log_reader()
+    return log_reader.following.since_snapshot < snapshot_writer.SNAPSHOT_EVERY
 
 
 @pytest.mark.usefixtures("existing_namespace")
@@ -131,7 +131,7 @@ def test_exactly_one_of_three_consumers_writes_a_snapshot(
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
     consumers = [make_client() for _ in range(3)]
     for client in consumers:
-        client._follower()
+        client._log_reader()
     consumers[0].delete_many(f"packed-{n}" for n in range(900))
     wait_until(lambda: all(map(snapshot_ms, consumers)), seconds=60)
     time.sleep(2 * reader.SWEEP_SECONDS)  # another would be asked for by then
@@ -153,7 +153,7 @@ def test_another_consumer_writes_snapshots_when_the_chosen_one_is_killed(
         chosen.wait_for("ready", seconds=60)
         stopped.wait_for("ready", seconds=60)
         client = make_client()
-        client._follower()
+        client._log_reader()
         client.delete_many(f"first-{n}" for n in range(600))
         wait_until(lambda: snapshot_ms(client) > 0, seconds=60)
         first_ms = snapshot_ms(client)
@@ -181,7 +181,7 @@ def test_a_snapshot_of_several_segments_is_read(
         monkeypatch.setattr(module, "LOG_SEGMENT_BYTES", 12_000)
     client = make_client()
     client.put("t")  # creates the namespace
-    client._follower()
+    client._log_reader()
     delete_singly(client, [f"single-{n}" for n in range(IN_THE_LOG)])
     client.delete_many(f"packed-{n}" for n in range(3_000))
     wait_until(lambda: snapshot_ms(client) > 0, seconds=60)
@@ -262,7 +262,7 @@ def written(
 @pytest.fixture
 def starting(make_client: ClientFactory, client: Client) -> Client:
     """A client that has not read anything."""
-    client._follower()  # all streams exist afterwards
+    client._log_reader()  # all streams exist afterwards
     return make_client()
 
 
@@ -326,7 +326,7 @@ def test_a_snapshot_of_another_log_is_used_and_the_log_read_from_its_beginning(
     other = written.with_trailer(position=position, fingerprint="00" * 8)
     streams.append(broker_url, names.snapshots, other)
     streams.append_records(broker_url, names.tombstones, [Delete(("behind",), now_ms())])
-    wait_until(lambda: starting._follower().is_current, seconds=60)
+    wait_until(lambda: starting._log_reader().is_current, seconds=60)
     for name in ("log-0", "log-299", "behind"):
         assert knows(starting, name)
     assert starting.tombstones().records >= IN_THE_LOG, "the log must be read from its beginning"
@@ -337,7 +337,7 @@ def leave_only_a_snapshot(
 ) -> None:
     """Write a snapshot of 600 deletes and delete the log; no other snapshot is written later."""
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
-    client._follower()
+    client._log_reader()
     client.delete_many(f"old-{n}" for n in range(600))
     wait_until(lambda: snapshot_ms(client) > 0, seconds=60)
     client.close()
@@ -358,8 +358,8 @@ def test_a_log_deleted_while_no_consumer_ran_is_restored_from_its_snapshot(
     writer = make_client()
     delete_singly(writer, [f"new-{n}" for n in range(IN_THE_LOG)])
     second = make_client()
-    second._follower()
-    wait_until(lambda: second._follower().is_current, seconds=60)
+    second._log_reader()
+    wait_until(lambda: second._log_reader().is_current, seconds=60)
     assert second.tombstones().count == 600 + IN_THE_LOG
     streams.delete_queue(broker_url, names.snapshots)
     third = make_client()
@@ -379,21 +379,21 @@ def test_a_snapshot_that_arrives_while_the_log_is_opened_loses_no_records(
     """Records of the log read before the snapshot takes effect are read again."""
     leave_only_a_snapshot(make_client(), broker_url, names, monkeypatch)
     delete_singly(make_client(), [f"new-{n}" for n in range(50)])
-    made, snapshot_read = Subscription._made, Follower._snapshot_read
+    made, snapshot_read = Subscription._made, LogReader._snapshot_read
 
     def made_later(subscription: Subscription, round_: int, error: Exception | None) -> None:
         seconds = opens_after_seconds if subscription.queue == names.tombstones else 0.0
         subscription._consumer.call_later(seconds, partial(made, subscription, round_, error))
 
-    def read_later(follower: Follower, reading: Reading | None) -> None:
+    def read_later(log_reader: LogReader, reading: Reading | None) -> None:
         assert reading is not None
-        follower.consumer.call_later(0.6, partial(snapshot_read, follower, reading))
+        log_reader.consumer.call_later(0.6, partial(snapshot_read, log_reader, reading))
 
     monkeypatch.setattr(Subscription, "_made", made_later)
-    monkeypatch.setattr(Follower, "_snapshot_read", read_later)
+    monkeypatch.setattr(LogReader, "_snapshot_read", read_later)
     starting = make_client()
-    starting._follower()
-    wait_until(lambda: starting._follower().is_current, seconds=60)
+    starting._log_reader()
+    wait_until(lambda: starting._log_reader().is_current, seconds=60)
     assert [n for n in range(50) if not knows(starting, f"new-{n}")] == []
     assert starting.tombstones().count == 650
 
@@ -443,7 +443,7 @@ def test_old_snapshots_are_removed(
     monkeypatch.setattr(snapshot_writer, "ASK_AGAIN_SECONDS", 0.5)
     client = make_client()
     client.put("t")  # creates the namespace
-    client._follower()
+    client._log_reader()
     deadline = time.monotonic() + 90
     while not (there := streams.read_stream(broker_url, names.snapshots)) or there[0][0] == 0:
         assert time.monotonic() < deadline, "no snapshot is removed"

@@ -55,7 +55,7 @@ from rabbitdelay import Client
 from rabbitdelay.engine.deletes import snapshot_writer
 snapshot_writer.SNAPSHOT_EVERY = int(sys.argv[3])
 client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
-client._follower()
+client._log_reader()
 print("ready", flush=True)
 time.sleep(600)
 """

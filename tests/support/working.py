@@ -24,7 +24,7 @@ from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.connection import Connector
-from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.pop.popper import Popper
 from rabbitdelay.engine.transport import Channel, nothing
 from rabbitdelay.errors import ConnectionFailed
@@ -184,10 +184,10 @@ def cut_worker(worker: Worker) -> None:
     wait_until(partial(cut, dispatcher.consumer._connector))
 
 
-def follower_of(worker: Worker) -> Follower:
+def log_reader_of(worker: Worker) -> LogReader:
     """Return the reader of the log of deletes of a running worker."""
     assert worker._dispatcher is not None
-    return worker._dispatcher._follower
+    return worker._dispatcher._log_reader
 
 
 def publish(url: str, queue: str, *messages: tuple[bytes, pika.BasicProperties | None]) -> None:

@@ -66,8 +66,8 @@ def pop(
     with patience("waiting for a job"), settings.client(allow_reply_to=allow_reply_to) as client:
         jobs = client.pop(topics, max=most, wait=wait)
         if not jobs:
-            follower = read_tombstones(client, settings.rest_seconds)
-            paused = set() if follower is None else follower.paused().intersection(topics)
+            log_reader = read_tombstones(client, settings.rest_seconds)
+            paused = set() if log_reader is None else log_reader.paused().intersection(topics)
             click.echo(f"no job received{_why(client, topics, paused)}", err=True)
             answer_no()
         if command is not None:

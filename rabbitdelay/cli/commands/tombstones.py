@@ -25,9 +25,9 @@ def tombstones(settings: Settings, *, as_json: bool) -> None:
     """
     settings.require_namespace()
     began = time.monotonic()
-    with known_deletes(settings) as follower:
+    with known_deletes(settings) as log_reader:
         took_seconds = time.monotonic() - began
-        known = _NOTHING if follower is None else follower.stats()
+        known = _NOTHING if log_reader is None else log_reader.stats()
     if as_json:
         print_json(_as_json(known, took_seconds))
     else:

@@ -20,7 +20,7 @@ from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.engine.futures import Future
 
 if TYPE_CHECKING:
-    from rabbitdelay.engine.deletes.reader import Follower
+    from rabbitdelay.engine.deletes.reader import LogReader
 
 PATIENCE_SECONDS = 5.0
 """Time in which a fence has to be read back before the reader is no longer current."""
@@ -30,14 +30,14 @@ UNREAD_SECONDS = 2.0
 """Time after its confirm in which a fence may stay unread before the reader subscribes again."""
 
 
-class Fences:
+class FenceWriter:
     """Writes the fences of one reader, on the transport's thread."""
 
-    def __init__(self, follower: "Follower", subscription: Subscription) -> None:
-        self._follower = follower
-        self._consumer = follower.consumer
-        self._appender = follower.appender
-        self._log = follower.consumer.topology.log()
+    def __init__(self, log_reader: "LogReader", subscription: Subscription) -> None:
+        self._log_reader = log_reader
+        self._consumer = log_reader.consumer
+        self._appender = log_reader.appender
+        self._log = log_reader.consumer.topology.log()
         self._subscription = subscription
         self._nonce: str | None = None
         """Nonce of the newest fence in flight; None without one."""
@@ -53,7 +53,7 @@ class Fences:
 
     def begin(self) -> None:
         """Write the first fence of a log that is about to be read."""
-        self._read_count = self._follower.following.read_count
+        self._read_count = self._log_reader.following.read_count
         self._quiet_since = time.monotonic()
         self.write()
 
@@ -69,8 +69,8 @@ class Fences:
         self._awaited_since = now if self._awaited_since is None else self._awaited_since
         self._is_probe = self._appender.is_blocked
         self._note_reading(now)
-        with self._follower.lock:
-            self._follower.following.await_fence(nonce, now)
+        with self._log_reader.lock:
+            self._log_reader.following.await_fence(nonce, now)
         if self._is_probe:
             self._subscription.look(self._log.queue.name, partial(self._answered, nonce))
         else:
@@ -82,7 +82,7 @@ class Fences:
     def came_back(self) -> None:
         """Stop checking, unless a newer fence is in flight."""
         self._awaited_since = None
-        if not self._follower.following.proof.is_awaited:
+        if not self._log_reader.following.proof.is_awaited:
             self.forget()
 
     def forget(self) -> None:
@@ -105,11 +105,11 @@ class Fences:
             self._confirmed_at = time.monotonic()
 
     def _failed(self, nonce: str, error: Exception) -> None:
-        with self._follower.lock:
-            self._follower.following.proof.failed(nonce)
+        with self._log_reader.lock:
+            self._log_reader.following.proof.failed(nonce)
         if self._nonce == nonce:
             self.forget()
-            self._follower.fence_failed(error)
+            self._log_reader.fence_failed(error)
             self._consumer.call_later(RETRY_SECONDS, self.refresh)
 
     def _answered(self, nonce: str) -> None:
@@ -117,14 +117,14 @@ class Fences:
         if not self._appender.is_blocked:
             self._write_instead()
             return
-        now, follower = time.monotonic(), self._follower
+        now, log_reader = time.monotonic(), self._log_reader
         self._note_reading(now)
-        if not follower.is_current and now - self._quiet_since < PATIENCE_SECONDS:
+        if not log_reader.is_current and now - self._quiet_since < PATIENCE_SECONDS:
             return
-        if follower.following.is_matching:
-            follower.read_again()  # no record at the position to resume at: this is another log
+        if log_reader.following.is_matching:
+            log_reader.read_again()  # no record at the position to resume at: this is another log
         else:
-            follower.answered(nonce)
+            log_reader.answered(nonce)
 
     def _write_instead(self) -> None:
         """Write a record, because the alarm is over and a round trip proves nothing any more."""
@@ -160,22 +160,22 @@ class Fences:
     def _look_while_blocked(self, now: float) -> None:
         """Start another round trip. If none is answered in time, the reader is cut off."""
         since = self._awaited_since
-        if self._follower.is_current and since is not None and now - since >= PATIENCE_SECONDS:
-            self._follower.fence_missed()
+        if self._log_reader.is_current and since is not None and now - since >= PATIENCE_SECONDS:
+            self._log_reader.fence_missed()
         self.write()
 
     def _miss(self, now: float) -> None:
         """Find out why a fence was not read back, and write another one."""
         is_quiet = self._quiet_since <= self._written_at
-        if self._follower.is_current or is_quiet:
-            self._follower.fence_missed()
+        if self._log_reader.is_current or is_quiet:
+            self._log_reader.fence_missed()
         confirmed_at = self._confirmed_at
         if is_quiet and confirmed_at is not None and now - confirmed_at >= UNREAD_SECONDS:
-            self._follower.read_again()
+            self._log_reader.read_again()
         else:
             self.write()
 
     def _note_reading(self, now: float) -> None:
-        count = self._follower.following.read_count
+        count = self._log_reader.following.read_count
         if count != self._read_count:
             self._read_count, self._quiet_since = count, now

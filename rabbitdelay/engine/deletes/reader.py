@@ -22,10 +22,10 @@ from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.engine.deletes.appender import Appender
-from rabbitdelay.engine.deletes.fence import Fences
+from rabbitdelay.engine.deletes.fence import FenceWriter
 from rabbitdelay.engine.deletes.snapshot_reader import SnapshotReader
-from rabbitdelay.engine.deletes.snapshot_writer import Compactor
-from rabbitdelay.engine.deletes.view import Known
+from rabbitdelay.engine.deletes.snapshot_writer import SnapshotWriter
+from rabbitdelay.engine.deletes.view import DeletesView
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import ConnectionFailed, CutOff, NamespaceMissing, PermissionRefused
 from rabbitdelay.models import Job
@@ -44,7 +44,7 @@ TELL_SECONDS = 5.0
 """Interval of the log lines about a reading that takes longer than QUIET_SECONDS."""
 
 
-class Follower(Known):
+class LogReader(DeletesView):
     """Reads the log for one consumer, on the transport's thread. Any thread may query the view."""
 
     def __init__(
@@ -80,8 +80,8 @@ class Follower(Known):
             self,
             arguments=self._where_to_read,
         )
-        self._fences = Fences(self, self._subscription)
-        self._compactor = Compactor(self, consumer)
+        self._fences = FenceWriter(self, self._subscription)
+        self._snapshot_writer = SnapshotWriter(self, consumer)
         self._reader: SnapshotReader | None = None
         self._is_wanted = is_wanted
         self._must_write_all = False
@@ -168,7 +168,7 @@ class Follower(Known):
             return
         self._cut_off_at = time.monotonic()
         self._sweep_later()
-        self._compactor.connected()
+        self._snapshot_writer.connected()
         self._subscription.begin()
         if not self.has_caught_up:
             self._reader = SnapshotReader(
@@ -206,12 +206,12 @@ class Follower(Known):
             self._reader.abandon()
             self._reader = None
         self._subscription.connection_lost()
-        self._compactor.disconnected()
+        self._snapshot_writer.disconnected()
         self._cut_off()
 
     def channel_lost(self, number: int, error: Exception, _lost: Sequence[Lease]) -> None:
         """Handle the loss of a channel, if it is one of the reader's."""
-        self._compactor.channel_lost(number, error)
+        self._snapshot_writer.channel_lost(number, error)
         if self._subscription.channel_lost(number, error):
             self._cut_off(error)
 
@@ -310,7 +310,7 @@ class Follower(Known):
             level("log of deletes: read (%d tombstones)", known.count)
         self._set_caught_up()
         self._tell()
-        self._compactor.look()
+        self._snapshot_writer.look()
 
     def _set_caught_up(self) -> None:
         if not self.has_caught_up:
@@ -437,7 +437,7 @@ class Follower(Known):
             return
         self._forget_some()
         self._anchor()
-        self._compactor.look()
+        self._snapshot_writer.look()
         self._tell_progress()
         self._sweep_later()
 

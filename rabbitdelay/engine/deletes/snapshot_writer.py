@@ -26,7 +26,7 @@ from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import CutOff, RabbitDelayError
 
 if TYPE_CHECKING:
-    from rabbitdelay.engine.deletes.reader import Follower
+    from rabbitdelay.engine.deletes.reader import LogReader
 
 SNAPSHOT_EVERY = 100_000
 """Cost of the records since the last snapshot at which the next one is due, in tombstones.
@@ -37,15 +37,15 @@ ASK_AGAIN_SECONDS = 60.0
 IN_FLIGHT = 4
 
 
-class Compactor:
+class SnapshotWriter:
     """Requests snapshots, and writes them if this consumer is the active one.
 
     Runs on the transport's thread, except for the writing.
     """
 
-    def __init__(self, follower: "Follower", consumer: Consumer) -> None:
+    def __init__(self, log_reader: "LogReader", consumer: Consumer) -> None:
         topology = consumer.topology
-        self._follower = follower
+        self._log_reader = log_reader
         self._consumer = consumer
         self._requests = topology.log_compaction()
         self._snapshots = topology.log_snapshots()
@@ -88,11 +88,11 @@ class Compactor:
         asked_lately = self._asked_at is not None and now - self._asked_at < ASK_AGAIN_SECONDS
         if self._is_due and not asked_lately and not self._is_writing:
             self._asked_at = now
-            self._follower.appender.append(self._requests, b"{}")
+            self._log_reader.appender.append(self._requests, b"{}")
 
     @property
     def _is_due(self) -> bool:
-        following = self._follower.following
+        following = self._log_reader.following
         count = following.tombstones.count
         return following.is_current and following.since_snapshot >= max(SNAPSHOT_EVERY, count // 2)
 
@@ -120,27 +120,27 @@ class Compactor:
             self._consumer.call(lambda: self._written(delivery))
 
     def _write_pieces(self) -> int:
-        follower, append = self._follower, self._follower.appender.append
+        log_reader, append = self._log_reader, self._log_reader.appender.append
         now_ms = time.time_ns() // 1_000_000
         self._renew_anchor()
-        with follower.lock:
-            following = follower.following
+        with log_reader.lock:
+            following = log_reader.following
             anchor = following.anchor
             if anchor is None:
                 raise CutOff("the log of deletes was deleted in the meantime")
             writing = Writing(following.tombstones, anchor, secrets.token_hex(8), now_ms)
-        on_their_way: deque[Future[None]] = deque()
+        in_flight: deque[Future[None]] = deque()
         while True:
-            with follower.lock:
+            with log_reader.lock:
                 piece = writing.next_piece()
             if piece is None:
                 break
-            on_their_way.append(append(self._snapshots, piece))
-            if len(on_their_way) >= IN_FLIGHT:
-                on_their_way.popleft().result(2 * TIMEOUT_SECONDS)
-        for future in on_their_way:
+            in_flight.append(append(self._snapshots, piece))
+            if len(in_flight) >= IN_FLIGHT:
+                in_flight.popleft().result(2 * TIMEOUT_SECONDS)
+        for future in in_flight:
             future.result(2 * TIMEOUT_SECONDS)
-        with follower.lock:
+        with log_reader.lock:
             trailer = writing.trailer()
             again = following.tombstones.records(for_another_log=False)
             doubted = snapshots.doubted_again(following.doubted)
@@ -153,12 +153,12 @@ class Compactor:
 
     def _renew_anchor(self) -> None:
         """Write a fence and wait until it is read: no record before it will be read again."""
-        follower = self._follower
-        before = follower.following.anchor
+        log_reader = self._log_reader
+        before = log_reader.following.anchor
         fence = records.encode(Fence(secrets.token_hex(8)))
-        follower.appender.append(self._log, fence).result(2 * TIMEOUT_SECONDS)
+        log_reader.appender.append(self._log, fence).result(2 * TIMEOUT_SECONDS)
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while follower.following.anchor == before:
+        while log_reader.following.anchor == before:
             if time.monotonic() > deadline:
                 raise CutOff("a fence written to the log of deletes was not read back")
             time.sleep(0.01)

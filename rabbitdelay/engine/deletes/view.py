@@ -26,10 +26,10 @@ OVERDUE_SECONDS = 600.0
 delete."""
 
 
-class Verdict(Enum):
+class Liveness(Enum):
     """Whether a job may be handed out now, if no delete of it is known."""
 
-    LIVES = auto()
+    ALIVE = auto()
     WAIT = auto()
     """The log is not read to its end, or the topic is paused."""
     UNPROVEN = auto()
@@ -54,7 +54,7 @@ class TombstoneStats:
     """The paused topics."""
 
 
-class Known(ABC):
+class DeletesView(ABC):
     """What one consumer knows of the log, for any thread; its subclass reads the log."""
 
     def __init__(self, clock: Callable[[], float], grace_ms: int) -> None:
@@ -91,13 +91,13 @@ class Known(ABC):
             with self.lock:
                 self.following.tombstones.add(record)
 
-    def verdict(self, lease: Lease) -> Verdict | Death:
+    def liveness(self, lease: Lease) -> Liveness | Death:
         """Return whether a job may be handed out now, or why it is deleted."""
         job = lease.job
         with self.lock:
             following, known = self.following, self.following.tombstones
             if not following.is_current or known.is_paused(job.topic):
-                return Verdict.WAIT
+                return Liveness.WAIT
             known_ms = _known_ms(job, lease.message)
             if known.is_sure_of(known_ms):
                 if self._overdue_at is not None and known_ms < self._now_ms() - self._grace_ms:
@@ -105,10 +105,10 @@ class Known(ABC):
                 if (death := self._kills(job, lease.message)) is not None:
                     return death
                 is_proven = self._is_proven()
-                return Verdict.LIVES if is_proven else Verdict.UNPROVEN
+                return Liveness.ALIVE if is_proven else Liveness.UNPROVEN
             following.cut_off()
         self.recall()
-        return Verdict.WAIT
+        return Liveness.WAIT
 
     def is_sure_of(self, job: Job, message: Message) -> bool:
         """Whether every delete that may apply to a job is known.

@@ -43,7 +43,7 @@ LONGEST_TICK_SECONDS = 0.2
 OnDeleted = Callable[[int], None]
 
 
-class Deleter:
+class LogWriter:
     """Writes records through the publisher of a client. Thread-safe."""
 
     def __init__(self, links: Links, settings: ClientSettings) -> None:
@@ -72,7 +72,7 @@ class Deleter:
         """Delete many jobs, up to 1,000 in a record; return the number of recorded ids."""
         if isinstance(targets, (str, Job)):
             raise InvalidJob("delete_many takes an iterable of ids or jobs; use delete for one")
-        sending = _Sending(on_deleted)
+        in_flight = _DeletesInFlight(on_deleted)
         source, time_ms, is_more = Source(targets), 0, True
         try:
             while is_more:
@@ -80,13 +80,13 @@ class Deleter:
                 if some:
                     record = self._record(some)
                     time_ms = record.time_ms if record.is_by_time else time_ms
-                    sending.add(len(some), (yield from self._send(record, timeout)))
-                yield from sending.settle(RECORDS_AT_ONCE if is_more else 0)
+                    in_flight.add(len(some), (yield from self._send(record, timeout)))
+                yield from in_flight.wait_until_at_most(RECORDS_AT_ONCE if is_more else 0)
         except RabbitDelayError as error:
-            text = f"delete_many stopped: {error} ({sending.deleted:,} deletes are confirmed)"
-            raise DeleteManyFailed(text, deleted=sending.deleted) from error
+            text = f"delete_many stopped: {error} ({in_flight.deleted:,} deletes are confirmed)"
+            raise DeleteManyFailed(text, deleted=in_flight.deleted) from error
         yield from self.let_pass(time_ms)
-        return sending.deleted
+        return in_flight.deleted
 
     def keep(self, job: Job, instead_of: Job | None, timeout: float | None) -> Flow[None]:
         """Delete every job with this id except this one."""
@@ -194,22 +194,22 @@ def _named(error: Exception, what: str) -> Exception:
     return named
 
 
-class _Sending:
+class _DeletesInFlight:
     """The records of one delete_many that are in flight."""
 
     def __init__(self, on_deleted: OnDeleted | None) -> None:
         self.deleted = 0
         self._on_deleted = on_deleted
-        self._on_their_way: deque[tuple[int, Future[None]]] = deque()
+        self._records: deque[tuple[int, Future[None]]] = deque()
 
     def add(self, count: int, future: Future[None]) -> None:
         """Note a record in flight with its number of ids."""
-        self._on_their_way.append((count, future))
+        self._records.append((count, future))
 
-    def settle(self, most: int) -> Flow[None]:
+    def wait_until_at_most(self, most: int) -> Flow[None]:
         """Wait until at most this many records are in flight."""
-        while len(self._on_their_way) > most:
-            count, future = self._on_their_way.popleft()
+        while len(self._records) > most:
+            count, future = self._records.popleft()
             yield Wait(future)
             self.deleted += count
             if self._on_deleted is not None:

@@ -10,7 +10,7 @@ from rabbitdelay.core.publish.outbox import LadderEntry
 from rabbitdelay.core.settle import republish
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Links
-from rabbitdelay.engine.deletes.reader import Follower
+from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.flow import Flow, Sleep
 from rabbitdelay.engine.parked.parked_queue import OnTried, ParkedQueue, Pass
 from rabbitdelay.engine.parked.sending import Copy
@@ -32,11 +32,11 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         settings: ClientSettings,
         topic: str,
         *,
-        follower: Callable[[], Flow[Follower]],
+        log_reader: Callable[[], Flow[LogReader]],
     ) -> None:
         super().__init__(links, settings, settings.topology.buried_queue(topic))
         self._topic = topic
-        self._follower = follower
+        self._log_reader = log_reader
         self._clock = settings.clock
 
     def looking(
@@ -104,19 +104,19 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
             return False
         deadline = time.monotonic() + self.timeout
         while True:
-            follower = yield from self._current_follower(deadline)
-            if follower.is_sure_of(job, found.message):
-                return follower.death_of(job, found.message) is not None
+            log_reader = yield from self._current_follower(deadline)
+            if log_reader.is_sure_of(job, found.message):
+                return log_reader.death_of(job, found.message) is not None
             if time.monotonic() > deadline:
                 raise CutOff(
                     "the log of deletes does not answer: which jobs are deleted is unknown"
                 )
             yield Sleep(PROOF_SECONDS)  # it is being read, or a fence is on its way
 
-    def _current_follower(self, deadline: float) -> Flow[Follower]:
+    def _current_follower(self, deadline: float) -> Flow[LogReader]:
         while True:
             try:
-                return (yield from self._follower())
+                return (yield from self._log_reader())
             except CutOff:
                 if time.monotonic() > deadline:
                     raise

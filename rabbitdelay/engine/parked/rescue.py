@@ -32,7 +32,7 @@ from rabbitdelay.engine.transport import Channel, Closed, Connection
 
 TIMEOUT_SECONDS = 30.0
 """Timeout for republishing a job; then it stays parked."""
-MOST_ON_THEIR_WAY = 500
+MAX_IN_FLIGHT = 500
 """Maximum number of republished jobs that are not confirmed yet."""
 
 Answer = Callable[[bool], None]
@@ -67,7 +67,7 @@ class Rescue:
         self._channel: Channel | None = None
         self._unread = count
         self._is_reading = True
-        self._on_their_way = 0
+        self._in_flight = 0
         self._sent = 0
         self._left = 0
         self._is_present: dict[str, bool] = {}
@@ -109,7 +109,7 @@ class Rescue:
 
     def _closed(self, _channel: Channel, closed: Closed) -> None:
         self.refused = closed
-        self._end(self._left + self._on_their_way + self._unread)
+        self._end(self._left + self._in_flight + self._unread)
 
     def _read_next(self) -> None:
         """Request the next message, unless too many are in flight."""
@@ -120,13 +120,13 @@ class Rescue:
             return
         if not self._unread:
             self._end_if_complete()
-        elif self._on_their_way < MOST_ON_THEIR_WAY:
+        elif self._in_flight < MAX_IN_FLIGHT:
             self._is_reading = True
             self._unread -= 1
             self._connection.send_frames(encode.get(channel.number, self._topology.unrouted))
 
     def _end_if_complete(self) -> None:
-        if not self._unread and not self._is_reading and not self._on_their_way:
+        if not self._unread and not self._is_reading and not self._in_flight:
             self._end(self._left)
 
     def _end(self, left: int) -> None:
@@ -217,7 +217,7 @@ class Rescue:
         if found.to_bury:
             buried, _ = self._topology.topic(topic)
             route = Target(self._topology.buried_exchange, topic, buried)
-        self._on_their_way += 1
+        self._in_flight += 1
         self._sender.submit_copy(
             Pending(
                 message,
@@ -231,7 +231,7 @@ class Rescue:
         self._read_next()
 
     def _resolved(self, delivery: Delivery, error: Exception | None) -> None:
-        self._on_their_way -= 1
+        self._in_flight -= 1
         self.progressed_at = time.monotonic()
         if self._is_over or self._channel is None or not self._channel.is_open:
             return

@@ -9,7 +9,7 @@ from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.deletes.view import Verdict
+from rabbitdelay.engine.deletes.view import Liveness
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.transport import Channel
 
@@ -22,7 +22,7 @@ class Owner(Protocol):
     def got(self, request: "Pop", lease: Lease) -> None:
         """Add a job to a pop."""
 
-    def verdict(self, lease: Lease) -> Verdict | Death:
+    def liveness(self, lease: Lease) -> Liveness | Death:
         """Return whether a job may be handed out; drop it if it is dead."""
 
     def suspend(self, request: "Pop") -> None:
@@ -194,15 +194,15 @@ class Slot:
 
     def _judge(self, request: Pop, lease: Lease, got_from: str | None) -> None:
         """Hand out a job, drop it, or keep it until the proof is there."""
-        verdict = self._popper.verdict(lease)
-        if verdict is Verdict.UNPROVEN:
+        liveness = self._popper.liveness(lease)
+        if liveness is Liveness.UNPROVEN:
             self._unproven.append((lease, got_from))
-        elif verdict is Verdict.WAIT:
+        elif liveness is Liveness.WAIT:
             self._surplus.append(lease)
             self._popper.suspend(request)
         elif got_from is not None:
-            self._go_on_getting(request, lease, got_from, lives=verdict is Verdict.LIVES)
-        elif verdict is Verdict.LIVES:
+            self._go_on_getting(request, lease, got_from, lives=liveness is Liveness.ALIVE)
+        elif liveness is Liveness.ALIVE:
             self._popper.got(request, lease)
             if not request.is_over:
                 self._popper.linger(request)

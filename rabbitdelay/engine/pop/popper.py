@@ -19,8 +19,8 @@ from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.deletes.reader import Follower
-from rabbitdelay.engine.deletes.view import Verdict
+from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.deletes.view import Liveness
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.pop.channel import Pop, Slot
 from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff, NamespaceMissing
@@ -42,10 +42,10 @@ MAX_AT_ONCE = 65_535
 class Popper:
     """The pops of one client. Everything but `pop` runs on the transport's thread."""
 
-    def __init__(self, consumer: Consumer, follower: Follower) -> None:
+    def __init__(self, consumer: Consumer, log_reader: LogReader) -> None:
         self.consumer = consumer
-        self._follower = follower
-        follower.watch(self._may_have_changed)
+        self._log_reader = log_reader
+        log_reader.watch(self._may_have_changed)
         self._pops: set[Pop] = set()
         self._idle: deque[Slot] = deque()
         self._slots = 0
@@ -97,14 +97,14 @@ class Popper:
         if self.consumer.first.error is not None:
             self._when_disconnected(request, self.consumer.first.error)
             return
-        failure = self._follower.failure
+        failure = self._log_reader.failure
         if failure is not None and not isinstance(failure, NamespaceMissing):
             self._fail(request, failure)
             return
-        if not self._follower.is_current or not self._topics(request):
+        if not self._log_reader.is_current or not self._topics(request):
             self._wait_for_change(request)
             return
-        self._follower.prepare()
+        self._log_reader.prepare()
         self.consumer.find(self._parts(request.topics), partial(self._found, request))
 
     def _parts(self, topics: Sequence[str]) -> list[Part]:
@@ -133,7 +133,7 @@ class Popper:
 
     def _topics(self, request: Pop) -> list[str]:
         """Return the topics of a pop that are not paused."""
-        topics = [topic for topic in request.topics if not self._follower.is_paused(topic)]
+        topics = [topic for topic in request.topics if not self._log_reader.is_paused(topic)]
         request.leaves_out = len(topics) < len(request.topics)
         return topics
 
@@ -153,7 +153,7 @@ class Popper:
                 request.slot.judge_again()
 
     def _is_paused(self, request: Pop) -> bool:
-        return any(map(self._follower.is_paused, request.topics))
+        return any(map(self._log_reader.is_paused, request.topics))
 
     def _take_slot(self, request: Pop) -> None:
         if request.is_over:
@@ -208,12 +208,12 @@ class Popper:
             self.end(request)
         return not request.is_over
 
-    def verdict(self, lease: Lease) -> Verdict | Death:
+    def liveness(self, lease: Lease) -> Liveness | Death:
         """Return whether a job may be handed out; drop it if it is dead."""
-        verdict = self._follower.verdict(lease)
-        if isinstance(verdict, Death):
-            self.consumer.holding.drop(lease, verdict)
-        return verdict
+        liveness = self._log_reader.liveness(lease)
+        if isinstance(liveness, Death):
+            self.consumer.holding.drop(lease, liveness)
+        return liveness
 
     def suspend(self, request: Pop) -> None:
         """Stop serving a pop until jobs can be handed out again."""
@@ -267,8 +267,8 @@ class Popper:
 
     def _cut_off(self, request: Pop) -> Exception | None:
         """Return the error if the log of deletes prevents handing out jobs; else None."""
-        if not self._follower.is_current:
-            return self._follower.failure or CutOff(self._follower.state)
+        if not self._log_reader.is_current:
+            return self._log_reader.failure or CutOff(self._log_reader.state)
         if request.slot is not None and request.slot.is_unproven:
             return CutOff(
                 "a job is ready, but whether it was deleted is unknown, because the log of deletes "

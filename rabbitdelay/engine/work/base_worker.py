@@ -245,11 +245,11 @@ class Working(ABC, Generic[AnyClient]):
     def _work(self, max_jobs: int | None, *, until_empty: bool) -> Flow[None]:
         verbs = self._verbs
         consumer = yield from verbs.links.new_consumer(lambda topic: self._handlers[topic].policies)
-        follower = verbs.links.new_follower(consumer)
+        log_reader = verbs.links.new_log_reader(consumer)
         executor = self._executor = yield from self._new_executor(consumer)
         dispatcher = self._dispatcher = Dispatcher(
             consumer,
-            follower,
+            log_reader,
             self._handlers,
             concurrency=self._concurrency,
             prefetch=self._prefetch,
@@ -259,7 +259,7 @@ class Working(ABC, Generic[AnyClient]):
             told=self._told,
         )
         try:
-            consumer.start(Users(follower, dispatcher))
+            consumer.start(Users(log_reader, dispatcher))
             yield from consumer.connected(verbs.settings.connect_timeout)
             yield from self._watch(dispatcher, executor)
             yield from self._let_finish(dispatcher)

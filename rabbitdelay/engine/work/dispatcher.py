@@ -26,8 +26,8 @@ from rabbitdelay.core.work.retry import Dropped, Fate, GiveUp
 from rabbitdelay.core.work.scheduler import Scheduler, StartSuspect
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import Subscription
-from rabbitdelay.engine.deletes.reader import Follower
-from rabbitdelay.engine.deletes.view import Verdict
+from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.deletes.view import Liveness
 from rabbitdelay.engine.flow import Bell
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.work.drain import Emptiness
@@ -50,7 +50,7 @@ class Dispatcher:
     def __init__(
         self,
         consumer: Consumer,
-        follower: Follower,
+        log_reader: LogReader,
         handlers: Mapping[str, Handler],
         *,
         concurrency: int,
@@ -66,8 +66,8 @@ class Dispatcher:
         self._told = told
         self.consumer = consumer
         self.holding = consumer.holding
-        self._follower = follower
-        follower.watch(self._may_have_changed)
+        self._log_reader = log_reader
+        log_reader.watch(self._may_have_changed)
         self._handlers = handlers
         self._turns = Scheduler(concurrency, limits)
         self._waiting = Waiting(handlers)
@@ -134,12 +134,12 @@ class Dispatcher:
 
     def _may_have_changed(self) -> None:
         """Handle a change: the log of deletes was read or cut off, or a topic paused or resumed."""
-        if self._follower.failure is not None:
-            self.fail(self._follower.failure)
+        if self._log_reader.failure is not None:
+            self.fail(self._log_reader.failure)
         for topic in self._topics:
-            if self._follower.is_paused(topic.name):
+            if self._log_reader.is_paused(topic.name):
                 self._pause(topic)
-            elif self._follower.is_current and self._takes_more:
+            elif self._log_reader.is_current and self._takes_more:
                 topic.subscription.go_on()
         with self.holding.lock:
             self._dispatch()
@@ -197,7 +197,7 @@ class Dispatcher:
         lease = self.consumer.read_job(delivery, handler.topic, ttr_ms)
         if lease is None or (delivery.redelivered and self._is_known(lease)):
             return
-        if self._stopping or self._follower.is_paused(handler.topic):
+        if self._stopping or self._log_reader.is_paused(handler.topic):
             self.holding.hand_back(lease)
             return
         with self.holding.lock:
@@ -260,7 +260,7 @@ class Dispatcher:
         if not self._waiting.count:
             return
         now = time.monotonic()
-        self._is_held_up = not self._follower.is_current
+        self._is_held_up = not self._log_reader.is_current
         while not (self._stopping or self._is_held_up) and self._jobs_left != 0:
             choice = self._turns.choose(self._waiting, self._waiting.suspects_since, now)
             if choice is None:
@@ -276,14 +276,14 @@ class Dispatcher:
 
     def _may_start(self, lease: Lease, now: float) -> bool:
         """Return whether a job may start; drop it if it was deleted in the meantime."""
-        verdict = self._follower.verdict(lease)
-        if isinstance(verdict, Death):
-            self.holding.drop(lease, verdict)
+        liveness = self._log_reader.liveness(lease)
+        if isinstance(liveness, Death):
+            self.holding.drop(lease, liveness)
             _log_dropped(lease)
-        elif verdict is not Verdict.LIVES:  # wait for `_may_have_changed`
+        elif liveness is not Liveness.ALIVE:  # wait for `_may_have_changed`
             self._waiting.put_back(lease, now)
             self._is_held_up = True
-        return verdict is Verdict.LIVES
+        return liveness is Liveness.ALIVE
 
     def _dispatch_later(self) -> None:
         if not self._dispatches_later:
@@ -414,17 +414,17 @@ class Dispatcher:
 
     def _subscriptions(self) -> list[Subscription]:
         """Return the subscriptions of topics that are not paused; paused ones count as empty."""
-        is_paused = self._follower.is_paused
+        is_paused = self._log_reader.is_paused
         return [topic.subscription for topic in self._topics if not is_paused(topic.name)]
 
     def _empty(self) -> None:
         for topic in self._topics:
-            if self._follower.is_paused(topic.name):
+            if self._log_reader.is_paused(topic.name):
                 logger.warning("topic %s: paused, its jobs were not run", topic.name)
         self._done()
 
     def _is_busy(self) -> bool:
-        if not self._follower.is_current:
+        if not self._log_reader.is_current:
             return True
         return bool(len(self.holding.leases) or self._turns.running or self._stopping)
 
