@@ -6,8 +6,8 @@ Jobs, responses, and the log of deletes, by which it knows which jobs it must no
 import secrets
 
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.consume.listener import Users
-from rabbitdelay.engine.consume.reply_queue import Replies
+from rabbitdelay.engine.consume.listener import ConsumerListeners
+from rabbitdelay.engine.consume.reply_queue import ReplyQueue
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.pop.popper import Popper
@@ -21,11 +21,11 @@ class Front:
         self.consumer = consumer
         self.log_reader = log_reader
         self.popper = Popper(consumer, log_reader)
-        self.replies = Replies(consumer, secrets.token_hex(8))
+        self.replies = ReplyQueue(consumer, secrets.token_hex(8))
 
     def start(self) -> None:
         """Begin to connect."""
-        self.consumer.start(Users(self.log_reader, self.popper, self.replies))
+        self.consumer.start(ConsumerListeners(self.log_reader, self.popper, self.replies))
 
     def until_read(self, timeout: float) -> Flow[LogReader]:
         """Wait until the log of deletes was read to its end for the first time."""

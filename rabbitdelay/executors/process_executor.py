@@ -15,7 +15,7 @@ from typing import Any, Self
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine import process_lifetime
-from rabbitdelay.engine.consume.held_job import Holder
+from rabbitdelay.engine.consume.held_job import JobSettlement
 from rabbitdelay.errors import HandlerDied, InvalidConfiguration, LeaseLost, RabbitDelayError
 from rabbitdelay.executors import process_main
 from rabbitdelay.executors.process_handle import END_SECONDS, HandlerProcess, describe_exit
@@ -189,7 +189,7 @@ def _false_start(process: HandlerProcess) -> RabbitDelayError:
 
 def _run_handler(process: HandlerProcess, job: ReservedJob) -> ReturnedValue | RaisedError:
     """Have the process call the handler, and answer its requests concerning the job."""
-    lease, holder = job._lease, job._holder  # noqa: SLF001 - its parts are sent to another process
+    lease, settlement = job._lease, job._settlement  # noqa: SLF001 - its parts are sent to another process
     if lease.is_over:
         raise LeaseLost(f"job {job.id} ({job.topic}) was lost before its handler started")
     process.set_work(job)
@@ -204,7 +204,7 @@ def _run_handler(process: HandlerProcess, job: ReservedJob) -> ReturnedValue | R
         message: Request | ReturnedValue | RaisedError = process.receive()
         if not isinstance(message, Request):
             return message
-        process.send(_answer(message, lease, holder))
+        process.send(_answer(message, lease, settlement))
 
 
 def _patience_seconds(lease: Lease) -> float | None:
@@ -214,15 +214,15 @@ def _patience_seconds(lease: Lease) -> float | None:
     return max(_AFTERWARDS_SECONDS, lease.deadline - time.monotonic())
 
 
-def _answer(request: Request, lease: Lease, holder: Holder) -> Reply:
+def _answer(request: Request, lease: Lease, settlement: JobSettlement) -> Reply:
     error: Exception | None = None
     try:
-        done = getattr(holder, request.verb)(lease, *request.arguments)
+        done = getattr(settlement, request.verb)(lease, *request.arguments)
         if isinstance(done, Future):
             done.result()
     except RabbitDelayError as refused:
         error = refused
-    return Reply(holder.time_left(lease), error, holder.is_deleted(lease))
+    return Reply(settlement.time_left(lease), error, settlement.is_deleted(lease))
 
 
 def _death(process: HandlerProcess, job: ReservedJob) -> RabbitDelayError:

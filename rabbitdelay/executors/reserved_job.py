@@ -21,7 +21,7 @@ class ReservedJob(HeldJob):
 
     def finish(self) -> None:
         """Finish the job: remove it permanently."""
-        self._holder.finish(self._lease)
+        self._settlement.finish(self._lease)
 
     def release(self, delay: float | timedelta | None = None) -> None:
         """Release the job with attempt + 1, after a delay or its topic's backoff.
@@ -32,7 +32,7 @@ class ReservedJob(HeldJob):
 
     def touch(self) -> None:
         """Restart the job's ttr."""
-        self._holder.touch(self._lease)
+        self._settlement.touch(self._lease)
 
     def bury(self, reason: str) -> None:
         """Bury the job for inspection; return once the broker has confirmed the job."""

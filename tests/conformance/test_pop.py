@@ -524,7 +524,7 @@ def test_pops_leave_no_state_behind(client: Client, caplog: pytest.LogCaptureFix
     popper = popper_of(client)
     consumer = popper.consumer
     assert len(consumer.holding.leases) == 0
-    assert len(consumer._listeners) <= 5  # two of them are for the log of deletes
+    assert len(consumer._inbound_handlers) <= 5  # two of them are for the log of deletes
     assert not popper._pops
     transport = consumer._connector.transport
     assert isinstance(transport, ThreadTransport | LoopTransport)

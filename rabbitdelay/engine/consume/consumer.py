@@ -24,7 +24,7 @@ from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.connection import Connector, FirstConnection, logger
-from rabbitdelay.engine.consume.listener import User
+from rabbitdelay.engine.consume.listener import ConsumerListener
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.settle.ack_buffer import Settlements
 from rabbitdelay.engine.settle.ack_proof import Proofs
@@ -80,9 +80,9 @@ class Consumer:
         self._settlements = Settlements()
         self._woken = False
         # Used by the transport's thread only:
-        self._user: User | None = None
+        self._listener: ConsumerListener | None = None
         self._routes = routes
-        self._listeners: dict[int, OnInbound] = {}
+        self._inbound_handlers: dict[int, OnInbound] = {}
         self._channels: dict[int, Channel] = {}
         self._room_makers: dict[int, Then] = {}
         self._is_flush_due = False
@@ -92,9 +92,9 @@ class Consumer:
 
     # From any thread
 
-    def start(self, user: User) -> None:
+    def start(self, listener: ConsumerListener) -> None:
         """Start to connect."""
-        self._user = user
+        self._listener = listener
         self._connector.start()
 
     def connected(self, timeout: float) -> Flow[None]:
@@ -200,7 +200,7 @@ class Consumer:
             return  # the caller is notified of the next connection
 
         def ready(channel: Channel) -> None:
-            self._listeners[channel.number] = on_inbound
+            self._inbound_handlers[channel.number] = on_inbound
             self._channels[channel.number] = channel
             if make_room is not None:
                 self._room_makers[channel.number] = make_room
@@ -357,30 +357,30 @@ class Consumer:
         """Start to read deliveries, and notify the listener."""
         connection.read_deliveries(self._inbound, self._read)
         self.first.opened()
-        assert self._user is not None
-        self._user.connected()
+        assert self._listener is not None
+        self._listener.connected()
 
     def connection_failed(self, error: ConnectionFailed) -> None:
         """End all leases, and notify the listener."""
         self._routes.forget()
         lost = self._lose(None)
         self.first.failed(error)
-        assert self._user is not None
-        self._user.disconnected(error, lost)
+        assert self._listener is not None
+        self._listener.disconnected(error, lost)
 
     def connection_closed(self) -> None:
         """End all leases and notify the listener. This is the last call, even after a failure."""
         self._closed = True
         self.first.ended()
         self._lose(None)
-        assert self._user is not None
-        self._user.closed()
+        assert self._listener is not None
+        self._listener.closed()
 
     def _channel_closed(self, channel: Channel, closed: Closed) -> None:
         self._routes.forget()  # the queue may have been deleted
         lost = self._lose(channel.number)
-        assert self._user is not None
-        self._user.channel_lost(channel.number, closed.error(), lost)
+        assert self._listener is not None
+        self._listener.channel_lost(channel.number, closed.error(), lost)
 
     def _lose(self, channel: int | None) -> list[Lease]:
         """Forget a closed channel, or all of them, and end the leases of its jobs."""
@@ -389,7 +389,7 @@ class Consumer:
             lost = self.holding.lose(channel)
         for number in [channel] if channel is not None else list(self._channels):
             self._channels.pop(number, None)
-            self._listeners.pop(number, None)
+            self._inbound_handlers.pop(number, None)
             self._room_makers.pop(number, None)
         self.holding.tell_lost(lost)
         if self._proofs is not None:
@@ -399,13 +399,13 @@ class Consumer:
     # Deliveries
 
     def _inbound(self, found: Delivery | GetEmpty) -> None:
-        listener = self._listeners.get(found.channel)
-        if listener is not None:
-            listener(found)
+        handler = self._inbound_handlers.get(found.channel)
+        if handler is not None:
+            handler(found)
 
     def _read(self) -> None:
-        if self._user is not None:
-            self._user.read()
+        if self._listener is not None:
+            self._listener.read()
 
     def _refuse(self, delivery: Delivery, topic: str, now_ms: int, reason: str) -> None:
         """Bury a message that is not a job: as a copy with the reason, or by dead-lettering it."""
@@ -438,14 +438,14 @@ class Consumer:
         with self.holding.lock:
             self._timer_at = following
         self._set_timer()
-        if expired and self._user is not None:
-            self._user.expired(expired)
+        if expired and self._listener is not None:
+            self._listener.expired(expired)
 
     # Closing
 
     def _begin_close(self, deadline: float) -> None:
-        assert self._user is not None
-        self._user.closed()
+        assert self._listener is not None
+        self._listener.closed()
         self.holding.hand_back_all()
         self._close_when_done(deadline)
 
@@ -465,7 +465,7 @@ class Consumer:
         with self.holding.lock:
             unproven = list(self._settlements.unproven())
         for number, topics in unproven:
-            self._listeners[number] = proofs.inbound
+            self._inbound_handlers[number] = proofs.inbound
             for topic in topics:
                 proofs.ask(self._channels[number], self.topology.ready_queue(topic))
         proofs.end_if_complete()

@@ -21,7 +21,7 @@ from rabbitdelay.models import Job
 Model = TypeVar("Model")
 
 
-class Holder(Protocol):
+class JobSettlement(Protocol):
     """The settlement of a reserved job, in this process or, for a child process, in its parent."""
 
     def finish(self, lease: Lease) -> None:
@@ -53,7 +53,7 @@ class HeldJob(Job):
     """A job that this process has reserved, for at most its TTR."""
 
     _lease: Lease = field(kw_only=True, repr=False)
-    _holder: Holder = field(kw_only=True, repr=False)
+    _settlement: JobSettlement = field(kw_only=True, repr=False)
     _client: object = field(kw_only=True, repr=False, default=None)
     """The client that popped the job, referenced because closing it would return the job to the
     broker."""
@@ -66,7 +66,7 @@ class HeldJob(Job):
     @property
     def time_left(self) -> float:
         """The remaining TTR in seconds; 0 if the job is not reserved any more."""
-        return self._holder.time_left(self._lease)
+        return self._settlement.time_left(self._lease)
 
     @property
     def deleted(self) -> bool:
@@ -74,7 +74,7 @@ class HeldJob(Job):
 
         This does not undo the handler's effects; the job is not handed out again.
         """
-        return self._holder.is_deleted(self._lease)
+        return self._settlement.is_deleted(self._lease)
 
     @property
     def redeliveries(self) -> int:
@@ -100,7 +100,7 @@ class HeldJob(Job):
         The callback may run on another thread and must not wait. It is called at once if the job is
         not reserved any more.
         """
-        self._holder.on_end(self._lease, callback)
+        self._settlement.on_end(self._lease, callback)
 
     def as_put(self) -> Job:
         """Return the job without its topic's defaults, as it was put."""
@@ -112,23 +112,23 @@ class HeldJob(Job):
         delay_ms = None
         if delay is not None:
             delay_ms = validation.check_delay_ms(delay)
-        yield Wait(self._holder.release(self._lease, delay_ms))
+        yield Wait(self._settlement.release(self._lease, delay_ms))
 
     def _bury(self, reason: str) -> Flow[None]:
         if not isinstance(reason, str):
             raise InvalidJob(f"reason must be text, not {type(reason).__name__}")
-        yield Wait(self._holder.bury(self._lease, reason))
+        yield Wait(self._settlement.bury(self._lease, reason))
 
     def _leave(self, error: BaseException | None) -> Flow[None]:
         """Finish the job at the end of its `with` block; release it if the block raised."""
         if self._lease.ended_by in _SETTLED_BY_HOLDER:
             return
         if error is None:
-            self._holder.finish(self._lease)
+            self._settlement.finish(self._lease)
             return
         failure = Failure.of(error, traceback_of(error))
         try:
-            yield Wait(self._holder.release(self._lease, None, failure))
+            yield Wait(self._settlement.release(self._lease, None, failure))
         except RabbitDelayError:
             return  # the block's own error is raised instead
 
@@ -139,9 +139,11 @@ _MAX_ATTEMPTS = list(Job.__slots__).index("max_attempts")
 Held = TypeVar("Held", bound=HeldJob)
 
 
-def held_job(kind: type[Held], lease: Lease, holder: Holder, client: object = None) -> Held:
+def held_job(
+    kind: type[Held], lease: Lease, settlement: JobSettlement, client: object = None
+) -> Held:
     """Return the job of a lease, with the defaults of its topic."""
     values = list(_fields(lease.job))
     if values[_MAX_ATTEMPTS] is None:
         values[_MAX_ATTEMPTS] = lease.default_max_attempts
-    return kind(*values, _lease=lease, _holder=holder, _client=client)
+    return kind(*values, _lease=lease, _settlement=settlement, _client=client)

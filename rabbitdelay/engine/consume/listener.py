@@ -8,7 +8,7 @@ from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.errors import ConnectionFailed
 
 
-class User(Protocol):
+class ConsumerListener(Protocol):
     """Uses a consuming connection. All methods are called on the transport's thread."""
 
     def connected(self) -> None:
@@ -30,38 +30,38 @@ class User(Protocol):
         """Stop. Called when closing starts, and again when the connection has ended."""
 
 
-class Users:
+class ConsumerListeners:
     """Several users of one connection, all of which are notified of everything."""
 
-    def __init__(self, *users: User) -> None:
-        self._users = users
+    def __init__(self, *listeners: ConsumerListener) -> None:
+        self._listeners = listeners
 
     def connected(self) -> None:
         """Notify all of a new connection."""
-        for user in self._users:
-            user.connected()
+        for listener in self._listeners:
+            listener.connected()
 
     def disconnected(self, error: ConnectionFailed, lost: Sequence[Lease]) -> None:
         """Notify all of the loss of the connection."""
-        for user in self._users:
-            user.disconnected(error, lost)
+        for listener in self._listeners:
+            listener.disconnected(error, lost)
 
     def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
         """Notify all of a channel closed by the broker."""
-        for user in self._users:
-            user.channel_lost(number, error, lost)
+        for listener in self._listeners:
+            listener.channel_lost(number, error, lost)
 
     def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
         """Notify all of leases whose deadline has passed."""
-        for user in self._users:
-            user.expired(expired)
+        for listener in self._listeners:
+            listener.expired(expired)
 
     def read(self) -> None:
         """Let all continue after deliveries that arrived together."""
-        for user in self._users:
-            user.read()
+        for listener in self._listeners:
+            listener.read()
 
     def closed(self) -> None:
         """Stop all."""
-        for user in self._users:
-            user.closed()
+        for listener in self._listeners:
+            listener.closed()

@@ -26,7 +26,7 @@ Key = tuple[str, str]
 Found = Response | NoResponse
 
 
-class Replies:
+class ReplyQueue:
     """Consumes the client's reply queue.
 
     Everything but `start` and `wait` runs on the transport's thread.

@@ -26,7 +26,7 @@ from rabbitdelay.core.work.stats import StatsRecorder, WorkerCounts
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.client import Verbs
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.consume.listener import Users
+from rabbitdelay.engine.consume.listener import ConsumerListeners
 from rabbitdelay.engine.flow import Bell, Flow, Sleep, until
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.work.dispatcher import Dispatcher
@@ -259,7 +259,7 @@ class Working(ABC, Generic[AnyClient]):
             told=self._told,
         )
         try:
-            consumer.start(Users(log_reader, dispatcher))
+            consumer.start(ConsumerListeners(log_reader, dispatcher))
             yield from consumer.connected(verbs.settings.connect_timeout)
             yield from self._watch(dispatcher, executor)
             yield from self._let_finish(dispatcher)
