@@ -80,7 +80,7 @@ def test_a_job_put_later_arrives_at_once(client: Client, make_client: ClientFact
 def has_waiting_pop(client: Client) -> bool:
     """Return whether a pop of the client is consuming."""
     requests = list(popper_of(client)._pops) if client._verbs.links._front is not None else []
-    return any(request.slot is not None and request.slot._topics for request in requests)
+    return any(request.channel is not None and request.channel._topics for request in requests)
 
 
 def test_no_topic_starves_another(client: Client, buried: LookerFactory) -> None:
@@ -486,7 +486,7 @@ def test_a_deleted_ready_queue_is_declared_again(client: Client, broker_url: str
 def test_there_may_be_more_concurrent_pops_than_channels(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(popping, "MAX_SLOTS", 3)
+    monkeypatch.setattr(popping, "MAX_CHANNELS", 3)
     with ThreadPoolExecutor(20) as pool:
         popped = [pool.submit(client.pop, "t", wait=patience(20)) for _ in range(20)]
         client.put_many(JobSpec("t", n) for n in range(20))

@@ -126,7 +126,7 @@ def waits(client: Client) -> bool:
     """Return whether a pop of the client waits at the broker."""
     front = client._verbs.links._front
     pops = list(front.popper._pops) if front is not None else []
-    return any(request.slot is not None and request.slot._topics for request in pops)
+    return any(request.channel is not None and request.channel._topics for request in pops)
 
 
 # Reconnects

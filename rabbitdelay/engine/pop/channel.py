@@ -14,37 +14,37 @@ from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.transport import Channel
 
 
-class Owner(Protocol):
+class PopChannelOwner(Protocol):
     """The owner of the channels, which is notified of what they receive."""
 
     consumer: Consumer
 
-    def got(self, request: "Pop", lease: Lease) -> None:
+    def got(self, request: "PopRequest", lease: Lease) -> None:
         """Add a job to a pop."""
 
     def liveness(self, lease: Lease) -> Liveness | Death:
         """Return whether a job may be handed out; drop it if it is dead."""
 
-    def suspend(self, request: "Pop") -> None:
+    def suspend(self, request: "PopRequest") -> None:
         """Stop serving a pop until jobs can be handed out again."""
 
-    def waits(self, request: "Pop") -> bool:
+    def waits(self, request: "PopRequest") -> bool:
         """Return whether a pop for which no job is ready goes on waiting; end it if not."""
 
-    def linger(self, request: "Pop") -> None:
+    def linger(self, request: "PopRequest") -> None:
         """End a pop when no further job arrives for a moment."""
 
-    def end(self, request: "Pop") -> None:
+    def end(self, request: "PopRequest") -> None:
         """End a pop with the jobs that it has."""
 
-    def begin_again(self, request: "Pop") -> None:
+    def begin_again(self, request: "PopRequest") -> None:
         """Serve a pop again, because one of its queues was deleted."""
 
-    def idle(self, slot: "Slot") -> None:
+    def idle(self, channel: "PopChannel") -> None:
         """Take back a channel that has no pop to serve."""
 
 
-class Pop:
+class PopRequest:
     """One call of pop."""
 
     def __init__(self, topics: Sequence[str], most: int, deadline: float | None) -> None:
@@ -55,7 +55,7 @@ class Pop:
         self.future: Future[list[Lease]] = Future()
         self.future.set_running_or_notify_cancel()
         self.leases: list[Lease] = []
-        self.slot: Slot | None = None
+        self.channel: PopChannel | None = None
         self.timer: object = None
         self.linger_timer: object = None
         self.look_timer: object = None
@@ -74,15 +74,15 @@ class Pop:
         return self.most - len(self.leases)
 
 
-class Slot:
+class PopChannel:
     """A channel that serves one pop after the other. The jobs received on it are acked on it."""
 
-    def __init__(self, popper: Owner) -> None:
+    def __init__(self, popper: PopChannelOwner) -> None:
         self._popper = popper
         self._consumer = popper.consumer
         self._channel: Channel | None = None
         self._prefetch = 0
-        self._request: Pop | None = None
+        self._request: PopRequest | None = None
         self._served: Sequence[str] = ()
         """The topics of the pop that are not paused."""
         self._untried: deque[str] = deque()
@@ -108,13 +108,13 @@ class Slot:
 
         self._consumer.open_channel(opened, self._inbound)
 
-    def begin(self, request: Pop, topics: Sequence[str]) -> None:
+    def begin(self, request: PopRequest, topics: Sequence[str]) -> None:
         """Serve a pop."""
         if request.is_over:
             self._popper.idle(self)
             return
         self._request = request
-        request.slot = self
+        request.channel = self
         self._served = topics
         self._untried = deque(topics)
         self._found = []
@@ -192,7 +192,7 @@ class Slot:
             return
         self._judge(request, lease, topic)
 
-    def _judge(self, request: Pop, lease: Lease, got_from: str | None) -> None:
+    def _judge(self, request: PopRequest, lease: Lease, got_from: str | None) -> None:
         """Hand out a job, drop it, or keep it until the proof is there."""
         liveness = self._popper.liveness(lease)
         if liveness is Liveness.UNPROVEN:
@@ -207,7 +207,7 @@ class Slot:
             if not request.is_over:
                 self._popper.linger(request)
 
-    def _go_on_getting(self, request: Pop, lease: Lease, topic: str, *, lives: bool) -> None:
+    def _go_on_getting(self, request: PopRequest, lease: Lease, topic: str, *, lives: bool) -> None:
         if lives:
             self._found.append(topic)
             self._popper.got(request, lease)

@@ -22,7 +22,7 @@ from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.deletes.view import Liveness
 from rabbitdelay.engine.flow import Flow, Wait
-from rabbitdelay.engine.pop.channel import Pop, Slot
+from rabbitdelay.engine.pop.channel import PopChannel, PopRequest
 from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff, NamespaceMissing
 
 LOOK_SECONDS = 1.0
@@ -33,7 +33,7 @@ LINGER_SECONDS = 0.03
 """Wait for the next job after the last one, in a pop of several; ready jobs arrive in a burst."""
 LINGER_MOST_SECONDS = 0.2
 """Maximum total of such waits, because the TTR of the first job has started."""
-MAX_SLOTS = 1_000
+MAX_CHANNELS = 1_000
 """Maximum number of pops served at once; a connection has 2,047 channels, and others are needed."""
 MAX_AT_ONCE = 65_535
 """The largest prefetch, which has 16 bits."""
@@ -46,17 +46,17 @@ class Popper:
         self.consumer = consumer
         self._log_reader = log_reader
         log_reader.watch(self._may_have_changed)
-        self._pops: set[Pop] = set()
-        self._idle: deque[Slot] = deque()
-        self._slots = 0
-        self._without_slot: deque[Pop] = deque()
+        self._pops: set[PopRequest] = set()
+        self._idle: deque[PopChannel] = deque()
+        self._channel_count = 0
+        self._without_channel: deque[PopRequest] = deque()
         self._turn = 0
 
     # From any thread
 
     def pop(self, topics: Sequence[str], most: int, deadline: float | None) -> Flow[list[Lease]]:
         """Reserve jobs, and wait for them. If the caller stops waiting, they are requeued."""
-        request = Pop(topics, most, deadline)
+        request = PopRequest(topics, most, deadline)
         if not self.consumer.call(partial(self._begin, request)):
             raise ClientClosed("the client is closed")
         try:
@@ -65,7 +65,7 @@ class Popper:
             self.consumer.call(partial(self._abandon, request))
             raise
 
-    def _result(self, request: Pop) -> Flow[list[Lease]]:
+    def _result(self, request: PopRequest) -> Flow[list[Lease]]:
         """Wait for the jobs; also notice the death of the transport's thread."""
         while True:
             try:
@@ -78,20 +78,20 @@ class Popper:
 
     # On the transport's thread
 
-    def _begin(self, request: Pop) -> None:
+    def _begin(self, request: PopRequest) -> None:
         self._pops.add(request)
         if request.deadline is not None and self.has_time(request):
             rest = request.deadline - time.monotonic()
             request.timer = self.consumer.call_later(max(0.0, rest), partial(self.end, request))
         self._go(request)
 
-    def begin_again(self, request: Pop) -> None:
+    def begin_again(self, request: PopRequest) -> None:
         """Serve a pop again, because one of its queues was deleted."""
-        request.slot = None
+        request.channel = None
         self.consumer.forget_made()
         self._go(request)
 
-    def _go(self, request: Pop) -> None:
+    def _go(self, request: PopRequest) -> None:
         """Find the existing topics and assign a channel."""
         request.is_suspended = False
         if self.consumer.first.error is not None:
@@ -110,7 +110,7 @@ class Popper:
     def _parts(self, topics: Sequence[str]) -> list[Part]:
         return [part for topic in topics for part in self.consumer.topology.topic(topic)]
 
-    def _found(self, request: Pop, found: Sequence[Part] | Exception) -> None:
+    def _found(self, request: PopRequest, found: Sequence[Part] | Exception) -> None:
         """Repair topics of which one queue is missing; do not create topics that have neither."""
         if isinstance(found, Exception):
             self._fail(request, found)
@@ -123,21 +123,21 @@ class Popper:
             return
         request.missing_topics = [topic for topic, names in queues.items() if not names & there]
         self._look_later(request)
-        self._take_slot(request)
+        self._take_channel(request)
 
-    def _made_whole(self, request: Pop, error: Exception | None) -> None:
+    def _made_whole(self, request: PopRequest, error: Exception | None) -> None:
         if error is not None:
             self._fail(request, error)
         elif not request.is_over:
             self._go(request)
 
-    def _topics(self, request: Pop) -> list[str]:
+    def _topics(self, request: PopRequest) -> list[str]:
         """Return the topics of a pop that are not paused."""
         topics = [topic for topic in request.topics if not self._log_reader.is_paused(topic)]
         request.leaves_out = len(topics) < len(request.topics)
         return topics
 
-    def _wait_for_change(self, request: Pop) -> None:
+    def _wait_for_change(self, request: PopRequest) -> None:
         request.is_suspended = True
         if request.leases or not self.has_time(request):
             self.end(request)
@@ -145,17 +145,17 @@ class Popper:
     def _may_have_changed(self) -> None:
         """Handle a change: the log of deletes was read or cut off, or a topic paused or resumed."""
         for request in list(self._pops):
-            if request.slot is not None and (request.leaves_out or self._is_paused(request)):
+            if request.channel is not None and (request.leaves_out or self._is_paused(request)):
                 self.suspend(request)
             elif request.is_suspended:
                 self._go(request)
-            elif request.slot is not None:
-                request.slot.judge_again()
+            elif request.channel is not None:
+                request.channel.judge_again()
 
-    def _is_paused(self, request: Pop) -> bool:
+    def _is_paused(self, request: PopRequest) -> bool:
         return any(map(self._log_reader.is_paused, request.topics))
 
-    def _take_slot(self, request: Pop) -> None:
+    def _take_channel(self, request: PopRequest) -> None:
         if request.is_over:
             return
         missing = request.missing_topics
@@ -164,28 +164,28 @@ class Popper:
             self._wait_for_change(request)
         elif self._idle:
             self._idle.pop().begin(request, topics)
-        elif self._slots >= MAX_SLOTS:
-            self._without_slot.append(request)
+        elif self._channel_count >= MAX_CHANNELS:
+            self._without_channel.append(request)
         else:
-            self._slots += 1
-            slot = Slot(self)
-            slot.open(partial(slot.begin, request, topics))
+            self._channel_count += 1
+            channel = PopChannel(self)
+            channel.open(partial(channel.begin, request, topics))
 
     # Topics that do not exist yet
 
-    def _look_later(self, request: Pop) -> None:
+    def _look_later(self, request: PopRequest) -> None:
         if request.missing_topics and request.look_timer is None and self.has_time(request):
             look = partial(self._look, request)
             request.look_timer = self.consumer.call_later(TOPIC_SECONDS, look)
 
-    def _look(self, request: Pop) -> None:
+    def _look(self, request: PopRequest) -> None:
         request.look_timer = None
         if not request.is_over:
             missing = self._parts(request.missing_topics)
             self.consumer.find(missing, partial(self._looked, request))
             self._look_later(request)
 
-    def _looked(self, request: Pop, found: Sequence[Part] | Exception) -> None:
+    def _looked(self, request: PopRequest, found: Sequence[Part] | Exception) -> None:
         """Serve a pop again if one of its missing topics exists by now."""
         if not request.is_over and not isinstance(found, Exception) and found:
             self.suspend(request)
@@ -198,11 +198,11 @@ class Popper:
 
     # Called by the channels
 
-    def has_time(self, request: Pop) -> bool:
+    def has_time(self, request: PopRequest) -> bool:
         """Whether a pop may wait longer."""
         return request.deadline is None or request.deadline > time.monotonic()
 
-    def waits(self, request: Pop) -> bool:
+    def waits(self, request: PopRequest) -> bool:
         """Return whether a pop for which no job is ready goes on waiting; end it if not."""
         if not self.has_time(request):
             self.end(request)
@@ -215,46 +215,46 @@ class Popper:
             self.consumer.holding.drop(lease, liveness)
         return liveness
 
-    def suspend(self, request: Pop) -> None:
+    def suspend(self, request: PopRequest) -> None:
         """Stop serving a pop until jobs can be handed out again."""
-        slot, request.slot = request.slot, None
-        if slot is not None:
-            slot.leave()
+        channel, request.channel = request.channel, None
+        if channel is not None:
+            channel.leave()
         self._go(request)
 
-    def got(self, request: Pop, lease: Lease) -> None:
+    def got(self, request: PopRequest, lease: Lease) -> None:
         """Add a job to a pop."""
         self.consumer.holding.reserve(lease)
         request.leases.append(lease)
         if len(request.leases) == request.most:
             self.end(request)
 
-    def linger(self, request: Pop) -> None:
+    def linger(self, request: PopRequest) -> None:
         """End a pop when no further job arrives for a moment."""
         if request.linger_timer is None:
             until = time.monotonic() + LINGER_MOST_SECONDS
             self._linger_on(request, until)
 
-    def idle(self, slot: Slot) -> None:
+    def idle(self, channel: PopChannel) -> None:
         """Take back a channel that has no pop to serve."""
-        self._idle.append(slot)
-        if self._without_slot:
-            self._take_slot(self._without_slot.popleft())
+        self._idle.append(channel)
+        if self._without_channel:
+            self._take_channel(self._without_channel.popleft())
 
     # Ending
 
-    def _linger_on(self, request: Pop, until: float) -> None:
+    def _linger_on(self, request: PopRequest, until: float) -> None:
         look = partial(self._end_if_still, request, len(request.leases), until)
         request.linger_timer = self.consumer.call_later(LINGER_SECONDS, look)
 
-    def _end_if_still(self, request: Pop, count: int, until: float) -> None:
+    def _end_if_still(self, request: PopRequest, count: int, until: float) -> None:
         request.linger_timer = None
         if len(request.leases) == count or time.monotonic() >= until:
             self.end(request)
         else:
             self._linger_on(request, until)
 
-    def end(self, request: Pop) -> None:
+    def end(self, request: PopRequest) -> None:
         """End a pop with the jobs that it has."""
         if request.is_over:
             return
@@ -265,23 +265,23 @@ class Popper:
         self._stop(request)
         request.future.set_result(request.leases)
 
-    def _cut_off(self, request: Pop) -> Exception | None:
+    def _cut_off(self, request: PopRequest) -> Exception | None:
         """Return the error if the log of deletes prevents handing out jobs; else None."""
         if not self._log_reader.is_current:
             return self._log_reader.failure or CutOff(self._log_reader.state)
-        if request.slot is not None and request.slot.is_unproven:
+        if request.channel is not None and request.channel.is_unproven:
             return CutOff(
                 "a job is ready, but whether it was deleted is unknown, because the log of deletes "
                 "does not answer"
             )
         return None
 
-    def _fail(self, request: Pop, error: Exception) -> None:
+    def _fail(self, request: PopRequest, error: Exception) -> None:
         if not request.is_over:
             self._stop(request)
             request.future.set_exception(error)
 
-    def _stop(self, request: Pop) -> None:
+    def _stop(self, request: PopRequest) -> None:
         request.is_over = True
         self._pops.discard(request)
         if request.timer is not None:
@@ -289,22 +289,22 @@ class Popper:
         if request.look_timer is not None:
             self.consumer.cancel(request.look_timer)
         self._stop_lingering(request)
-        if request.slot is not None:
-            request.slot.stop()
+        if request.channel is not None:
+            request.channel.stop()
 
-    def _stop_lingering(self, request: Pop) -> None:
+    def _stop_lingering(self, request: PopRequest) -> None:
         if request.linger_timer is not None:
             self.consumer.cancel(request.linger_timer)
             request.linger_timer = None
 
-    def _abandon(self, request: Pop) -> None:
+    def _abandon(self, request: PopRequest) -> None:
         self._fail(request, ClientClosed("the caller stopped waiting"))
         for lease in request.leases:
             self.consumer.holding.hand_back(lease)
 
-    def _when_disconnected(self, request: Pop, error: ConnectionFailed) -> None:
+    def _when_disconnected(self, request: PopRequest, error: ConnectionFailed) -> None:
         """Wait for the next connection, if there is time left."""
-        request.slot = None
+        request.channel = None
         request.leases.clear()
         self._stop_lingering(request)
         if not self.has_time(request):
@@ -320,17 +320,17 @@ class Popper:
     def disconnected(self, error: ConnectionFailed, _lost: Sequence[Lease]) -> None:
         """Forget the channels, which were lost with the connection."""
         self._idle.clear()
-        self._without_slot.clear()
-        self._slots = 0
+        self._without_channel.clear()
+        self._channel_count = 0
         for request in list(self._pops):
             self._when_disconnected(request, error)
 
     def closed(self) -> None:
         """Fail all pops."""
         for request in list(self._pops):
-            if request.slot is not None:
-                self.consumer.call(request.slot.stop)  # has no effect if the thread has ended
-                request.slot = None
+            if request.channel is not None:
+                self.consumer.call(request.channel.stop)  # has no effect if the thread has ended
+                request.channel = None
             self._fail(request, ClientClosed("the client was closed"))
 
     def channel_lost(self, number: int, error: Exception, _lost: Sequence[Lease]) -> None:
@@ -338,14 +338,14 @@ class Popper:
 
         Its queue was deleted, or a job was unacked for too long.
         """
-        self._idle = deque(slot for slot in self._idle if slot.number != number)
-        self._slots -= 1
+        self._idle = deque(channel for channel in self._idle if channel.number != number)
+        self._channel_count -= 1
         for request in list(self._pops):
-            if request.slot is not None and request.slot.number == number:
+            if request.channel is not None and request.channel.number == number:
                 self._begin_again_once(request, error)
 
-    def _begin_again_once(self, request: Pop, error: Exception) -> None:
-        request.slot = None
+    def _begin_again_once(self, request: PopRequest, error: Exception) -> None:
+        request.channel = None
         request.leases.clear()
         if request.began_again:
             self._fail(request, error)
