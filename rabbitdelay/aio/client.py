@@ -378,7 +378,7 @@ class Client:
             ConnectionFailed: There is no connection to the broker, and was none until the end.
         """
         consumer, leases = await drive(self._verbs.pop(topics, max, wait))
-        jobs = [reserved_job(lease, consumer.holding, self) for lease in leases]
+        jobs = [reserved_job(lease, consumer.settlement, self) for lease in leases]
         return jobs if max is not None else jobs[0] if jobs else None
 
     async def response(self, job: Job, *, wait: Duration = 30) -> Response | None:

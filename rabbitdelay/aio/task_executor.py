@@ -26,8 +26,8 @@ class TaskExecutor:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._threads = threads
-        self._holding = consumer.holding
-        self._runner = Runner(consumer.holding, hooks, reserved_job, _call)
+        self._settlement = consumer.settlement
+        self._runner = Runner(consumer.settlement, hooks, reserved_job, _call)
         self._tasks: set[Task] = set()
         self._lost: set[Task] = set()
 
@@ -81,7 +81,7 @@ class TaskExecutor:
         """Run it. Only from here on can it be cancelled: a task that has not begun tells nobody."""
         task = asyncio.current_task()
         assert task is not None
-        self._holding.on_end(run.lease, partial(self._cancel, task))
+        self._settlement.on_end(run.lease, partial(self._cancel, task))
         await drive(self._runner.work(run, end))
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:

@@ -103,10 +103,10 @@ class Links:
 
     def new_log_reader(self, consumer: Consumer, *, is_wanted: bool = True) -> LogReader:
         """Return who tells a consumer which jobs were deleted."""
-        appender = Appender(consumer.outlet, may_found=consumer.may_found)
+        appender = Appender(consumer.publisher, may_found=consumer.may_found)
         log_reader = LogReader(consumer, appender, clock=self._settings.clock, is_wanted=is_wanted)
-        consumer.holding.death = log_reader.death
-        consumer.holding.keep_known = log_reader.keep_known
+        consumer.settlement.death = log_reader.death
+        consumer.settlement.keep_known = log_reader.keep_known
         return log_reader
 
     def close(self, flush_seconds: float) -> Flow[None]:
@@ -211,7 +211,7 @@ class Links:
             self._addresses,
             self._settings.topology,
             routes=self._new_routes(),
-            outlet=publisher,
+            publisher=publisher,
             policy=policy,
             reply_queues=self._settings.reply_queues,
             clock=self._settings.clock,

@@ -34,7 +34,7 @@ class ThreadExecutor:
         self._pool = Pool(size, "rabbitdelay-handler")
         self._caller = caller
         self._await = await_
-        self._runner = Runner(consumer.holding, hooks, reserved_job, caller)
+        self._runner = Runner(consumer.settlement, hooks, reserved_job, caller)
 
     @property
     def lost(self) -> int:

@@ -52,13 +52,13 @@ def test_a_worker_survives_a_closed_channel(client: Client, make_worker: WorkerF
         wait_until(lambda: seen == ["runs"])
         assert worker._dispatcher is not None
         consumer = worker._dispatcher.consumer
-        (lease,) = consumer.holding.leases.held()
+        (lease,) = consumer.settlement.leases.held()
         make_broker_close(consumer, lease.channel)
         client.put("t", id="next")
         wait_until(lambda: "next" in seen)
         go_on.set()
         wait_until(lambda: worker.stats().running == 0)
-        wait_until(lambda: len(consumer.holding.leases) == 0)
+        wait_until(lambda: len(consumer.settlement.leases) == 0)
         assert consumer._connector._attempts == 0
     assert seen == ["runs", "next"]
     assert client.pop("t", wait=0.3) is None

@@ -43,7 +43,7 @@ def test_a_worker_survives_the_brokers_consumer_timeout(
         client.put("t", id="next")
         wait_until(lambda: "next" in seen, seconds=30)
         assert worker._dispatcher is not None
-        leases = worker._dispatcher.consumer.holding.leases
+        leases = worker._dispatcher.consumer.settlement.leases
         wait_until(lambda: [lease.job.id for lease in leases.held()] == ["long"], seconds=30)
         go_on.set()
         wait_until(lambda: worker.stats().counts.finished == 2)

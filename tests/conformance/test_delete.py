@@ -58,7 +58,7 @@ def test_a_deleted_delayed_job_never_runs(
     with working(worker):
         wait_until(lambda: worker.stats().counts.deleted == 7 and seen)
         assert worker._dispatcher is not None
-        wait_until(lambda: len(worker._dispatcher.holding.leases) == 0)  # type: ignore[union-attr]
+        wait_until(lambda: len(worker._dispatcher.settlement.leases) == 0)  # type: ignore[union-attr]
     assert (seen, worker.stats().counts.finished) == (["lives"], 1)
     assert left_over(broker_url, client.topology) == {}
 
@@ -75,9 +75,9 @@ def test_a_deleted_job_is_never_popped(client: Client, broker_url: str) -> None:
     client.delete(client.put("t", delay=0.2))
     client.put("t", delay=0.3, id="later")
     assert pops(client, wait=1) == ["later"]
-    counts = popper_of(client).consumer.holding.tally.snapshot(time.monotonic())
+    counts = popper_of(client).consumer.settlement.tally.snapshot(time.monotonic())
     assert (counts.deleted, counts.finished) == (7, 2)
-    assert len(popper_of(client).consumer.holding.leases) == 0
+    assert len(popper_of(client).consumer.settlement.leases) == 0
     assert left_over(broker_url, client.topology) == {}
 
 
@@ -167,7 +167,7 @@ def test_a_prefetched_job_of_a_busy_worker_is_deleted(
 
     jobs = [client.put("t", id=name) for name in ("first", "by id", "whole", "last")]
     with working(worker):
-        wait_until(lambda: len(worker._dispatcher.holding.leases) == 4)  # type: ignore[union-attr]
+        wait_until(lambda: len(worker._dispatcher.settlement.leases) == 4)  # type: ignore[union-attr]
         client.delete("by id")
         client.delete(jobs[2])
         client.delete("first")
@@ -181,9 +181,9 @@ def test_a_prefetched_job_of_a_busy_worker_is_deleted(
 def is_known(worker: Worker, id: str) -> bool:
     """Return whether a worker knows that a job in its hands is deleted."""
     assert worker._dispatcher is not None
-    holding = worker._dispatcher.holding
-    leases = [lease for lease in holding.leases.held() if lease.job.id == id]
-    return any(holding.is_deleted(lease) for lease in leases)
+    settlement = worker._dispatcher.settlement
+    leases = [lease for lease in settlement.leases.held() if lease.job.id == id]
+    return any(settlement.is_deleted(lease) for lease in leases)
 
 
 @pytest.mark.parametrize("kind", ["thread", "async", "process"])

@@ -32,9 +32,9 @@ def test_no_job_of_a_paused_topic_is_handed_out(
     other = make_client()
     client.put_many(JobSpec("t", id=str(n)) for n in range(5))
     with working(worker):
-        wait_until(lambda: len(worker._dispatcher.holding.leases) == 5)  # type: ignore[union-attr]
+        wait_until(lambda: len(worker._dispatcher.settlement.leases) == 5)  # type: ignore[union-attr]
         client.pause("t")
-        wait_until(lambda: len(worker._dispatcher.holding.leases) == 1)  # type: ignore[union-attr]
+        wait_until(lambda: len(worker._dispatcher.settlement.leases) == 1)  # type: ignore[union-attr]
         client.put("t", id="5")
         client.put("t", delay=0.1, id="6")
         assert other.pop("t", wait=0.3) is None
@@ -169,11 +169,11 @@ def test_a_pause_does_not_bury_jobs(
 
     client.put_many(JobSpec("t", id=name) for name in ("runs", "waits", "waits too"))
     with working(worker):
-        holding = worker._dispatcher.holding  # type: ignore[union-attr]
+        settlement = worker._dispatcher.settlement  # type: ignore[union-attr]
         for _ in range(5):
-            wait_until(lambda: len(holding.leases) == 3)
+            wait_until(lambda: len(settlement.leases) == 3)
             client.pause("t")
-            wait_until(lambda: len(holding.leases) == 1)
+            wait_until(lambda: len(settlement.leases) == 1)
             client.resume("t")
         go_on.set()
         wait_until(lambda: worker.stats().counts.finished == 3)

@@ -187,7 +187,7 @@ def test_touch_and_auto_touch_keep_jobs_beyond_their_ttr(
             cut_worker(worker)
             time.sleep(0.23)  # in different phases of its touches
         wait_until(lambda: ("auto", 1) in seen)
-        wait_until(lambda: len(worker._dispatcher.holding.leases) == 0)  # type: ignore[union-attr]
+        wait_until(lambda: len(worker._dispatcher.settlement.leases) == 0)  # type: ignore[union-attr]
         assert client.pop("auto", wait=0.3) is None
     assert seen == [("touch", 1), ("auto", 1)]
 
@@ -213,7 +213,7 @@ def test_a_running_job_does_not_run_twice_after_a_lost_connection(
         wait_until(lambda: "after" in seen)
         go_on.set()
         wait_until(lambda: worker.stats().running == 0)
-        wait_until(lambda: len(worker._dispatcher.holding.leases) == 0)  # type: ignore[union-attr]
+        wait_until(lambda: len(worker._dispatcher.settlement.leases) == 0)  # type: ignore[union-attr]
     assert set(Counter(seen).values()) == {1}
     assert client.pop("t", wait=0.5) is None
 

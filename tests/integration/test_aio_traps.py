@@ -112,7 +112,7 @@ def publisher_connector(client: Client) -> Connector:
 def is_idle(client: Client) -> bool:
     """Return whether no put is in flight and no job is leased."""
     links = client._verbs.links
-    held = 0 if links._front is None else len(links._front.consumer.holding.leases)
+    held = 0 if links._front is None else len(links._front.consumer.settlement.leases)
     return puts_in_flight(client) == 0 and held == 0
 
 

@@ -26,10 +26,10 @@ from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.connection import Connector, FirstConnection, logger
 from rabbitdelay.engine.consume.listener import ConsumerListener
 from rabbitdelay.engine.flow import Flow
-from rabbitdelay.engine.settle.ack_buffer import Settlements
-from rabbitdelay.engine.settle.ack_proof import Proofs
-from rabbitdelay.engine.settle.republisher import Outlet
-from rabbitdelay.engine.settle.settlement import Holding
+from rabbitdelay.engine.settle.ack_buffer import AckBuffer
+from rabbitdelay.engine.settle.ack_proof import AckProof
+from rabbitdelay.engine.settle.republisher import CopyPublisher
+from rabbitdelay.engine.settle.settlement import Settlement
 from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name
 from rabbitdelay.engine.transport import Channel, Closed, Connection, OnInbound, Then, Transport
 from rabbitdelay.errors import ConnectionFailed, NotAJob
@@ -53,7 +53,7 @@ class Consumer:
         topology: Topology,
         *,
         routes: Routes,
-        outlet: Outlet,
+        publisher: CopyPublisher,
         policy: Callable[[str], Policies],
         reply_queues: ReplyQueues,
         may_found: bool,
@@ -62,10 +62,10 @@ class Consumer:
         self.topology = topology
         self.may_found = may_found
         """Whether a missing namespace is created: by workers, but not by pops."""
-        self.outlet = outlet
-        self.holding = Holding(
+        self.publisher = publisher
+        self.settlement = Settlement(
             topology,
-            outlet,
+            publisher,
             self,
             policy,
             copy_timeout=COPY_TIMEOUT_SECONDS,
@@ -77,7 +77,7 @@ class Consumer:
         self._connector = Connector(transport, addresses, self)
         self._closed = False
         # Guarded by the settlement lock:
-        self._settlements = Settlements()
+        self._ack_buffer = AckBuffer()
         self._woken = False
         # Used by the transport's thread only:
         self._listener: ConsumerListener | None = None
@@ -86,7 +86,7 @@ class Consumer:
         self._channels: dict[int, Channel] = {}
         self._room_makers: dict[int, Then] = {}
         self._is_flush_due = False
-        self._proofs: Proofs | None = None
+        self._ack_proof: AckProof | None = None
         self._timer_at: float | None = None
         self._timer: object = None
 
@@ -130,7 +130,7 @@ class Consumer:
     def abandon(self) -> None:
         """Drop the parent's connection in a forked child, without sending anything on it."""
         self._closed = True
-        self.holding.abandon()
+        self.settlement.abandon()
         self._connector.transport.abandon()
 
     @property
@@ -143,7 +143,7 @@ class Consumer:
     def settle(self, lease: Lease, do: Do) -> None:
         """Send an ack or nack soon."""
         if do is not Do.NOTHING:
-            self._settlements.settle(lease.channel, lease.tag, do)
+            self._ack_buffer.settle(lease.channel, lease.tag, do)
             self.wake()
 
     def wake(self) -> None:
@@ -204,8 +204,8 @@ class Consumer:
             self._channels[channel.number] = channel
             if make_room is not None:
                 self._room_makers[channel.number] = make_room
-            with self.holding.lock:
-                self._settlements.opened(channel.number, prefetch)
+            with self.settlement.lock:
+                self._ack_buffer.opened(channel.number, prefetch)
             channel.on_closed(self._channel_closed)
             opened(channel)
 
@@ -259,7 +259,7 @@ class Consumer:
     def _rescue_jobs_for(self, parts: Iterable[Part]) -> None:
         """Have jobs republished that were parked while one of these queues was missing."""
         if any(not part.is_stream for part in parts):
-            self.outlet.rescue()
+            self.publisher.rescue()
 
     def forget_made(self) -> None:
         """Forget which queues exist, so that they are looked for again before their next use."""
@@ -291,8 +291,8 @@ class Consumer:
         """
         now_ms = int(self._clock() * 1000)
         message = delivery.message
-        with self.holding.lock:
-            self._settlements.delivered(delivery.channel, delivery.tag, topic)
+        with self.settlement.lock:
+            self._ack_buffer.delivered(delivery.channel, delivery.tag, topic)
         if delivery.problem is not None:
             self._refuse(delivery, topic, now_ms, delivery.problem)
             return None
@@ -317,11 +317,11 @@ class Consumer:
             delivery.tag,
             now_ms,
             envelope.redeliveries(message, redelivered=delivery.redelivered),
-            default_max_attempts=self.holding.max_attempts(topic),
+            default_max_attempts=self.settlement.max_attempts(topic),
             received_at=time.monotonic(),
         )
-        with self.holding.lock:
-            self.holding.leases.take(lease)
+        with self.settlement.lock:
+            self.settlement.leases.take(lease)
         return lease
 
     def lose_channel(self, channel: Channel | None) -> list[Lease]:
@@ -337,10 +337,10 @@ class Consumer:
 
     def flush(self, *, everything: bool = False) -> None:
         """Send buffered settlements; with `everything`, also acks that wait for older ones."""
-        with self.holding.lock:
+        with self.settlement.lock:
             self._woken = False
-            data = self._settlements.take(time.monotonic(), everything=everything)
-            is_holding = self._settlements.is_holding
+            data = self._ack_buffer.take(time.monotonic(), everything=everything)
+            is_holding = self._ack_buffer.is_holding
         if data:
             self.send(data)
         if is_holding and not self._is_flush_due:
@@ -384,16 +384,16 @@ class Consumer:
 
     def _lose(self, channel: int | None) -> list[Lease]:
         """Forget a closed channel, or all of them, and end the leases of its jobs."""
-        with self.holding.lock:
-            self._settlements.lose(channel)
-            lost = self.holding.lose(channel)
+        with self.settlement.lock:
+            self._ack_buffer.lose(channel)
+            lost = self.settlement.lose(channel)
         for number in [channel] if channel is not None else list(self._channels):
             self._channels.pop(number, None)
             self._inbound_handlers.pop(number, None)
             self._room_makers.pop(number, None)
-        self.holding.tell_lost(lost)
-        if self._proofs is not None:
-            self._proofs.lose(channel)
+        self.settlement.tell_lost(lost)
+        if self._ack_proof is not None:
+            self._ack_proof.lose(channel)
         return lost
 
     # Deliveries
@@ -411,13 +411,13 @@ class Consumer:
         """Bury a message that is not a job: as a copy with the reason, or by dead-lettering it."""
         if delivery.problem is not None:
             logger.warning("topic %s: message buried (%s)", topic, reason)
-            with self.holding.lock:
-                self._settlements.settle(delivery.channel, delivery.tag, Do.DEAD_LETTER)
+            with self.settlement.lock:
+                self._ack_buffer.settle(delivery.channel, delivery.tag, Do.DEAD_LETTER)
                 self.wake()
             return
         job = Job(topic, delivery.message.message_id or "", "", now_ms, now_ms, 0, b"")
         lease = Lease(job, delivery.message, delivery.channel, delivery.tag, now_ms)
-        self.holding.bury_unread(lease, f"not a job: {reason}")
+        self.settlement.bury_unread(lease, f"not a job: {reason}")
 
     # Deadlines
 
@@ -425,7 +425,7 @@ class Consumer:
         if self._timer is not None:
             self.cancel(self._timer)
             self._timer = None
-        with self.holding.lock:
+        with self.settlement.lock:
             at = self._timer_at
         if at is not None:
             rest = max(0.0, at - time.monotonic())
@@ -433,9 +433,9 @@ class Consumer:
 
     def _expire(self) -> None:
         self._timer = None
-        expired = self.holding.expire()
-        following = self.holding.next_expiry()
-        with self.holding.lock:
+        expired = self.settlement.expire()
+        following = self.settlement.next_expiry()
+        with self.settlement.lock:
             self._timer_at = following
         self._set_timer()
         if expired and self._listener is not None:
@@ -446,13 +446,13 @@ class Consumer:
     def _begin_close(self, deadline: float) -> None:
         assert self._listener is not None
         self._listener.closed()
-        self.holding.hand_back_all()
+        self.settlement.hand_back_all()
         self._close_when_done(deadline)
 
     def _close_when_done(self, deadline: float) -> None:
         """Wait for the copies in flight: their messages can be acknowledged afterwards."""
         # Checked before the flush, because acks of copies confirmed in between need another flush.
-        is_any_leaving = self.holding.is_any_leaving()
+        is_any_leaving = self.settlement.is_any_leaving()
         self.flush(everything=True)
         if is_any_leaving and time.monotonic() < deadline:
             self._connector.call_later(0.02, partial(self._close_when_done, deadline))
@@ -461,22 +461,22 @@ class Consumer:
 
     def _prove(self, deadline: float) -> None:
         """Close when the broker has proved that it has all settlements, or after a timeout."""
-        proofs = self._proofs = Proofs(self.send, self._connector.close)
-        with self.holding.lock:
-            unproven = list(self._settlements.unproven())
+        ack_proof = self._ack_proof = AckProof(self.send, self._connector.close)
+        with self.settlement.lock:
+            unproven = list(self._ack_buffer.unproven())
         for number, topics in unproven:
-            self._inbound_handlers[number] = proofs.inbound
+            self._inbound_handlers[number] = ack_proof.inbound
             for topic in topics:
-                proofs.ask(self._channels[number], self.topology.ready_queue(topic))
-        proofs.end_if_complete()
+                ack_proof.ask(self._channels[number], self.topology.ready_queue(topic))
+        ack_proof.end_if_complete()
         seconds = min(PROOF_SECONDS, max(0.0, deadline - time.monotonic()))
-        self._connector.call_later(seconds, partial(self._close_unproven, proofs))
+        self._connector.call_later(seconds, partial(self._close_unproven, ack_proof))
 
-    def _close_unproven(self, proofs: Proofs) -> None:
-        if proofs.missing:
+    def _close_unproven(self, ack_proof: AckProof) -> None:
+        if ack_proof.missing:
             logger.warning(
                 "consumer: closed without proof that the broker has all acknowledgements "
                 "(%d queues did not answer; finished jobs may be redelivered)",
-                proofs.missing,
+                ack_proof.missing,
             )
-        proofs.end()
+        ack_proof.end()

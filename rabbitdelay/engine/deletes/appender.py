@@ -7,7 +7,7 @@ from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.publish.pending import Pending, Resolve, Target
 from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.settle.republisher import Outlet
+from rabbitdelay.engine.settle.republisher import CopyPublisher
 from rabbitdelay.models import JSON
 
 TIMEOUT_SECONDS = 10.0
@@ -39,14 +39,14 @@ def pending_record(
 class Appender:
     """Appends records without waiting for room in the publish window. Thread-safe."""
 
-    def __init__(self, outlet: Outlet, *, may_found: bool = True) -> None:
-        self._outlet = outlet
+    def __init__(self, publisher: CopyPublisher, *, may_found: bool = True) -> None:
+        self._publisher = publisher
         self._may_found = may_found
 
     @property
     def is_blocked(self) -> bool:
         """Whether the broker blocks publishers because of an alarm."""
-        return self._outlet.blocked is not None
+        return self._publisher.blocked is not None
 
     def append(self, part: Part, body: bytes, *, is_expendable: bool = False) -> Future[None]:
         """Append a record; the future is done when the broker has confirmed it.
@@ -59,7 +59,7 @@ class Appender:
             future.set_exception(error) if error is not None else future.set_result(None)
 
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        self._outlet.submit_copy(
+        self._publisher.submit_copy(
             pending_record(
                 part,
                 body,

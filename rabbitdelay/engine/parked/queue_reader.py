@@ -17,7 +17,7 @@ from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import PROOF_SECONDS, Consumer
 from rabbitdelay.engine.flow import Flow, Sleep, Wait
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.settle.ack_proof import Proofs
+from rabbitdelay.engine.settle.ack_proof import AckProof
 from rabbitdelay.engine.transport import Channel, Closed, Connection, nothing
 from rabbitdelay.errors import ConnectionFailed
 
@@ -56,7 +56,7 @@ class QueueReader:
         self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._batch: _Batch | None = None
-        self._proofs: Proofs | None = None
+        self._ack_proof: AckProof | None = None
         self._refused: Closed | None = None
         """Why the broker closed the channel, if it did."""
         self._is_over = False
@@ -192,8 +192,8 @@ class QueueReader:
 
     def _inbound(self, found: Delivery | GetEmpty) -> None:
         if isinstance(found, GetEmpty) or found.consumer_tag is None:
-            if self._proofs is not None:
-                self._proofs.inbound(found)
+            if self._ack_proof is not None:
+                self._ack_proof.inbound(found)
         elif (batch := self._batch) is not None:
             batch.deliveries.append(found)
             if len(batch.deliveries) == batch.size:
@@ -228,8 +228,8 @@ class QueueReader:
 
     def _begin_proof(self, proven: Future[None]) -> None:
         if self._channel is not None and self._is_usable:
-            self._proofs = Proofs(self._consumer.send, partial(proven.set_result, None))
-            self._proofs.ask(self._channel, self._queue)
+            self._ack_proof = AckProof(self._consumer.send, partial(proven.set_result, None))
+            self._ack_proof.ask(self._channel, self._queue)
 
     def _give_back(self) -> None:
         """Nack all at once: RabbitMQ 4.3 counts a reject as a delivery."""

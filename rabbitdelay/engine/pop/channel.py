@@ -157,7 +157,7 @@ class PopChannel:
         self._request = None
         surplus, self._surplus = self._surplus, []
         for lease in surplus:
-            self._consumer.holding.hand_back(lease)
+            self._consumer.settlement.hand_back(lease)
         self._popper.idle(self)
 
     # By basic.get

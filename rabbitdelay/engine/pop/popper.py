@@ -212,7 +212,7 @@ class Popper:
         """Return whether a job may be handed out; drop it if it is dead."""
         liveness = self._log_reader.liveness(lease)
         if isinstance(liveness, Death):
-            self.consumer.holding.drop(lease, liveness)
+            self.consumer.settlement.drop(lease, liveness)
         return liveness
 
     def suspend(self, request: PopRequest) -> None:
@@ -224,7 +224,7 @@ class Popper:
 
     def got(self, request: PopRequest, lease: Lease) -> None:
         """Add a job to a pop."""
-        self.consumer.holding.reserve(lease)
+        self.consumer.settlement.reserve(lease)
         request.leases.append(lease)
         if len(request.leases) == request.most:
             self.end(request)
@@ -300,7 +300,7 @@ class Popper:
     def _abandon(self, request: PopRequest) -> None:
         self._fail(request, ClientClosed("the caller stopped waiting"))
         for lease in request.leases:
-            self.consumer.holding.hand_back(lease)
+            self.consumer.settlement.hand_back(lease)
 
     def _when_disconnected(self, request: PopRequest, error: ConnectionFailed) -> None:
         """Wait for the next connection, if there is time left."""

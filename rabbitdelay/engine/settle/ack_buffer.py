@@ -37,7 +37,7 @@ class _OfChannel:
         return is_narrow or self.settled <= BROKER_COMMANDS
 
 
-class Settlements:
+class AckBuffer:
     """The acks and nacks of each channel."""
 
     def __init__(self) -> None:

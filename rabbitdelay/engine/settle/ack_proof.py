@@ -25,7 +25,7 @@ from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.engine.transport import Channel, Then
 
 
-class Proofs:
+class AckProof:
     """Requests proof on each channel, and calls `ended` once when no answer is missing any more."""
 
     def __init__(self, send: Callable[[bytes], None], ended: Then) -> None:

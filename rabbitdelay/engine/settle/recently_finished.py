@@ -11,7 +11,7 @@ from rabbitdelay.core.consume.leases import Identity
 MOST = 10_000
 
 
-class Remembered:
+class RecentlyFinished:
     """The most recently finished attempts, at most MOST.
 
     Jobs of other programs that have no token are not remembered, because they cannot be told apart.

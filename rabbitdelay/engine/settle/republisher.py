@@ -37,7 +37,7 @@ MAX_ROOM = 1_000
 """Maximum number of jobs waiting to be published that other jobs are prefetched in place of."""
 
 
-class Outlet(Protocol):
+class CopyPublisher(Protocol):
     """Publishes copies without waiting for room in the publish window."""
 
     @property
@@ -61,7 +61,7 @@ class Timer(Protocol):
         """Prefetch another job in place of one that waits to be published."""
 
 
-class Owner(Protocol):
+class RepublisherOwner(Protocol):
     """The owner of the leases whose copies are published."""
 
     lock: threading.RLock
@@ -102,14 +102,14 @@ class _Copy:
     """Done when the copy is confirmed; fails if the first attempt to publish it fails."""
 
 
-class Copies:
+class Republisher:
     """Publishes the copies of the jobs of one consumer. Thread-safe."""
 
     def __init__(
         self,
-        owner: Owner,
+        owner: RepublisherOwner,
         topology: Topology,
-        outlet: Outlet,
+        publisher: CopyPublisher,
         timer: Timer,
         *,
         timeout: float,
@@ -117,7 +117,7 @@ class Copies:
     ) -> None:
         self._owner = owner
         self._topology = topology
-        self._outlet = outlet
+        self._publisher = publisher
         self._timer = timer
         self._timeout = timeout
         self._clock = clock
@@ -169,7 +169,7 @@ class Copies:
         if isinstance(fate, GiveUp):
             label = f"burial of {job.id} ({job.topic})"
             pending = Pending(copy.message, self._grave(job), label, now, deadline, resolve)
-            self._outlet.submit_copy(pending)
+            self._publisher.submit_copy(pending)
             return
         delay_ms = copy.tries.rest_ms(now) if copy.tries.count else fate.delay_ms
         label, entry = f"retry of {job.id} ({job.topic})", LadderEntry(job.topic, delay_ms)
@@ -178,7 +178,7 @@ class Copies:
             known = self._owner.keep_known(job, copy.known_until_ms)
             known.add_done_callback(partial(self._send_known, pending))
         else:
-            self._outlet.submit_copy(pending)
+            self._publisher.submit_copy(pending)
 
     def _send_known(self, pending: Pending, known: Future[None]) -> None:
         """Publish a copy that is due late, once deletes of its id are kept until then."""
@@ -186,7 +186,7 @@ class Copies:
         if isinstance(error, Exception):
             pending.resolve(error)
         else:
-            self._outlet.submit_copy(pending)
+            self._publisher.submit_copy(pending)
 
     def _grave(self, job: Job) -> Target:
         buried, _ = self._topology.topic(job.topic)

@@ -26,8 +26,8 @@ from rabbitdelay.core.work.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.work.stats import StatsRecorder
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.settle.recently_finished import Remembered
-from rabbitdelay.engine.settle.republisher import Copies, Outlet
+from rabbitdelay.engine.settle.recently_finished import RecentlyFinished
+from rabbitdelay.engine.settle.republisher import CopyPublisher, Republisher
 from rabbitdelay.errors import LeaseLost, TimedOut
 from rabbitdelay.models import Job
 
@@ -36,7 +36,7 @@ MOST_REFUSED_LOGGED = 1_000
 """Maximum number of refused reply queues that are logged; jobs may name any number of them."""
 
 
-class Settler(Protocol):
+class AckSender(Protocol):
     """Sends acks and nacks. It is called with the lock held and must not wait."""
 
     def settle(self, lease: Lease, do: Do) -> None:
@@ -52,14 +52,14 @@ class Settler(Protocol):
         """Prefetch another job in place of one that waits to be published."""
 
 
-class Holding:
+class Settlement:
     """The leases of one consumer."""
 
     def __init__(
         self,
         topology: Topology,
-        outlet: Outlet,
-        settler: Settler,
+        publisher: CopyPublisher,
+        ack_sender: AckSender,
         policy: Callable[[str], Policies],
         *,
         copy_timeout: float,
@@ -70,10 +70,10 @@ class Holding:
         """Held while a lease changes and the frame that belongs to the change is buffered."""
         self.leases = Leases()
         self.tally = StatsRecorder(time.monotonic())
-        self.finished_before = Remembered()
+        self.recently_finished = RecentlyFinished()
         self._topology = topology
-        self._outlet = outlet
-        self._settler = settler
+        self._publisher = publisher
+        self._ack_sender = ack_sender
         self._policy = policy
         self._copy_timeout = copy_timeout
         self._reply_queues = reply_queues
@@ -83,7 +83,9 @@ class Holding:
         self.keep_known: Callable[[Job, int], Future[None]] | None = None
         """Keeps deletes of an id until a copy of its job is due."""
         self._on_end: dict[Lease, list[OnEnd]] = {}
-        self._copies = Copies(self, topology, outlet, settler, timeout=copy_timeout, clock=clock)
+        self._republisher = Republisher(
+            self, topology, publisher, ack_sender, timeout=copy_timeout, clock=clock
+        )
 
     # Called by the job's handler or by the caller of pop, on any thread
 
@@ -91,7 +93,7 @@ class Holding:
         """Hand out a job; its TTR starts."""
         with self.lock:
             self.leases.reserve(lease, time.monotonic())
-            self._settler.schedule(lease.deadline)
+            self._ack_sender.schedule(lease.deadline)
 
     def finish(self, lease: Lease) -> None:
         """Acknowledge a job."""
@@ -102,8 +104,8 @@ class Holding:
             except LeaseLost:
                 self.tally.refused_late()
                 raise
-            self.finished_before.add(lease.identity)
-            self._settler.settle(lease, do)
+            self.recently_finished.add(lease.identity)
+            self._ack_sender.settle(lease, do)
             self.tally.finished(lease.lateness_ms, now)
             if self._on_end:
                 self._on_end.pop(lease, None)
@@ -117,14 +119,14 @@ class Holding:
         """
         with self.lock:
             if lease.ended_by is Event.LOSE and time.monotonic() < lease.deadline:
-                self.finished_before.add(lease.identity)
+                self.recently_finished.add(lease.identity)
             self.finish(lease)
 
     def touch(self, lease: Lease) -> float:
         """Restart a job's TTR; return the new deadline."""
         with self.lock:
             deadline = self.leases.touch(lease, time.monotonic())
-            self._settler.schedule(deadline)
+            self._ack_sender.schedule(deadline)
             return deadline
 
     def release(
@@ -147,7 +149,7 @@ class Holding:
         now = time.monotonic()
         deadline = now + self._copy_timeout
         label = f"response to {job.id} ({job.topic})"
-        self._outlet.submit_copy(Pending(message, target, label, now, deadline, resolve))
+        self._publisher.submit_copy(Pending(message, target, label, now, deadline, resolve))
         return future
 
     def max_attempts(self, topic: str, error: BaseException | None = None) -> int:
@@ -248,13 +250,13 @@ class Holding:
 
     def is_finished(self, identity: Identity) -> bool:
         """Whether this attempt was finished by this process, and only its ack was lost."""
-        return identity in self.finished_before
+        return identity in self.recently_finished
 
     def ack(self, lease: Lease) -> None:
         """Acknowledge a redelivery of an attempt that was finished, and whose ack was lost."""
         with self.lock:
             self.leases.forget(lease)
-            self._settler.settle(lease, Do.ACK)
+            self._ack_sender.settle(lease, Do.ACK)
 
     def adopt(self, lease: Lease, again: Lease, *, renew: bool) -> None:
         """Continue a lost lease with the job's redelivery."""
@@ -262,27 +264,27 @@ class Holding:
         with self.lock:
             self.leases.forget(again)
             self.leases.adopt(lease, again, deadline)
-            self._settler.schedule(lease.deadline)
+            self._ack_sender.schedule(lease.deadline)
 
     def drop(self, lease: Lease, death: Death) -> None:
         """Acknowledge a deleted job that was not handed out."""
         with self.lock:
-            self._settler.settle(lease, self.leases.delete(lease))
+            self._ack_sender.settle(lease, self.leases.delete(lease))
             self.tally.deleted()
         self.tell_asker(lease.job, death.value)
 
     def hand_back(self, lease: Lease) -> None:
         """Return a job unchanged to the broker."""
         with self.lock:
-            self._settler.settle(lease, self.leases.hand_back(lease))
+            self._ack_sender.settle(lease, self.leases.hand_back(lease))
 
     def hand_back_all(self) -> int:
         """Return all leased jobs unchanged to the broker; return their number."""
-        self._copies.stop()
+        self._republisher.stop()
         with self.lock:
             held = [lease for lease in self.leases.held() if lease.leaving is None]
             for lease in held:
-                self._settler.settle(lease, self.leases.hand_back(lease))
+                self._ack_sender.settle(lease, self.leases.hand_back(lease))
         for lease in held:
             self._tell(lease)
         return len(held)
@@ -322,7 +324,7 @@ class Holding:
         self, lease: Lease, fate: Again | GiveUp, why: Failure | None, future: Future[Fate]
     ) -> Fate:
         self.count(fate)
-        self._copies.publish(lease, fate, why, future)
+        self._republisher.publish(lease, fate, why, future)
         return fate
 
     def drop_leaving(self, lease: Lease, death: Death, future: Future[Fate]) -> Fate:
@@ -331,7 +333,7 @@ class Holding:
         with self.lock:
             if lease.leaving is not None:
                 lease.leaving = Event.DELETE
-            self._settler.settle(lease, self.leases.copied(lease))
+            self._ack_sender.settle(lease, self.leases.copied(lease))
             self.tally.deleted()
         self.tell_asker(lease.job, death.value)
         future.set_result(fate)
@@ -364,12 +366,12 @@ class Holding:
     def copied(self, lease: Lease) -> None:
         """Acknowledge a job whose copy is confirmed."""
         with self.lock:
-            self._settler.settle(lease, self.leases.copied(lease))
+            self._ack_sender.settle(lease, self.leases.copied(lease))
 
     def not_copied(self, lease: Lease, do: Do) -> None:
         """Settle a job whose copy cannot be published."""
         with self.lock:
-            self._settler.settle(lease, self.leases.not_copied(lease, do))
+            self._ack_sender.settle(lease, self.leases.not_copied(lease, do))
 
     # Helpers
 

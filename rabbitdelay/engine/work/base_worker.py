@@ -200,7 +200,7 @@ class Working(ABC, Generic[AnyClient]):
         dispatcher, executor = self._dispatcher, self._executor
         if dispatcher is None or executor is None:
             return None
-        counts = dispatcher.holding.tally.snapshot(time.monotonic())
+        counts = dispatcher.settlement.tally.snapshot(time.monotonic())
         return WorkerStats(counts, dispatcher.running, executor.lost)
 
     # For the front ends

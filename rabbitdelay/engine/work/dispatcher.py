@@ -65,7 +65,7 @@ class Dispatcher:
         """Whether the worker has to stop, because it failed or has nothing more to do."""
         self._told = told
         self.consumer = consumer
-        self.holding = consumer.holding
+        self.settlement = consumer.settlement
         self._log_reader = log_reader
         log_reader.watch(self._may_have_changed)
         self._handlers = handlers
@@ -116,7 +116,7 @@ class Dispatcher:
 
     def end(self, run: Run, settle: Callable[[], None] = lambda: None) -> None:
         """End a run whose handler has returned; `settle` settles its job in the same step."""
-        with self.holding.lock:
+        with self.settlement.lock:
             try:
                 settle()
             finally:
@@ -141,22 +141,22 @@ class Dispatcher:
                 self._pause(topic)
             elif self._log_reader.is_current and self._takes_more:
                 topic.subscription.go_on()
-        with self.holding.lock:
+        with self.settlement.lock:
             self._dispatch()
 
     def _pause(self, topic: "_Topic") -> None:
         """Stop consuming a topic, and return its prefetched jobs."""
         topic.subscription.end()
-        with self.holding.lock:
+        with self.settlement.lock:
             for lease in self._waiting.take_of(topic.name):
-                self.holding.hand_back(lease)
+                self.settlement.hand_back(lease)
 
     def disconnected(self, _error: ConnectionFailed, lost: Sequence[Lease]) -> None:
         """Forget the prefetched jobs.
 
         Running handlers continue, because their jobs may be redelivered here.
         """
-        with self.holding.lock:
+        with self.settlement.lock:
             for topic in self._topics:
                 topic.subscription.connection_lost()
                 self._waiting.forget(topic.name)
@@ -164,7 +164,7 @@ class Dispatcher:
 
     def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
         """Handle a closed channel: its queue was deleted, or a job was unacked for too long."""
-        with self.holding.lock:
+        with self.settlement.lock:
             for topic in self._topics:
                 if topic.subscription.channel_lost(number, error):
                     self._waiting.forget(topic.name)
@@ -180,7 +180,7 @@ class Dispatcher:
 
     def topic_interrupted(self, topic: str, lost: Sequence[Lease]) -> None:
         """Handle the deletion of a topic's queue, which is declared again."""
-        with self.holding.lock:
+        with self.settlement.lock:
             self._waiting.forget(topic)
             self.watch_lost(lost)
 
@@ -198,9 +198,9 @@ class Dispatcher:
         if lease is None or (delivery.redelivered and self._is_known(lease)):
             return
         if self._stopping or self._log_reader.is_paused(handler.topic):
-            self.holding.hand_back(lease)
+            self.settlement.hand_back(lease)
             return
-        with self.holding.lock:
+        with self.settlement.lock:
             self._waiting.add(lease, time.monotonic())
             is_enough = self._jobs_left is not None and self._waiting.count >= self._jobs_left
         if is_enough:
@@ -208,20 +208,20 @@ class Dispatcher:
 
     def _is_known(self, lease: Lease) -> bool:
         """Whether this very attempt is running or was finished here, and so need not run again."""
-        with self.holding.lock:
-            if self.holding.is_finished(lease.identity):
-                self.holding.ack(lease)
+        with self.settlement.lock:
+            if self.settlement.is_finished(lease.identity):
+                self.settlement.ack(lease)
                 return True
             run = self._by_identity.get(lease.identity)
             if run is None or not lease.job.token or not run.may_go_on:
                 return False
-            self.holding.adopt(run.lease, lease, renew=run.handler.auto_touch)
+            self.settlement.adopt(run.lease, lease, renew=run.handler.auto_touch)
             return True
 
     def read(self) -> None:
         """Hand out prefetched jobs to the slots that have become free."""
         self.heard()
-        with self.holding.lock:
+        with self.settlement.lock:
             self._drain()
             self._dispatch()
 
@@ -278,7 +278,7 @@ class Dispatcher:
         """Return whether a job may start; drop it if it was deleted in the meantime."""
         liveness = self._log_reader.liveness(lease)
         if isinstance(liveness, Death):
-            self.holding.drop(lease, liveness)
+            self.settlement.drop(lease, liveness)
             _log_dropped(lease)
         elif liveness is not Liveness.ALIVE:  # wait for `_may_have_changed`
             self._waiting.put_back(lease, now)
@@ -292,7 +292,7 @@ class Dispatcher:
 
     def _dispatch_now(self) -> None:
         self._dispatches_later = False
-        with self.holding.lock:
+        with self.settlement.lock:
             self._dispatch()
 
     def _start_suspect(self, now: float) -> None:
@@ -304,7 +304,7 @@ class Dispatcher:
     def _start(self, lease: Lease) -> None:
         handler = self._handlers[lease.job.topic]
         run = Run(lease, handler)
-        self.holding.reserve(lease)
+        self.settlement.reserve(lease)
         self._running[lease] = run
         self._by_identity[lease.identity] = run
         if self._jobs_left is not None:
@@ -321,12 +321,12 @@ class Dispatcher:
         if self._running.get(run.lease) is not run:
             return
         with suppress(LeaseLost):  # the job may be redelivered, and is touched then
-            self.holding.touch(run.lease)
+            self.settlement.touch(run.lease)
         self._touch_later(run)
 
     def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
         """Abandon handlers that exceeded their job's TTR and free their slots."""
-        with self.holding.lock:
+        with self.settlement.lock:
             late = [(self._running.get(lease), lease, fate) for lease, fate in expired]
             for run, _, _ in late:
                 if run is not None:
@@ -351,7 +351,7 @@ class Dispatcher:
 
     def _let_go_if_lost(self, run: Run) -> None:
         run.is_watched = False
-        with self.holding.lock:
+        with self.settlement.lock:
             if self._running.get(run.lease) is not run or run.lease.ended_by is not Event.LOSE:
                 return
             if run.lease.deadline > time.monotonic():  # touched in the meantime
@@ -382,9 +382,9 @@ class Dispatcher:
     def _stop(self) -> None:
         self._stopping = True
         self._take_no_more()
-        with self.holding.lock:
+        with self.settlement.lock:
             for lease in self._waiting.take_all():
-                self.holding.hand_back(lease)
+                self.settlement.hand_back(lease)
             self._look_whether_done()
 
     def _done(self) -> None:
@@ -426,7 +426,7 @@ class Dispatcher:
     def _is_busy(self) -> bool:
         if not self._log_reader.is_current:
             return True
-        return bool(len(self.holding.leases) or self._turns.running or self._stopping)
+        return bool(len(self.settlement.leases) or self._turns.running or self._stopping)
 
 
 class _Topic:

@@ -18,7 +18,7 @@ from rabbitdelay.core.work.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.engine.consume.held_job import HeldJob
 from rabbitdelay.engine.flow import Call, Flow, Wait
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.settle.settlement import Holding
+from rabbitdelay.engine.settle.settlement import Settlement
 from rabbitdelay.engine.work.run import End, Run, log_fields, title
 from rabbitdelay.engine.work.tracebacks import traceback_of
 from rabbitdelay.errors import (
@@ -37,7 +37,7 @@ logger = logging.getLogger("rabbitdelay.worker")
 
 CallHandler = Callable[[Handler, Any], Any]
 """Calls a handler's function with a job, in this process or another; may return a coroutine."""
-MakeJob = Callable[[Lease, Holding], HeldJob]
+MakeJob = Callable[[Lease, Settlement], HeldJob]
 """Returns the job of a lease, as handlers receive it."""
 Hook = Callable[..., Any]
 
@@ -60,19 +60,19 @@ class Runner:
 
     def __init__(
         self,
-        holding: Holding,
+        settlement: Settlement,
         hooks: Hooks,
         make_job: MakeJob,
         call: CallHandler,
     ) -> None:
-        self._holding = holding
+        self._settlement = settlement
         self._hooks = hooks
         self._make_job = make_job
         self._call = call
 
     def work(self, run: Run, end: End) -> Flow[None]:
         """Run the handler of a job. No error of the handler ends the thread."""
-        with self._holding.lock:
+        with self._settlement.lock:
             if run.lease.is_over:  # its TTR has expired here, or its connection was lost
                 end(run)
                 return
@@ -88,7 +88,7 @@ class Runner:
 
     def _work(self, run: Run, end: End) -> Flow[None]:
         began = time.monotonic()
-        job = self._make_job(run.lease, self._holding)
+        job = self._make_job(run.lease, self._settlement)
         try:
             for hook in self._hooks.before:
                 yield Call(partial(hook, job))
@@ -107,7 +107,7 @@ class Runner:
         lease = run.lease
         if lease.ended_by in _SETTLED_BY_HANDLER:
             return False
-        settle = partial(self._holding.finish_returned, lease)
+        settle = partial(self._settlement.finish_returned, lease)
         try:
             # Hooks are a part of the run: the slot becomes free when they have returned.
             settle() if self._hooks.after else end(run, settle)
@@ -138,7 +138,7 @@ class Runner:
 
     def timed_out(self, run: Run, ttr_seconds: float) -> Flow[None]:
         """Call the hooks for a job that was taken from its handler."""
-        job = self._make_job(run.lease, self._holding)
+        job = self._make_job(run.lease, self._settlement)
         error = TimedOut(f"not settled within its ttr of {ttr_seconds:g} s")
         yield from self._tell_failed(run.lease, job, error, RETURNED)
 
@@ -146,7 +146,7 @@ class Runner:
         if isinstance(decision, GiveUpNow):
             return GiveUp(decision.reason)
         by_type = None if isinstance(error, HandlerVerdict) else error
-        return self._holding.plan(lease, decision.delay_ms, by_type)
+        return self._settlement.plan(lease, decision.delay_ms, by_type)
 
     def _tell_failed(
         self, lease: Lease, job: HeldJob, error: BaseException, planned: Fate
@@ -154,8 +154,8 @@ class Runner:
         """Call the on_error hooks with the job's outcome."""
         if not self._hooks.on_error:
             return
-        fate = self._holding.fate_of(lease, planned)
-        most = lease.job.max_attempts or self._holding.max_attempts(job.topic, error)
+        fate = self._settlement.fate_of(lease, planned)
+        most = lease.job.max_attempts or self._settlement.max_attempts(job.topic, error)
         outcome = Outcome.of(job, fate, max_attempts=most, now_ms=time.time_ns() // 1_000_000)
         for hook in self._hooks.on_error:
             yield from self._guarded(hook, job, error, outcome)
@@ -165,7 +165,7 @@ class Runner:
     ) -> None:
         if failure is not None and isinstance(fate, GiveUp):
             failure = replace(failure, traceback=traceback_of(error))
-        given_back = self._holding.give_back(run.lease, fate, failure)
+        given_back = self._settlement.give_back(run.lease, fate, failure)
         given_back.add_done_callback(partial(self._log_failed, run, error))
 
     def _respond(self, run: Run, job: HeldJob, value: object) -> Flow[None]:
@@ -174,7 +174,7 @@ class Runner:
         lease = run.lease
         if lease.is_timed_out or lease.ended_by in _SETTLED_BY_HANDLER:
             return
-        if not (targets := self._holding.response_targets(job, keep=keep)):
+        if not (targets := self._settlement.response_targets(job, keep=keep)):
             return
         try:
             message = responses.of_value(job, value)
@@ -185,7 +185,7 @@ class Runner:
         for target in targets:
             try:
                 # If the TTR ends first, the response is still published.
-                published = self._holding.publish(job, message, target)
+                published = self._settlement.publish(job, message, target)
                 yield Wait(published, max(0.0, job.time_left - RESPONSE_MARGIN_SECONDS))
             except (RabbitDelayError, TimeoutError) as error:
                 why = str(error) or "the broker has not confirmed it in time"

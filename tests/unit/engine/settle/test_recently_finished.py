@@ -1,7 +1,7 @@
 """Recently finished attempts: which are remembered, and for how long."""
 
 from rabbitdelay.core.consume.leases import Identity
-from rabbitdelay.engine.settle.recently_finished import MOST, Remembered
+from rabbitdelay.engine.settle.recently_finished import MOST, RecentlyFinished
 
 
 def identity(number: int = 0, *, token: str = "t", attempt: int = 1) -> Identity:  # noqa: S107 - no password
@@ -9,7 +9,7 @@ def identity(number: int = 0, *, token: str = "t", attempt: int = 1) -> Identity
 
 
 def test_exactly_the_added_attempt_is_remembered() -> None:
-    remembered = Remembered()
+    remembered = RecentlyFinished()
     remembered.add(identity())
     assert identity() in remembered
     assert identity(attempt=2) not in remembered
@@ -18,13 +18,13 @@ def test_exactly_the_added_attempt_is_remembered() -> None:
 
 
 def test_a_job_without_a_token_is_not_remembered() -> None:
-    remembered = Remembered()
+    remembered = RecentlyFinished()
     remembered.add(identity(token=""))
     assert identity(token="") not in remembered
 
 
 def test_the_oldest_is_forgotten_first() -> None:
-    remembered = Remembered()
+    remembered = RecentlyFinished()
     for number in range(MOST):
         remembered.add(identity(number))
     assert identity(0) in remembered
