@@ -10,7 +10,7 @@ from rabbitdelay.aio.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Call, Flow
-from rabbitdelay.engine.work.run import End, Run
+from rabbitdelay.engine.work.run import EndRun, Run
 from rabbitdelay.engine.work.runner import Hooks, Runner
 from rabbitdelay.executors.thread_executor import ThreadExecutor
 
@@ -36,7 +36,7 @@ class TaskExecutor:
         """How many are still at work on a job that was taken from them."""
         return len(self._lost) + (self._threads.lost if self._threads is not None else 0)
 
-    def start(self, run: Run, end: End) -> None:
+    def start(self, run: Run, end: EndRun) -> None:
         """Run the handler of a job that was handed out."""
         if not run.handler.is_async and self._threads is not None:
             self._threads.start(run, end)
@@ -74,10 +74,10 @@ class TaskExecutor:
         if self._threads is not None:
             yield from self._threads.close()
 
-    def _start(self, run: Run, end: End) -> None:
+    def _start(self, run: Run, end: EndRun) -> None:
         run.worker = self._run_task(self._work(run, end))
 
-    async def _work(self, run: Run, end: End) -> None:
+    async def _work(self, run: Run, end: EndRun) -> None:
         """Run it. Only from here on can it be cancelled: a task that has not begun tells nobody."""
         task = asyncio.current_task()
         assert task is not None

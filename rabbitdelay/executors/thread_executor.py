@@ -8,7 +8,7 @@ from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow, Wait
-from rabbitdelay.engine.work.run import End, Run
+from rabbitdelay.engine.work.run import EndRun, Run
 from rabbitdelay.engine.work.runner import Hooks, Runner
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.executors.blocking import Await, drive
@@ -41,7 +41,7 @@ class ThreadExecutor:
         """Number of threads still running a handler whose job's lease is lost."""
         return self._pool.lost
 
-    def start(self, run: Run, end: End) -> None:
+    def start(self, run: Run, end: EndRun) -> None:
         """Run a handler as soon as a thread is free."""
 
         def work() -> None:

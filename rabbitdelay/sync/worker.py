@@ -12,14 +12,14 @@ from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.work import signals
-from rabbitdelay.engine.work.base_worker import Working
+from rabbitdelay.engine.work.base_worker import BaseWorker
 from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.executors.blocking import drive, refuse
 from rabbitdelay.executors.thread_executor import PoolKind, ThreadExecutor, check_pool, new_caller
 from rabbitdelay.sync.client import Client, new_verbs
 
 
-class Worker(Working[Client]):
+class Worker(BaseWorker[Client]):
     """Runs a handler for each job of its topics.
 
     Args:

@@ -63,7 +63,7 @@ AnyClient = TypeVar("AnyClient")
 """The client of a front end."""
 
 
-class Working(ABC, Generic[AnyClient]):
+class BaseWorker(ABC, Generic[AnyClient]):
     """A worker, except for the way in which its handlers run."""
 
     def __init__(

@@ -30,8 +30,8 @@ from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.deletes.view import Liveness
 from rabbitdelay.engine.flow import Bell
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
-from rabbitdelay.engine.work.drain import Emptiness
-from rabbitdelay.engine.work.prefetched import Waiting
+from rabbitdelay.engine.work.drain import Drain
+from rabbitdelay.engine.work.prefetched import Prefetched
 from rabbitdelay.engine.work.run import Executor, Run, log_fields, title
 from rabbitdelay.errors import ConnectionFailed, LeaseLost, WorkerFailed
 from rabbitdelay.models import DEFAULT_TTR_MS
@@ -70,7 +70,7 @@ class Dispatcher:
         log_reader.watch(self._may_have_changed)
         self._handlers = handlers
         self._turns = Scheduler(concurrency, limits)
-        self._waiting = Waiting(handlers)
+        self._prefetched = Prefetched(handlers)
         self._topics = [
             _Topic(
                 self,
@@ -81,9 +81,9 @@ class Dispatcher:
         ]
         self._executor = executor
         self._jobs_left = max_jobs
-        self._emptiness: Emptiness | None = None
+        self._drain: Drain | None = None
         if until_empty:
-            self._emptiness = Emptiness(
+            self._drain = Drain(
                 consumer, self._subscriptions, self._is_busy, when_empty=self._empty
             )
         self._stopping = False
@@ -122,8 +122,8 @@ class Dispatcher:
             finally:
                 run.is_through = True
                 self._ended.append(run)
-                if self._may_start_here and self._waiting.suspects_since is None:
-                    self._drain()
+                if self._may_start_here and self._prefetched.suspects_since is None:
+                    self._remove_ended()
                     self._start_all_that_may()
                 self.consumer.wake()
 
@@ -148,7 +148,7 @@ class Dispatcher:
         """Stop consuming a topic, and return its prefetched jobs."""
         topic.subscription.end()
         with self.settlement.lock:
-            for lease in self._waiting.take_of(topic.name):
+            for lease in self._prefetched.take_of(topic.name):
                 self.settlement.hand_back(lease)
 
     def disconnected(self, _error: ConnectionFailed, lost: Sequence[Lease]) -> None:
@@ -159,7 +159,7 @@ class Dispatcher:
         with self.settlement.lock:
             for topic in self._topics:
                 topic.subscription.connection_lost()
-                self._waiting.forget(topic.name)
+                self._prefetched.forget(topic.name)
             self.watch_lost(lost)
 
     def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
@@ -167,7 +167,7 @@ class Dispatcher:
         with self.settlement.lock:
             for topic in self._topics:
                 if topic.subscription.channel_lost(number, error):
-                    self._waiting.forget(topic.name)
+                    self._prefetched.forget(topic.name)
             self.watch_lost(lost)
 
     def closed(self) -> None:
@@ -181,7 +181,7 @@ class Dispatcher:
     def topic_interrupted(self, topic: str, lost: Sequence[Lease]) -> None:
         """Handle the deletion of a topic's queue, which is declared again."""
         with self.settlement.lock:
-            self._waiting.forget(topic)
+            self._prefetched.forget(topic)
             self.watch_lost(lost)
 
     def fail(self, error: Exception) -> None:
@@ -201,8 +201,8 @@ class Dispatcher:
             self.settlement.hand_back(lease)
             return
         with self.settlement.lock:
-            self._waiting.add(lease, time.monotonic())
-            is_enough = self._jobs_left is not None and self._waiting.count >= self._jobs_left
+            self._prefetched.add(lease, time.monotonic())
+            is_enough = self._jobs_left is not None and self._prefetched.count >= self._jobs_left
         if is_enough:
             self._take_no_more()
 
@@ -222,10 +222,10 @@ class Dispatcher:
         """Hand out prefetched jobs to the slots that have become free."""
         self.heard()
         with self.settlement.lock:
-            self._drain()
+            self._remove_ended()
             self._dispatch()
 
-    def _drain(self) -> None:
+    def _remove_ended(self) -> None:
         if not self._ended:
             return
         now = time.monotonic()
@@ -257,12 +257,12 @@ class Dispatcher:
         self._executor.nudge()
 
     def _start_all_that_may(self) -> None:
-        if not self._waiting.count:
+        if not self._prefetched.count:
             return
         now = time.monotonic()
         self._is_held_up = not self._log_reader.is_current
         while not (self._stopping or self._is_held_up) and self._jobs_left != 0:
-            choice = self._turns.choose(self._waiting, self._waiting.suspects_since, now)
+            choice = self._turns.choose(self._prefetched, self._prefetched.suspects_since, now)
             if choice is None:
                 return
             if isinstance(choice, StartSuspect):
@@ -270,7 +270,7 @@ class Dispatcher:
                     self._dispatch_later()
                     return
                 self._start_suspect(now)
-            elif self._may_start(lease := self._waiting.take(choice.topic), now):
+            elif self._may_start(lease := self._prefetched.take(choice.topic), now):
                 self._turns.started(choice.topic)
                 self._start(lease)
 
@@ -281,7 +281,7 @@ class Dispatcher:
             self.settlement.drop(lease, liveness)
             _log_dropped(lease)
         elif liveness is not Liveness.ALIVE:  # wait for `_may_have_changed`
-            self._waiting.put_back(lease, now)
+            self._prefetched.put_back(lease, now)
             self._is_held_up = True
         return liveness is Liveness.ALIVE
 
@@ -296,7 +296,7 @@ class Dispatcher:
             self._dispatch()
 
     def _start_suspect(self, now: float) -> None:
-        lease = self._waiting.take_suspect(now)
+        lease = self._prefetched.take_suspect(now)
         if self._may_start(lease, now):
             self._turns.alone(lease.job.topic, now)
             self._start(lease)
@@ -383,7 +383,7 @@ class Dispatcher:
         self._stopping = True
         self._take_no_more()
         with self.settlement.lock:
-            for lease in self._waiting.take_all():
+            for lease in self._prefetched.take_all():
                 self.settlement.hand_back(lease)
             self._look_whether_done()
 
@@ -409,8 +409,8 @@ class Dispatcher:
 
     def heard(self) -> None:
         """Note an event, so that the queues are not checked for a moment."""
-        if self._emptiness is not None:
-            self._emptiness.heard()
+        if self._drain is not None:
+            self._drain.heard()
 
     def _subscriptions(self) -> list[Subscription]:
         """Return the subscriptions of topics that are not paused; paused ones count as empty."""

@@ -10,7 +10,7 @@ QUIET_SECONDS = 0.2
 """Time without an event before the queues are checked."""
 
 
-class Emptiness:
+class Drain:
     """Checks the queues when nothing has happened for a moment; on the transport's thread."""
 
     def __init__(

@@ -8,7 +8,7 @@ from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.work.scheduler import is_suspect
 
 
-class Waiting:
+class Prefetched:
     """Prefetched jobs.
 
     A topic is `in` the collection if a job of it waits that is not a suspect.

@@ -32,7 +32,7 @@ class Run:
         return self.lease.ended_by is Event.LOSE and not self.is_through
 
 
-class End(Protocol):
+class EndRun(Protocol):
     """Ends a run whose handler has returned; `settle` settles its job in the same step."""
 
     def __call__(self, run: Run, settle: Callable[[], None] = ...) -> None:
@@ -46,7 +46,7 @@ class Executor(Protocol):
     def lost(self) -> int:
         """Number of handlers that are still running after their job was taken from them."""
 
-    def start(self, run: Run, end: End) -> None:
+    def start(self, run: Run, end: EndRun) -> None:
         """Run the handler of a job."""
 
     def let_go(self, run: Run) -> None:

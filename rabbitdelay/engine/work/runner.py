@@ -19,7 +19,7 @@ from rabbitdelay.engine.consume.held_job import HeldJob
 from rabbitdelay.engine.flow import Call, Flow, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.settle.settlement import Settlement
-from rabbitdelay.engine.work.run import End, Run, log_fields, title
+from rabbitdelay.engine.work.run import EndRun, Run, log_fields, title
 from rabbitdelay.engine.work.tracebacks import traceback_of
 from rabbitdelay.errors import (
     ActionFailed,
@@ -70,7 +70,7 @@ class Runner:
         self._make_job = make_job
         self._call = call
 
-    def work(self, run: Run, end: End) -> Flow[None]:
+    def work(self, run: Run, end: EndRun) -> Flow[None]:
         """Run the handler of a job. No error of the handler ends the thread."""
         with self._settlement.lock:
             if run.lease.is_over:  # its TTR has expired here, or its connection was lost
@@ -86,7 +86,7 @@ class Runner:
             if not run.is_through:
                 end(run)
 
-    def _work(self, run: Run, end: End) -> Flow[None]:
+    def _work(self, run: Run, end: EndRun) -> Flow[None]:
         began = time.monotonic()
         job = self._make_job(run.lease, self._settlement)
         try:
@@ -102,7 +102,7 @@ class Runner:
             for hook in self._hooks.after:
                 yield from self._guarded(hook, job, value)
 
-    def _finish(self, run: Run, began: float, end: End) -> bool:
+    def _finish(self, run: Run, began: float, end: EndRun) -> bool:
         """Finish a job whose handler has returned; return whether this call finished it."""
         lease = run.lease
         if lease.ended_by in _SETTLED_BY_HANDLER:
@@ -121,7 +121,7 @@ class Runner:
             logger.info("%s: finished (%d ms)", title(lease), took_ms, extra=fields)
         return True
 
-    def _failed(self, run: Run, job: HeldJob, error: BaseException, end: End) -> Flow[None]:
+    def _failed(self, run: Run, job: HeldJob, error: BaseException, end: EndRun) -> Flow[None]:
         lease = run.lease
         if lease.is_timed_out:
             return  # the end of the TTR was logged
