@@ -35,7 +35,7 @@ from rabbitdelay.engine.topology.administration import Administration
 from rabbitdelay.engine.topology.job_counts import JobCounter, count_topics
 from rabbitdelay.engine.topology.local_node import FindLocalNode
 from rabbitdelay.engine.topology.management_queries import ManagementQueries
-from rabbitdelay.engine.topology.queue_queries import Asker
+from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.engine.topology.side_connection import SideConnection
 from rabbitdelay.engine.transport import Transport, nothing
 from rabbitdelay.errors import (
@@ -190,10 +190,10 @@ class Verbs:
         """
         self._refuse_to_wait()
         yield from self._log_writer.purge(validation.check_topic(topic), timeout)
-        asker = yield from self._asker()
+        queries = yield from self._queue_queries()
         gone = 0
         for queue in (self.topology.ready_queue(topic), self.topology.buried_queue(topic)):
-            gone += (yield from asker.purge(queue)) or 0
+            gone += (yield from queries.purge(queue)) or 0
         return gone
 
     def pause(self, topic: str, timeout: float | None) -> Flow[None]:
@@ -229,28 +229,28 @@ class Verbs:
             if not chosen:
                 raise ManagementUnreachable(f"{error}; or name the topics") from None
             listing = Listing()
-        asker = yield from self._asker()
+        queries = yield from self._queue_queries()
         names = chosen or listing.topics
-        found = yield from count_topics(asker, self.topology, names, listing, paused)
+        found = yield from count_topics(queries, self.topology, names, listing, paused)
         return [count for count in found.values() if count is not None]
 
     def count(self, topic: str) -> Flow[TopicCounts | None]:
         """Count the jobs of a topic in its queues; None when there is no such topic."""
-        asker = yield from self._asker()
+        queries = yield from self._queue_queries()
         name = validation.check_topic(topic)
-        return (yield from count_topics(asker, self.topology, [name], Listing()))[name]
+        return (yield from count_topics(queries, self.topology, [name], Listing()))[name]
 
     def stats(self, names: Sequence[str], *, delayed: bool) -> Flow[Statistics]:
         """Count the jobs of these topics, or of all, and the delayed ones."""
         chosen = [validation.check_topic(name) for name in names]
         front = yield from self.links.front()
-        asker = Asker(front.consumer, self.settings.timeout)
+        queries = QueueQueries(front.consumer, self.settings.timeout)
         try:
-            paused = yield from self._paused(front, asker)
+            paused = yield from self._paused(front, queries)
         except CutOff as error:
-            found = yield from self._counter.count(asker, chosen, None, delayed=delayed)
+            found = yield from self._counter.count(queries, chosen, None, delayed=delayed)
             return replace(found, deletes_error=str(error))
-        return (yield from self._counter.count(asker, chosen, paused, delayed=delayed))
+        return (yield from self._counter.count(queries, chosen, paused, delayed=delayed))
 
     def examine(
         self, longest_ttr: float | timedelta, on_step: OnStep | None
@@ -266,9 +266,9 @@ class Verbs:
         )
         return examination.checks(validation.check_ttr_ms(longest_ttr))
 
-    def _paused(self, front: Front, asker: Asker) -> Flow[Collection[str]]:
+    def _paused(self, front: Front, queries: QueueQueries) -> Flow[Collection[str]]:
         """Return the paused topics; wait for a moment only, and make no log where there is none."""
-        if (yield from asker.count(self.topology.tombstones)) is None:
+        if (yield from queries.count(self.topology.tombstones)) is None:
             return ()
         deadline = time.monotonic() + min(PAUSES_SECONDS, self.settings.timeout)
         log_reader = yield from front.until_read(min(PAUSES_SECONDS, self.settings.timeout))
@@ -289,8 +289,8 @@ class Verbs:
 
     def known_deletes(self, timeout: float) -> Flow[LogReader | None]:
         """Return the reader of the log of deletes; None if nothing was ever put or deleted."""
-        asker = yield from self._asker()
-        if (yield from asker.count(self.topology.tombstones)) is None:
+        queries = yield from self._queue_queries()
+        if (yield from queries.count(self.topology.tombstones)) is None:
             return None
         return (yield from self.log_reader(timeout))
 
@@ -409,9 +409,9 @@ class Verbs:
 
     # Pieces
 
-    def _asker(self) -> Flow[Asker]:
+    def _queue_queries(self) -> Flow[QueueQueries]:
         front = yield from self.links.front()
-        return Asker(front.consumer, self.settings.timeout)
+        return QueueQueries(front.consumer, self.settings.timeout)
 
     def _connection(self) -> SideConnection:
         self.links.refuse_when_closed()

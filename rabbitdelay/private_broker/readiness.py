@@ -2,7 +2,7 @@
 
 import socket
 
-from rabbitdelay.engine.topology.management_api import Management, ManagementAddress
+from rabbitdelay.engine.topology.management_api import ManagementAddress, ManagementApi
 from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.private_broker.ports import LOOPBACK
 
@@ -42,7 +42,7 @@ def running_nodes(port: int) -> int:
     return sum(bool(node.get("running")) for node in nodes)
 
 
-def management(port: int) -> Management:
+def management(port: int) -> ManagementApi:
     """Return a client of the management API of a private node."""
     address = ManagementAddress(f"http://{LOOPBACK}:{port}/", "guest", "guest")
-    return Management(address, "/", _TIMEOUT_SECONDS)
+    return ManagementApi(address, "/", _TIMEOUT_SECONDS)

@@ -30,7 +30,7 @@ from rabbitdelay.engine.settle.ack_buffer import AckBuffer
 from rabbitdelay.engine.settle.ack_proof import AckProof
 from rabbitdelay.engine.settle.republisher import CopyPublisher
 from rabbitdelay.engine.settle.settlement import Settlement
-from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name
+from rabbitdelay.engine.topology.declarer import Declarer, flush_name
 from rabbitdelay.engine.transport import Channel, Closed, Connection, OnInbound, Then, Transport
 from rabbitdelay.errors import ConnectionFailed, NotAJob
 from rabbitdelay.models import DEFAULT_TTR_MS, Job
@@ -234,7 +234,7 @@ class Consumer:
         conversation = self._routes.set_up(
             wanted, may_found=may_found, flush=flush_name(connection)
         )
-        SetupDriver(connection, conversation, made, self.call_later).start()
+        Declarer(connection, conversation, made, self.call_later).start()
 
     def find(self, parts: Sequence[Part], found: OnFound) -> None:
         """Find out which of these queues exist, without declaring any."""
@@ -254,7 +254,7 @@ class Consumer:
                 self._routes.learn(result, unsettled=False, now=time.monotonic())
             found([part for part in parts if part not in unknown or part in result])
 
-        SetupDriver(connection, setup.find(unknown), looked, self.call_later).start()
+        Declarer(connection, setup.find(unknown), looked, self.call_later).start()
 
     def _rescue_jobs_for(self, parts: Iterable[Part]) -> None:
         """Have jobs republished that were parked while one of these queues was missing."""

@@ -20,9 +20,9 @@ from rabbitdelay.engine.doctor import probes
 from rabbitdelay.engine.flow import Flow, Sleep, Wait
 from rabbitdelay.engine.topology.job_counts import count_topics
 from rabbitdelay.engine.topology.local_node import FindLocalNode
-from rabbitdelay.engine.topology.management_api import Management
+from rabbitdelay.engine.topology.management_api import ManagementApi
 from rabbitdelay.engine.topology.management_queries import ManagementQueries
-from rabbitdelay.engine.topology.queue_queries import Asker
+from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.engine.topology.side_connection import SideConnection
 from rabbitdelay.errors import (
     BrokerProcessError,
@@ -180,16 +180,18 @@ class Examination:
         if isinstance(listing, Unknown):
             return _NO_API
         self.on_step("counting jobs")
-        asker = Asker(connection, self.settings.timeout)
+        queries = QueueQueries(connection, self.settings.timeout)
         try:
-            counts = yield from count_topics(asker, self.settings.topology, listing.topics, listing)
+            counts = yield from count_topics(
+                queries, self.settings.topology, listing.topics, listing
+            )
         except PermissionRefused as error:
             return Unknown(str(error))
         return tuple(count for count in counts.values() if count is not None)
 
     def _unrouted(self, connection: SideConnection, *, is_there: bool) -> Flow[int | Unknown]:
         try:
-            counted = yield from Asker(connection, self.settings.timeout).count(
+            counted = yield from QueueQueries(connection, self.settings.timeout).count(
                 self.settings.topology.unrouted
             )
         except PermissionRefused as error:
@@ -212,7 +214,7 @@ class Examination:
         return doctor_facts.read_stuck(first.dead_lettering, second.dead_lettering)
 
     def _ask(
-        self, found: object, tag: str, query: Callable[[Management], Fact]
+        self, found: object, tag: str, query: Callable[[ManagementApi], Fact]
     ) -> Flow[Fact | Unknown]:
         """Ask the management API, unless it did not answer before."""
         if isinstance(found, Unknown):

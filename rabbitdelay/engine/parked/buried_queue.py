@@ -14,7 +14,7 @@ from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.flow import Flow, Sleep
 from rabbitdelay.engine.parked.parked_queue import OnTried, ParkedQueue, Pass
 from rabbitdelay.engine.parked.sending import Copy
-from rabbitdelay.engine.topology.queue_queries import Asker
+from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.errors import CutOff
 
 PROOF_SECONDS = 0.005
@@ -87,8 +87,8 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         Looking makes nothing: a namespace without a log stays one.
         """
         front = yield from self.links.front()
-        asker = Asker(front.consumer, self.timeout)
-        if (yield from asker.count(self.topology.tombstones)) is None:
+        queries = QueueQueries(front.consumer, self.timeout)
+        if (yield from queries.count(self.topology.tombstones)) is None:
             return False
         yield from self._current_follower(time.monotonic() + self.timeout)
         return True

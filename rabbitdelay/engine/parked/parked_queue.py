@@ -27,7 +27,7 @@ from rabbitdelay.engine.connections import Links
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.parked.queue_reader import QueueReader
 from rabbitdelay.engine.parked.sending import Copy, Sending, Taken
-from rabbitdelay.engine.topology.queue_queries import Asker
+from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.errors import TopologyMissing
 
 BATCH = 100
@@ -72,7 +72,7 @@ class ParkedQueue(ABC, Generic[Found]):
     def count(self) -> Flow[int]:
         """Count the messages that are in it."""
         front = yield from self.links.front()
-        counted = yield from Asker(front.consumer, self.timeout).count(self.name)
+        counted = yield from QueueQueries(front.consumer, self.timeout).count(self.name)
         if counted is None:
             raise TopologyMissing(f"there is no queue {self.name}: {self.why_missing()}")
         return counted.ready

@@ -25,7 +25,7 @@ from rabbitdelay.engine.parked.rescuer import Rescuer
 from rabbitdelay.engine.publish.confirm_channel import Outgoing
 from rabbitdelay.engine.publish.stall_detector import StallDetector
 from rabbitdelay.engine.publish.window import Window
-from rabbitdelay.engine.topology.declarations import Setups
+from rabbitdelay.engine.topology.declarations import Declarations
 from rabbitdelay.engine.transport import Closed, Confirm, Connection, Returned, Transport, nothing
 from rabbitdelay.errors import (
     ClientClosed,
@@ -86,7 +86,7 @@ class Publisher:
         self._routes = routes
         self._outbox = Outbox()
         self._detector = StallDetector()
-        self._setups = Setups(
+        self._declarations = Declarations(
             self._connector,
             routes,
             self._outbox,
@@ -215,7 +215,7 @@ class Publisher:
         self._outgoing.clear()
         self._draining.clear()
         self._lanes.clear()
-        self._setups.forget()
+        self._declarations.forget()
         self._routes.forget()
         self._outbox.connection_lost()
 
@@ -413,13 +413,13 @@ class Publisher:
             # A hold queue has an exchange of its own; the ready queues share one.
             lane = route.exchange if route.hold_queues else key
             return Way(route.exchange, key, routes.safe_at(route, topic), lane)
-        self._setups.request(pending, routes.parts(route, topic))
+        self._declarations.request(pending, routes.parts(route, topic))
         return None
 
     def _way_to(self, pending: Pending, target: Target) -> Way | None:
         part = target.part
         if part is not None and not self._routes.are_made((part,)):
-            self._setups.request(pending, (part,))
+            self._declarations.request(pending, (part,))
             return None
         safe_at = self._routes.safe_at_queue(part.queue.name) if part and target.settles else 0.0
         lane = target.exchange if target.is_stream else f"{target.exchange}/{target.routing_key}"
@@ -542,7 +542,7 @@ class Publisher:
         self._flush()
 
     def _look_for_stalls(self, now: float) -> None:
-        self._setups.restart_stalled(now)
+        self._declarations.restart_stalled(now)
         for outgoing in (*self._outgoing.values(), *self._draining):
             lane = self._lanes.get(outgoing.lane)
             failures = 0 if lane is None else lane.failures

@@ -12,7 +12,7 @@ from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine.connection import Connector, logger
 from rabbitdelay.engine.publish.stall_detector import StallDetector
-from rabbitdelay.engine.topology.declarer import SetupDriver, flush_name
+from rabbitdelay.engine.topology.declarer import Declarer, flush_name
 from rabbitdelay.engine.transport import Connection, Then
 
 AT_ONCE = 4
@@ -35,7 +35,7 @@ class Key(NamedTuple):
     """Whether a missing namespace is created for the message."""
 
 
-class Setups:
+class Declarations:
     """Declares queues for messages, which wait in the outbox by their key.
 
     On the transport's thread.
@@ -60,7 +60,7 @@ class Setups:
         self._flush = flush
         self._made = made
         self._wanted: dict[Key, Sequence[Part]] = {}
-        self._running: dict[Key, SetupDriver[bool]] = {}
+        self._running: dict[Key, Declarer[bool]] = {}
         self._stalls: Counter[Key] = Counter()
         """Number of consecutive setups that were not answered."""
 
@@ -83,8 +83,8 @@ class Setups:
         """Repeat, on other channels, the setups that the broker has not answered for too long."""
         stalled = [
             key
-            for key, driver in self._running.items()
-            if self._detector.is_overdue(driver.answered_at, now, self._stalls[key])
+            for key, declarer in self._running.items()
+            if self._detector.is_overdue(declarer.answered_at, now, self._stalls[key])
         ]
         for key in stalled:
             self._restart(key)
@@ -117,7 +117,7 @@ class Setups:
 
     def _run(self, connection: Connection, key: Key, parts: Sequence[Part]) -> None:
         def done(result: bool | Exception) -> None:  # noqa: FBT001 - the conversation's result
-            if self._running.get(key) is driver:  # if not, the connection was lost
+            if self._running.get(key) is declarer:  # if not, the connection was lost
                 self._done(key, result)
 
         # Puts must not wait for the leader of the log of deletes.
@@ -129,13 +129,13 @@ class Setups:
             flush=flush_name(connection),
         )
         later = self._connector.call_later
-        driver = self._running[key] = SetupDriver(connection, conversation, done, later)
-        driver.start()
+        declarer = self._running[key] = Declarer(connection, conversation, done, later)
+        declarer.start()
 
     def _done(self, key: Key, result: bool | Exception) -> None:  # noqa: FBT001 - the same
-        driver = self._running.pop(key)
-        if driver.round_trip_seconds is not None:
-            self._detector.answered(driver.round_trip_seconds)
+        declarer = self._running.pop(key)
+        if declarer.round_trip_seconds is not None:
+            self._detector.answered(declarer.round_trip_seconds)
         del self._stalls[key]
         if isinstance(result, Exception) and reply_codes.is_passing(str(result)):
             # The broker has just started: try again until the messages time out.

@@ -42,7 +42,7 @@ def flush_name(connection: Connection) -> str | None:
     return secrets.token_hex(8) if is_flushed_by_declaring(connection.broker_version) else None
 
 
-class SetupDriver(Generic[Result]):
+class Declarer(Generic[Result]):
     """Sends the commands that a conversation yields, on the transport's thread; calls `done` once.
 
     Declarations share a channel, which keeps them in order. Each query has a channel of its own,

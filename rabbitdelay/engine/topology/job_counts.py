@@ -13,7 +13,7 @@ from rabbitdelay.core.topology.ladder import Hop
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.topology.management_queries import ManagementQueries
-from rabbitdelay.engine.topology.queue_queries import Asker
+from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.errors import ManagementUnreachable
 
 UNREACHABLE_SECONDS = 30.0
@@ -23,7 +23,7 @@ MISSING_AT_ONCE = 16
 
 
 def count_topics(
-    asker: Asker,
+    queries: QueueQueries,
     topology: Topology,
     topics: Iterable[str],
     listing: Listing,
@@ -32,7 +32,7 @@ def count_topics(
     """Count the jobs of these topics; None for a topic that does not exist."""
     names = list(topics)
     queues = [queue for name in names for queue in _queues(topology, name)]
-    found = yield from asker.count_all(queues)
+    found = yield from queries.count_all(queues)
     return {name: _topic(topology, name, found, listing, paused) for name in names}
 
 
@@ -67,7 +67,7 @@ class JobCounter:
 
     def count(
         self,
-        asker: Asker,
+        queries: QueueQueries,
         topics: Sequence[str],
         paused: Container[str] | None,
         *,
@@ -77,10 +77,10 @@ class JobCounter:
         listing = yield from self._list()
         known = listing or Listing()
         found = yield from count_topics(
-            asker, self._topology, topics or known.topics, known, paused
+            queries, self._topology, topics or known.topics, known, paused
         )
-        unrouted = yield from asker.count(self._topology.unrouted)
-        holds = (yield from self._count_holds(asker, listing)) if delayed else []
+        unrouted = yield from queries.count(self._topology.unrouted)
+        holds = (yield from self._count_holds(queries, listing)) if delayed else []
         return Statistics(
             tuple(count for count in found.values() if count is not None),
             tuple(topic for topic in topics if found[topic] is None),
@@ -101,12 +101,12 @@ class JobCounter:
             self._error_until = time.monotonic() + UNREACHABLE_SECONDS
             return None
 
-    def _count_holds(self, asker: Asker, listing: Listing | None) -> Flow[list[HoldCount]]:
+    def _count_holds(self, queries: QueueQueries, listing: Listing | None) -> Flow[list[HoldCount]]:
         """Count the hold queues that are listed, or all when there is no listing."""
         waiting = self._missing[MISSING_AT_ONCE:]
         hops = listing.hops if listing else [hop for hop in ladder.EVERY_HOP if hop not in waiting]
         queues = {hop: self._topology.hold_queue(hop) for hop in hops}
-        found = yield from asker.count_all(queues.values())
+        found = yield from queries.count_all(queues.values())
         if listing is None:
             missing = (hop for hop, queue in queues.items() if found[queue] is None)
             self._missing = (*waiting, *missing)

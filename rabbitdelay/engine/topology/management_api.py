@@ -47,7 +47,7 @@ def locate(given: str | None, addresses: Sequence[Address]) -> ManagementAddress
     return _parse(given, addresses[0]) if given else _usual(addresses[0])
 
 
-class Management:
+class ManagementApi:
     """Reads from the management API of one vhost."""
 
     def __init__(

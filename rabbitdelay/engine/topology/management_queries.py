@@ -13,7 +13,7 @@ from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.topology import management_api
 from rabbitdelay.engine.topology.local_node import FindLocalNode
-from rabbitdelay.engine.topology.management_api import Management
+from rabbitdelay.engine.topology.management_api import ManagementApi
 
 Result = TypeVar("Result")
 
@@ -32,7 +32,7 @@ class ManagementQueries:
         self._find_local_node = find_local_node
         self._timeout = min(management_api.TIMEOUT_SECONDS, settings.timeout)
 
-    def ask(self, query: Callable[[Management], Result]) -> Flow[Result]:
+    def ask(self, query: Callable[[ManagementApi], Result]) -> Flow[Result]:
         """Run a query.
 
         Raises:
@@ -50,9 +50,9 @@ class ManagementQueries:
         """Return every exchange, queue and binding of a namespace, and the vhost's policies."""
         return self.ask(lambda api: api.definitions(f"{topology.namespace}."))
 
-    def _locate(self) -> Management:
+    def _locate(self) -> ManagementApi:
         address = management_api.locate(self._url or self._local_url(), self._addresses)
-        return Management(address, self._addresses[0].vhost, self._timeout)
+        return ManagementApi(address, self._addresses[0].vhost, self._timeout)
 
     def _local_url(self) -> str | None:
         node = self._find_local_node(self._addresses)

@@ -37,7 +37,7 @@ class QueryConnection(Protocol):
         """Run a function on the transport's thread."""
 
 
-class Asker:
+class QueueQueries:
     """Asks on a channel of its own for each question: to be told no closes it."""
 
     def __init__(self, connection: QueryConnection, timeout: float) -> None:

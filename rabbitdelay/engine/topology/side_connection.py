@@ -15,7 +15,7 @@ from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.connection import Connector, FirstConnection
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.topology.declarer import OnRound, SetupDriver
+from rabbitdelay.engine.topology.declarer import Declarer, OnRound
 from rabbitdelay.engine.transport import Connection, Then, Transport, nothing
 from rabbitdelay.errors import BrokerBlocked, ConnectionFailed, OutcomeUnknown
 
@@ -72,11 +72,11 @@ class SideConnection:
         on_round: OnRound = nothing,
     ) -> Flow[Result]:
         """Hold a conversation with the broker. The timeout starts again with each answer."""
-        drivers: list[SetupDriver[Result]] = []
+        drivers: list[Declarer[Result]] = []
 
         def start(connection: Connection, done: Done[Result]) -> None:
             later = self._connector.call_later
-            drivers.append(SetupDriver(connection, begin(connection), done, later, on_round))
+            drivers.append(Declarer(connection, begin(connection), done, later, on_round))
             drivers[0].start()
 
         future = self._start(start)
@@ -178,6 +178,6 @@ def _resolve(future: Future[Result], result: Result | Exception) -> None:
         future.set_result(result)
 
 
-def _abandon(drivers: Sequence[SetupDriver[Result]]) -> None:
+def _abandon(drivers: Sequence[Declarer[Result]]) -> None:
     for driver in drivers:
         driver.abandon()
