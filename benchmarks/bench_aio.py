@@ -43,7 +43,7 @@ async def publish(url: str, client: Client, count: int) -> Cost:
     """Publish prepared messages, 500 at a time."""
     job = client.put(TOPIC, BODY, delay=DELAY_SECONDS)
     message = message_of(job)
-    route = next(iter(client._verbs.links._publisher._routes._routes.values()))  # type: ignore[union-attr] # noqa: SLF001 - the route of the job
+    route = next(iter(client._engine.connections._publisher._routes._routes.values()))  # type: ignore[union-attr] # noqa: SLF001 - the route of the job
     async with await aio_pika.connect(url) as connection:
         channel = await connection.channel()
         exchange = await channel.get_exchange(route.exchange, ensure=False)

@@ -22,7 +22,7 @@ from rabbitdelay.core.topology.namespaces import NamespaceCounts
 from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
-from rabbitdelay.engine.client import Duration, Verbs
+from rabbitdelay.engine.client import ClientEngine, Duration
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.deletes.view import TombstoneStats
@@ -100,13 +100,13 @@ class Client:
             management_url=management_url,
             clock=clock,
         )
-        self._verbs = new_verbs(settings, connection)
+        self._engine = new_engine(settings, connection)
 
     @classmethod
-    def _over(cls, verbs: Verbs) -> Self:
-        """Return a client over verbs that were made with other settings than the arguments."""
+    def _over(cls, engine: ClientEngine) -> Self:
+        """Return a client with an engine that has other settings than the arguments."""
         client = cls.__new__(cls)
-        client._verbs = verbs  # noqa: SLF001 - it is of this class
+        client._engine = engine  # noqa: SLF001 - it is of this class
         return client
 
     async def __aenter__(self) -> Self:
@@ -122,22 +122,22 @@ class Client:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"Client{self._verbs}"
+        return f"Client{self._engine}"
 
     @property
     def topology(self) -> ClientTopology:
         """The exchanges and queues of the namespace: their names, and what makes them."""
-        names = self._verbs.topology
+        names = self._engine.topology
         return ClientTopology(
             names.namespace,
             names.queue_type,
             names.max_delay_ms,
-            _administration=self._verbs.administration,
+            _administration=self._engine.administration,
         )
 
     async def connect(self) -> None:
         """Connect now, and not with the first put."""
-        await drive(self._verbs.connect())
+        await drive(self._engine.connect())
 
     async def put(
         self,
@@ -160,7 +160,9 @@ class Client:
             TopologyError: A queue is missing, has other arguments, or may not be made.
             ConnectionFailed: There has been no connection to the broker yet.
         """
-        return await drive(self._verbs.put(make_spec(topic, body, **options), timeout, reply=reply))
+        return await drive(
+            self._engine.put(make_spec(topic, body, **options), timeout, reply=reply)
+        )
 
     def put_nowait(
         self,
@@ -175,7 +177,7 @@ class Client:
 
         To cancel the task ends the waiting, and not the put: whether it arrives is not known.
         """
-        return start(self._verbs.put(make_spec(topic, body, **options), timeout, reply=reply))
+        return start(self._engine.put(make_spec(topic, body, **options), timeout, reply=reply))
 
     async def put_many(
         self,
@@ -192,7 +194,7 @@ class Client:
         Raises:
             PutManyFailed: It stopped at the first job that failed, and says which are confirmed.
         """
-        return await drive(self._verbs.put_many(specs, timeout, on_confirmed))
+        return await drive(self._engine.put_many(specs, timeout, on_confirmed))
 
     async def replace(
         self,
@@ -211,7 +213,7 @@ class Client:
         Raises:
             OutcomeUnknown: The new job is put, and whether the old one lives is not known.
         """
-        return await drive(self._verbs.replace(make_spec(topic, body, id=id, **options), timeout))
+        return await drive(self._engine.replace(make_spec(topic, body, id=id, **options), timeout))
 
     async def reschedule(
         self,
@@ -226,7 +228,7 @@ class Client:
         The new job has the same id and the same attempt. Whatever the clocks say, the old one is
         deleted.
         """
-        return await drive(self._verbs.reschedule(job, delay, at, timeout))
+        return await drive(self._engine.reschedule(job, delay, at, timeout))
 
     async def delete(self, job: str | Job, *, timeout: float | None = None) -> int:
         """Delete a job, by its id or as put returned it, and return when that is durable.
@@ -243,7 +245,7 @@ class Client:
             OutcomeUnknown: Not confirmed within the timeout: it may be deleted or not.
             NamespaceMissing: The namespace does not exist: there is nothing to delete.
         """
-        return await drive(self._verbs.delete(job, timeout))
+        return await drive(self._engine.delete(job, timeout))
 
     async def delete_many(
         self,
@@ -259,7 +261,7 @@ class Client:
         Raises:
             DeleteManyFailed: It stopped, and says how many are deleted for sure.
         """
-        return await drive(self._verbs.delete_many(jobs, timeout, on_deleted))
+        return await drive(self._engine.delete_many(jobs, timeout, on_deleted))
 
     async def purge(self, topic: str, *, timeout: float | None = None) -> int:
         """Delete every job that was put in a topic until now: delayed, ready and buried.
@@ -267,15 +269,15 @@ class Client:
         Return how many were ready or buried, and are gone at once. What is delayed is dropped when
         it is due.
         """
-        return await drive(self._verbs.purge(topic, timeout))
+        return await drive(self._engine.purge(topic, timeout))
 
     async def pause(self, topic: str, *, timeout: float | None = None) -> None:
         """Let no job of a topic be handed out, anywhere, until `resume`. What is held goes on."""
-        await drive(self._verbs.pause(topic, timeout))
+        await drive(self._engine.pause(topic, timeout))
 
     async def resume(self, topic: str, *, timeout: float | None = None) -> None:
         """Let the jobs of a topic be handed out again."""
-        await drive(self._verbs.resume(topic, timeout))
+        await drive(self._engine.resume(topic, timeout))
 
     async def topics(self, *names: str) -> list[TopicCounts]:
         """Count the jobs of these topics, or of all, and say which topics are paused.
@@ -286,7 +288,7 @@ class Client:
             ManagementUnreachable: No topics were named, and the API does not answer.
             CutOff: The log of deletes cannot be read, so that paused topics are unknown.
         """
-        return await drive(self._verbs.topics(names))
+        return await drive(self._engine.topics(names))
 
     async def count(self, topic: str) -> TopicCounts | None:
         """Count the ready and buried jobs of a topic; None when there is no such topic.
@@ -294,7 +296,7 @@ class Client:
         Only the two queues of the topic are queried: how many jobs are reserved, and whether the
         topic is paused, is None.
         """
-        return await drive(self._verbs.count(topic))
+        return await drive(self._engine.count(topic))
 
     async def stats(self, *names: str, delayed: bool = True) -> Statistics:
         """Count the jobs of these topics, or of all, and the delayed ones by hold queue.
@@ -307,7 +309,7 @@ class Client:
         Raises:
             ConnectionFailed: There is no connection to the broker.
         """
-        return await drive(self._verbs.stats(names, delayed=delayed))
+        return await drive(self._engine.stats(names, delayed=delayed))
 
     async def namespaces(self) -> list[NamespaceCounts]:
         """List the namespaces of the broker's vhost, with the number of their topics and jobs.
@@ -317,7 +319,7 @@ class Client:
         Raises:
             ManagementUnreachable: Only the management API can list them, and it does not answer.
         """
-        return await drive(self._verbs.administration.namespaces())
+        return await drive(self._engine.administration.namespaces())
 
     async def examine(
         self,
@@ -334,7 +336,7 @@ class Client:
         Raises:
             ConnectionFailed: There is no connection to the broker.
         """
-        return await drive(self._verbs.examine(longest_ttr, on_step))
+        return await drive(self._engine.examine(longest_ttr, on_step))
 
     async def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end, and say what is known by it."""
@@ -346,11 +348,11 @@ class Client:
         Raises:
             InvalidJob: The topic is not valid.
         """
-        return BuriedJobs(self._verbs.buried(topic))
+        return BuriedJobs(self._engine.buried(topic))
 
     def unrouted(self) -> UnroutedJobs:
         """Return the jobs that could not be routed: to count, list, show, retry or drop them."""
-        return UnroutedJobs(self._verbs.unrouted())
+        return UnroutedJobs(self._engine.unrouted())
 
     @overload
     async def pop(
@@ -377,7 +379,7 @@ class Client:
             NamespaceMissing: The namespace does not exist, and did not until the end.
             ConnectionFailed: There is no connection to the broker, and was none until the end.
         """
-        consumer, leases = await drive(self._verbs.pop(topics, max, wait))
+        consumer, leases = await drive(self._engine.pop(topics, max, wait))
         jobs = [reserved_job(lease, consumer.settlement, self) for lease in leases]
         return jobs if max is not None else jobs[0] if jobs else None
 
@@ -391,36 +393,36 @@ class Client:
             NoResponse: There will be none: the job was buried. It tells why.
             InvalidJob: The job was not put with `reply` by this client.
         """
-        return await drive(self._verbs.response(job, wait))
+        return await drive(self._engine.response(job, wait))
 
     async def reply_queue(self) -> str:
         """Return the queue of this client's responses, for a JobSpec's `reply_to`; made if need be.
 
         It goes an hour after the client. What comes in it is had with `response`.
         """
-        return await drive(self._verbs.reply_queue())
+        return await drive(self._engine.reply_queue())
 
     async def close(self, timeout: float | None = None) -> None:
         """Wait for what is on its way, at most `timeout` seconds, and close.
 
         Jobs that are still held go back to the broker.
         """
-        await drive(self._verbs.close(timeout))
+        await drive(self._engine.close(timeout))
 
     async def _log_reader(self) -> LogReader:
         """Return the reader of the log of deletes, which has read it to its end."""
-        return await drive(self._verbs.log_reader())
+        return await drive(self._engine.log_reader())
 
 
-def new_verbs(settings: ClientSettings, connection: Connection | None) -> Verbs:
-    """Return the verbs of a new client of this front, not connected.
+def new_engine(settings: ClientSettings, connection: Connection | None) -> ClientEngine:
+    """Return the engine of a new client, not connected.
 
     Raises:
         InvalidConfiguration: There are a URL and a connection, or it is no connection of aio-pika.
     """
     if connection is None:
         addresses = discovery.locate(settings.url)
-        return Verbs(lambda _: OwnTransport(), addresses, settings, discovery.local_node)
+        return ClientEngine(lambda _: OwnTransport(), addresses, settings, discovery.local_node)
     if settings.url is not None:
         raise InvalidConfiguration("give either a URL or a connection, not both")
     if not isinstance(connection, Connection):
@@ -429,7 +431,9 @@ def new_verbs(settings: ClientSettings, connection: Connection | None) -> Verbs:
             f"not a {type(connection).__name__}"
         )
     addresses = _addresses(connection)
-    return Verbs(lambda _: LentTransport(connection), addresses, settings, discovery.local_node)
+    return ClientEngine(
+        lambda _: LentTransport(connection), addresses, settings, discovery.local_node
+    )
 
 
 def _addresses(connection: Connection) -> tuple[address.Address, ...]:

@@ -11,7 +11,7 @@ from functools import partial
 from aio_pika import Connection
 
 from rabbitdelay.aio.awaiting import drive
-from rabbitdelay.aio.client import Client, new_verbs
+from rabbitdelay.aio.client import Client, new_engine
 from rabbitdelay.aio.task_executor import TaskExecutor
 from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine.background import in_background
@@ -74,7 +74,7 @@ class Worker(BaseWorker[Client]):
             clock=clock,
         )
         super().__init__(
-            partial(new_verbs, settings, connection),
+            partial(new_engine, settings, connection),
             Client._over,  # noqa: SLF001 - not for users
             concurrency=concurrency,
             prefetch=prefetch,

@@ -17,14 +17,14 @@ from rabbitdelay.core.publish.pending import LadderEntry, Pending
 from rabbitdelay.core.topology.counts import Listing, Statistics, TopicCounts
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.engine.client_settings import ClientSettings
-from rabbitdelay.engine.connections import Links
+from rabbitdelay.engine.connections import Connections
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.held_job import HeldJob
+from rabbitdelay.engine.consuming_side import ConsumingSide
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.deletes.writer import LogWriter, OnDeleted
 from rabbitdelay.engine.doctor.examination import Examination, OnStep
 from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
-from rabbitdelay.engine.front import Front
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.parked.buried_queue import BuriedQueue
 from rabbitdelay.engine.parked.unrouted_queue import UnroutedQueue
@@ -57,7 +57,7 @@ PAUSES_SECONDS = 5.0
 POLL_SECONDS = 0.05
 
 
-class Verbs:
+class ClientEngine:
     """What one client does."""
 
     def __init__(
@@ -70,8 +70,8 @@ class Verbs:
         self.addresses = addresses
         self.settings = settings
         self.topology = settings.topology
-        self.links = Links(new_transport, addresses, settings)
-        self._log_writer = LogWriter(self.links, settings)
+        self.connections = Connections(new_transport, addresses, settings)
+        self._log_writer = LogWriter(self.connections, settings)
         self._new_transport = new_transport
         self._find_local_node = find_local_node
         self._management = ManagementQueries(addresses, settings, find_local_node)
@@ -86,7 +86,7 @@ class Verbs:
 
     def connect(self) -> Flow[None]:
         """Connect now, and not with the first put."""
-        yield from self.links.publisher()
+        yield from self.connections.publisher()
 
     # Putting
 
@@ -210,7 +210,7 @@ class Verbs:
 
     def _until_known(self, holds: Callable[[LogReader], bool]) -> Flow[None]:
         """Wait until this client has read what it wrote, if it reads the log: for a moment only."""
-        log_reader = self.links.current_log_reader
+        log_reader = self.connections.current_log_reader
         deadline = time.monotonic() + OWN_RECORD_SECONDS
         while log_reader is not None and log_reader.is_current and not holds(log_reader):
             if time.monotonic() > deadline:
@@ -243,10 +243,10 @@ class Verbs:
     def stats(self, names: Sequence[str], *, delayed: bool) -> Flow[Statistics]:
         """Count the jobs of these topics, or of all, and the delayed ones."""
         chosen = [validation.check_topic(name) for name in names]
-        front = yield from self.links.front()
-        queries = QueueQueries(front.consumer, self.settings.timeout)
+        side = yield from self.connections.consuming_side()
+        queries = QueueQueries(side.consumer, self.settings.timeout)
         try:
-            paused = yield from self._paused(front, queries)
+            paused = yield from self._paused(side, queries)
         except CutOff as error:
             found = yield from self._counter.count(queries, chosen, None, delayed=delayed)
             return replace(found, deletes_error=str(error))
@@ -266,12 +266,12 @@ class Verbs:
         )
         return examination.checks(validation.check_ttr_ms(longest_ttr))
 
-    def _paused(self, front: Front, queries: QueueQueries) -> Flow[Collection[str]]:
+    def _paused(self, side: ConsumingSide, queries: QueueQueries) -> Flow[Collection[str]]:
         """Return the paused topics; wait for a moment only, and make no log where there is none."""
         if (yield from queries.count(self.topology.tombstones)) is None:
             return ()
         deadline = time.monotonic() + min(PAUSES_SECONDS, self.settings.timeout)
-        log_reader = yield from front.until_read(min(PAUSES_SECONDS, self.settings.timeout))
+        log_reader = yield from side.until_read(min(PAUSES_SECONDS, self.settings.timeout))
         while not log_reader.is_current:
             if time.monotonic() > deadline:
                 raise CutOff(str(log_reader.failure or log_reader.state))
@@ -280,9 +280,9 @@ class Verbs:
 
     def log_reader(self, timeout: float | None = None) -> Flow[LogReader]:
         """Return who knows which jobs were deleted, when the log was read to its end."""
-        front = yield from self.links.front()
+        side = yield from self.connections.consuming_side()
         seconds = self.settings.timeout if timeout is None else timeout
-        log_reader = yield from front.until_read(seconds)
+        log_reader = yield from side.until_read(seconds)
         if not log_reader.is_current:
             raise log_reader.failure or CutOff(log_reader.state)
         return log_reader
@@ -299,11 +299,11 @@ class Verbs:
     def buried(self, topic: str) -> BuriedQueue:
         """Return the buried queue of a topic."""
         name = validation.check_topic(topic)
-        return BuriedQueue(self.links, self.settings, name, log_reader=self.log_reader)
+        return BuriedQueue(self.connections, self.settings, name, log_reader=self.log_reader)
 
     def unrouted(self) -> UnroutedQueue:
         """Return the queue of the jobs that could not be routed."""
-        return UnroutedQueue(self.links, self.settings)
+        return UnroutedQueue(self.connections, self.settings)
 
     # Taking
 
@@ -313,29 +313,29 @@ class Verbs:
         """Take the next jobs of these topics, and hold them; return who holds them, and them."""
         names = validation.check_topics(topics)
         count = 1 if most is None else validation.check_count(most, "max", MAX_AT_ONCE)
-        front = yield from self.links.front()
-        yield from front.until_read(self.settings.timeout)
-        leases = yield from front.popper.pop(names, count, _deadline(wait))
-        return front.consumer, leases
+        side = yield from self.connections.consuming_side()
+        yield from side.until_read(self.settings.timeout)
+        leases = yield from side.popper.pop(names, count, _deadline(wait))
+        return side.consumer, leases
 
     def response(self, job: Job, wait: Duration) -> Flow[Response | None]:
         """Wait for the response to a job that this client put with `reply`."""
         if not isinstance(job, Job):
             raise InvalidJob("response needs the job that put returned")
-        replies = (yield from self.links.front()).replies
+        replies = (yield from self.connections.consuming_side()).replies
         if job.reply_to != replies.queue:
             raise InvalidJob(f"job {job.id} was not put with reply=True by this client")
         return (yield from replies.wait(job, _deadline(wait)))
 
     def reply_queue(self) -> Flow[str]:
         """The queue of this client's responses; it is made if need be."""
-        replies = (yield from self.links.front()).replies
+        replies = (yield from self.connections.consuming_side()).replies
         yield from replies.start(self.settings.timeout)
         return replies.queue
 
     def close(self, timeout: float | None) -> Flow[None]:
         """Wait for what is on its way, and close."""
-        return self.links.close(self._timeout(timeout))
+        return self.connections.close(self._timeout(timeout))
 
     # The way of a put
 
@@ -348,7 +348,7 @@ class Verbs:
         after_ms: int = 0,
         attempt: int = 1,
     ) -> Flow[None]:
-        publisher = self.links.ready_publisher() or (yield from self.links.publisher())
+        publisher = self.connections.ready_publisher() or (yield from self.connections.publisher())
         deadline = time.monotonic() + self._timeout(timeout)
         if not publisher.window.has_room:
             yield from self._wait_for_room(publisher, deadline)
@@ -410,11 +410,11 @@ class Verbs:
     # Pieces
 
     def _queue_queries(self) -> Flow[QueueQueries]:
-        front = yield from self.links.front()
-        return QueueQueries(front.consumer, self.settings.timeout)
+        side = yield from self.connections.consuming_side()
+        return QueueQueries(side.consumer, self.settings.timeout)
 
     def _connection(self) -> SideConnection:
-        self.links.refuse_when_closed()
+        self.connections.refuse_when_closed()
         return SideConnection(self._new_transport("rabbitdelay-administration"), self.addresses)
 
     def _timeout(self, timeout: float | None) -> float:
@@ -424,7 +424,7 @@ class Verbs:
         return int(self.settings.clock() * 1000)
 
     def _refuse_to_wait(self) -> None:
-        if not self.links.may_wait:
+        if not self.connections.may_wait:
             raise RabbitDelayError(
                 "this waits for the broker, and would wait for ever on the client's own I/O "
                 "thread: use put_nowait in callbacks"

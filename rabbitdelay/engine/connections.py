@@ -1,4 +1,4 @@
-"""The links of a client: its connections, each made when it is first needed."""
+"""The connections of a client, each opened when it is first needed."""
 
 import os
 import threading
@@ -13,10 +13,10 @@ from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.consuming_side import ConsumingSide
 from rabbitdelay.engine.deletes.appender import Appender
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.flow import Flow
-from rabbitdelay.engine.front import Front
 from rabbitdelay.engine.parked.rescue_pause import RescuePause
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.publish.window import Window
@@ -26,8 +26,8 @@ from rabbitdelay.errors import ClientClosed, RabbitDelayError
 WINDOW_BYTES = 64 * 1024 * 1024
 
 
-class Links:
-    """The publisher and the front of one client, in the process that it is used in."""
+class Connections:
+    """The publisher and the consuming side of one client, in the process that uses them."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Links:
         self._closed = False
         self._publisher: Publisher | None = None
         self._connecting: Publisher | None = None
-        self._front: Front | None = None
-        self._connecting_front: Front | None = None
+        self._consuming_side: ConsumingSide | None = None
+        self._connecting_side: ConsumingSide | None = None
         self._begin_anew()
 
     def publisher(self) -> Flow[Publisher]:
@@ -61,18 +61,18 @@ class Links:
             return None
         return publisher
 
-    def front(self) -> Flow[Front]:
+    def consuming_side(self) -> Flow[ConsumingSide]:
         """The consuming side, connected; made if need be."""
         if self._process_id != os.getpid():
             self._begin_anew()
-        front = self._front
-        if front is not None and front.consumer.has_ended and not self._closed:
-            front = self._front = None  # the same
-        if front is not None and not front.consumer.may_wait:
+        side = self._consuming_side
+        if side is not None and side.consumer.has_ended and not self._closed:
+            side = self._consuming_side = None  # the same
+        if side is not None and not side.consumer.may_wait:
             raise RabbitDelayError(
                 "this waits for the broker, and must not be called in a callback"
             )
-        return front if front is not None else (yield from self._start_front())
+        return side if side is not None else (yield from self._start_consuming_side())
 
     @property
     def may_wait(self) -> bool:
@@ -82,8 +82,8 @@ class Links:
     @property
     def current_log_reader(self) -> LogReader | None:
         """Who reads the log of deletes for this client; None when nobody has, to its end."""
-        front = self._front
-        return front.log_reader if front is not None and front.log_reader.is_current else None
+        side = self._consuming_side
+        return side.log_reader if side is not None and side.log_reader.is_current else None
 
     def refuse_when_closed(self) -> None:
         """Raise ClientClosed when the client was closed."""
@@ -92,9 +92,9 @@ class Links:
 
     def learn(self, record: Record) -> None:
         """Apply a confirmed record at once, so that this client's own pops respect its deletes."""
-        front = self._front
-        if front is not None:
-            front.log_reader.learn(record)
+        side = self._consuming_side
+        if side is not None:
+            side.log_reader.learn(record)
 
     def new_consumer(self, policy: Callable[[str], Policies]) -> Flow[Consumer]:
         """Return a consumer that gives back through the publisher."""
@@ -113,13 +113,13 @@ class Links:
         """Wait for what is on its way, and close."""
         with self._lock:
             self._closed = True
-            front, self._front = self._front or self._connecting_front, None
+            side, self._consuming_side = self._consuming_side or self._connecting_side, None
             publisher, self._publisher = self._publisher or self._connecting, None
         if self._process_id != os.getpid():
             return
         deadline = time.monotonic() + flush_seconds
-        if front is not None:
-            yield from front.consumer.close(flush_seconds)
+        if side is not None:
+            yield from side.consumer.close(flush_seconds)
         if publisher is not None:
             yield from publisher.close(max(0.0, deadline - time.monotonic()))
 
@@ -145,32 +145,32 @@ class Links:
                 weakref.finalize(self, publisher.close_soon).atexit = False
         return publisher
 
-    def _start_front(self) -> Flow[Front]:
+    def _start_consuming_side(self) -> Flow[ConsumingSide]:
         publisher = yield from self.publisher()
         with self._lock:
             self.refuse_when_closed()
-            front = self._front or self._connecting_front
-            if front is None:
+            side = self._consuming_side or self._connecting_side
+            if side is None:
                 policies = Policies(self._settings.retry)
                 consumer = self._consumer(publisher, lambda _: policies, may_found=False)
-                front = Front(consumer, self.new_log_reader(consumer, is_wanted=False))
-                self._connecting_front = front
-                self._start(front.start, consumer)
-            self._waiting[front.consumer] += 1
-        yield from self._until_connected(front.consumer)
+                side = ConsumingSide(consumer, self.new_log_reader(consumer, is_wanted=False))
+                self._connecting_side = side
+                self._start(side.start, consumer)
+            self._waiting[side.consumer] += 1
+        yield from self._until_connected(side.consumer)
         with self._lock:
-            if self._connecting_front is front:
-                self._connecting_front = None
-                self._front = front
-                weakref.finalize(self, front.consumer.close_soon).atexit = False
-        return front
+            if self._connecting_side is side:
+                self._connecting_side = None
+                self._consuming_side = side
+                weakref.finalize(self, side.consumer.close_soon).atexit = False
+        return side
 
     def _start(self, start: Callable[[], None], one: Publisher | Consumer) -> None:
         """Begin to connect; a signal handler that raises meanwhile leaves nothing behind."""
         try:
             start()
         except BaseException:
-            self._connecting = self._connecting_front = None
+            self._connecting = self._connecting_side = None
             one.close_soon(0)
             raise
 
@@ -198,8 +198,8 @@ class Links:
             del self._waiting[one]
             if self._connecting is one:
                 self._connecting = None
-            if self._connecting_front is not None and self._connecting_front.consumer is one:
-                self._connecting_front = None
+            if self._connecting_side is not None and self._connecting_side.consumer is one:
+                self._connecting_side = None
             return True
 
     def _consumer(
@@ -232,6 +232,6 @@ class Links:
         self.rescue_pause = RescuePause()
         self._lock = threading.Lock()
         self._publisher = self._connecting = None
-        self._front = self._connecting_front = None
+        self._consuming_side = self._connecting_side = None
         self._waiting: Counter[Publisher | Consumer] = Counter()
         """How many wait for the first connection of each."""

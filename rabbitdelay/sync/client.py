@@ -15,7 +15,7 @@ from rabbitdelay.core.topology.namespaces import NamespaceCounts
 from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
-from rabbitdelay.engine.client import Duration, Verbs
+from rabbitdelay.engine.client import ClientEngine, Duration
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.deletes.view import TombstoneStats
@@ -94,13 +94,13 @@ class Client:
             management_url=management_url,
             clock=clock,
         )
-        self._verbs = new_verbs(settings)
+        self._engine = new_engine(settings)
 
     @classmethod
-    def _over(cls, verbs: Verbs) -> Self:
-        """Return a client over verbs that were made with other settings than the arguments."""
+    def _over(cls, engine: ClientEngine) -> Self:
+        """Return a client with an engine that has other settings than the arguments."""
         client = cls.__new__(cls)
-        client._verbs = verbs  # noqa: SLF001 - it is of this class
+        client._engine = engine  # noqa: SLF001 - it is of this class
         return client
 
     def __enter__(self) -> Self:
@@ -116,22 +116,22 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Client{self._verbs}"
+        return f"Client{self._engine}"
 
     @property
     def topology(self) -> ClientTopology:
         """The exchanges and queues of the namespace: their names, and what makes them."""
-        names = self._verbs.topology
+        names = self._engine.topology
         return ClientTopology(
             names.namespace,
             names.queue_type,
             names.max_delay_ms,
-            _administration=self._verbs.administration,
+            _administration=self._engine.administration,
         )
 
     def connect(self) -> None:
         """Connect now, and not with the first put."""
-        drive(self._verbs.connect())
+        drive(self._engine.connect())
 
     def put(
         self,
@@ -154,7 +154,7 @@ class Client:
             TopologyError: A queue is missing, has other arguments, or may not be made.
             ConnectionFailed: There has been no connection to the broker yet.
         """
-        return drive(self._verbs.put(make_spec(topic, body, **options), timeout, reply=reply))
+        return drive(self._engine.put(make_spec(topic, body, **options), timeout, reply=reply))
 
     def put_nowait(
         self,
@@ -171,7 +171,7 @@ class Client:
         must not wait for anything.
         """
         return drive(
-            self._verbs.put_nowait(make_spec(topic, body, **options), timeout, reply=reply)
+            self._engine.put_nowait(make_spec(topic, body, **options), timeout, reply=reply)
         )
 
     def put_many(
@@ -189,7 +189,7 @@ class Client:
         Raises:
             PutManyFailed: It stopped at the first job that failed, and says which are confirmed.
         """
-        return drive(self._verbs.put_many(specs, timeout, on_confirmed))
+        return drive(self._engine.put_many(specs, timeout, on_confirmed))
 
     def replace(
         self,
@@ -208,7 +208,7 @@ class Client:
         Raises:
             OutcomeUnknown: The new job is put, and whether the old one lives is not known.
         """
-        return drive(self._verbs.replace(make_spec(topic, body, id=id, **options), timeout))
+        return drive(self._engine.replace(make_spec(topic, body, id=id, **options), timeout))
 
     def reschedule(
         self,
@@ -223,7 +223,7 @@ class Client:
         The new job has the same id and the same attempt. Whatever the clocks say, the old one is
         deleted.
         """
-        return drive(self._verbs.reschedule(job, delay, at, timeout))
+        return drive(self._engine.reschedule(job, delay, at, timeout))
 
     def delete(self, job: str | Job, *, timeout: float | None = None) -> int:
         """Delete a job, by its id or as put returned it, and return when that is durable.
@@ -240,7 +240,7 @@ class Client:
             OutcomeUnknown: Not confirmed within the timeout: it may be deleted or not.
             NamespaceMissing: The namespace does not exist: there is nothing to delete.
         """
-        return drive(self._verbs.delete(job, timeout))
+        return drive(self._engine.delete(job, timeout))
 
     def delete_many(
         self,
@@ -256,7 +256,7 @@ class Client:
         Raises:
             DeleteManyFailed: It stopped, and says how many are deleted for sure.
         """
-        return drive(self._verbs.delete_many(jobs, timeout, on_deleted))
+        return drive(self._engine.delete_many(jobs, timeout, on_deleted))
 
     def purge(self, topic: str, *, timeout: float | None = None) -> int:
         """Delete every job that was put in a topic until now: delayed, ready and buried.
@@ -264,15 +264,15 @@ class Client:
         Return how many were ready or buried, and are gone at once. What is delayed is dropped when
         it is due.
         """
-        return drive(self._verbs.purge(topic, timeout))
+        return drive(self._engine.purge(topic, timeout))
 
     def pause(self, topic: str, *, timeout: float | None = None) -> None:
         """Let no job of a topic be handed out, anywhere, until `resume`. What is held goes on."""
-        drive(self._verbs.pause(topic, timeout))
+        drive(self._engine.pause(topic, timeout))
 
     def resume(self, topic: str, *, timeout: float | None = None) -> None:
         """Let the jobs of a topic be handed out again."""
-        drive(self._verbs.resume(topic, timeout))
+        drive(self._engine.resume(topic, timeout))
 
     def topics(self, *names: str) -> list[TopicCounts]:
         """Count the jobs of these topics, or of all, and say which topics are paused.
@@ -283,7 +283,7 @@ class Client:
             ManagementUnreachable: No topics were named, and the API does not answer.
             CutOff: The log of deletes cannot be read, so that paused topics are unknown.
         """
-        return drive(self._verbs.topics(names))
+        return drive(self._engine.topics(names))
 
     def count(self, topic: str) -> TopicCounts | None:
         """Count the ready and buried jobs of a topic; None when there is no such topic.
@@ -291,7 +291,7 @@ class Client:
         Only the two queues of the topic are queried: how many jobs are reserved, and whether the
         topic is paused, is None.
         """
-        return drive(self._verbs.count(topic))
+        return drive(self._engine.count(topic))
 
     def stats(self, *names: str, delayed: bool = True) -> Statistics:
         """Count the jobs of these topics, or of all, and the delayed ones by hold queue.
@@ -304,7 +304,7 @@ class Client:
         Raises:
             ConnectionFailed: There is no connection to the broker.
         """
-        return drive(self._verbs.stats(names, delayed=delayed))
+        return drive(self._engine.stats(names, delayed=delayed))
 
     def namespaces(self) -> list[NamespaceCounts]:
         """List the namespaces of the broker's vhost, with the number of their topics and jobs.
@@ -314,7 +314,7 @@ class Client:
         Raises:
             ManagementUnreachable: Only the management API can list them, and it does not answer.
         """
-        return drive(self._verbs.administration.namespaces())
+        return drive(self._engine.administration.namespaces())
 
     def examine(
         self,
@@ -331,7 +331,7 @@ class Client:
         Raises:
             ConnectionFailed: There is no connection to the broker.
         """
-        return drive(self._verbs.examine(longest_ttr, on_step))
+        return drive(self._engine.examine(longest_ttr, on_step))
 
     def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end, and say what is known by it."""
@@ -343,11 +343,11 @@ class Client:
         Raises:
             InvalidJob: The topic is not valid.
         """
-        return BuriedJobs(self._verbs.buried(topic))
+        return BuriedJobs(self._engine.buried(topic))
 
     def unrouted(self) -> UnroutedJobs:
         """Return the jobs that could not be routed: to count, list, show, retry or drop them."""
-        return UnroutedJobs(self._verbs.unrouted())
+        return UnroutedJobs(self._engine.unrouted())
 
     @overload
     def pop(
@@ -374,7 +374,7 @@ class Client:
             NamespaceMissing: The namespace does not exist, and did not until the end.
             ConnectionFailed: There is no connection to the broker, and was none until the end.
         """
-        consumer, leases = drive(self._verbs.pop(topics, max, wait))
+        consumer, leases = drive(self._engine.pop(topics, max, wait))
         jobs = [reserved_job(lease, consumer.settlement, self) for lease in leases]
         return jobs if max is not None else jobs[0] if jobs else None
 
@@ -388,30 +388,32 @@ class Client:
             NoResponse: There will be none: the job was buried. It tells why.
             InvalidJob: The job was not put with `reply` by this client.
         """
-        return drive(self._verbs.response(job, wait))
+        return drive(self._engine.response(job, wait))
 
     def reply_queue(self) -> str:
         """Return the queue of this client's responses, for a JobSpec's `reply_to`; made if need be.
 
         It goes an hour after the client. What comes in it is had with `response`.
         """
-        return drive(self._verbs.reply_queue())
+        return drive(self._engine.reply_queue())
 
     def close(self, timeout: float | None = None) -> None:
         """Wait for what is on its way, at most `timeout` seconds, and close.
 
         Jobs that are still held go back to the broker.
         """
-        drive(self._verbs.close(timeout))
+        drive(self._engine.close(timeout))
 
     def _log_reader(self) -> LogReader:
         """Return the reader of the log of deletes, which has read it to its end."""
-        return drive(self._verbs.log_reader())
+        return drive(self._engine.log_reader())
 
 
-def new_verbs(settings: ClientSettings) -> Verbs:
-    """Return the verbs of a new client of this front, not connected."""
-    return Verbs(ThreadTransport, discovery.locate(settings.url), settings, discovery.local_node)
+def new_engine(settings: ClientSettings) -> ClientEngine:
+    """Return the engine of a new client, not connected."""
+    return ClientEngine(
+        ThreadTransport, discovery.locate(settings.url), settings, discovery.local_node
+    )
 
 
 def read_tombstones(client: Client, timeout: float) -> LogReader | None:
@@ -422,4 +424,4 @@ def read_tombstones(client: Client, timeout: float) -> LogReader | None:
     Raises:
         CutOff: The log cannot be read, or was not read to its end within the timeout.
     """
-    return drive(client._verbs.known_deletes(timeout))  # noqa: SLF001 - not for users
+    return drive(client._engine.known_deletes(timeout))  # noqa: SLF001 - not for users

@@ -16,7 +16,7 @@ from rabbitdelay.engine.work.base_worker import BaseWorker
 from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.executors.blocking import drive, refuse
 from rabbitdelay.executors.thread_executor import PoolKind, ThreadExecutor, check_pool, new_caller
-from rabbitdelay.sync.client import Client, new_verbs
+from rabbitdelay.sync.client import Client, new_engine
 
 
 class Worker(BaseWorker[Client]):
@@ -67,7 +67,7 @@ class Worker(BaseWorker[Client]):
             clock=clock,
         )
         super().__init__(
-            partial(new_verbs, settings),
+            partial(new_engine, settings),
             Client._over,  # noqa: SLF001 - not for users
             concurrency=concurrency,
             prefetch=prefetch,

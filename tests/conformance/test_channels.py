@@ -67,7 +67,7 @@ def test_a_worker_survives_a_closed_channel(client: Client, make_worker: WorkerF
 def test_puts_survive_a_closed_channel(client: Client, receive: ReceiverFactory) -> None:
     """Unconfirmed puts are republished over the same connection."""
     client.put("t", delay=0.01)
-    publisher = client._verbs.links._publisher
+    publisher = client._engine.connections._publisher
     assert publisher is not None
 
     def publish_nowhere() -> None:

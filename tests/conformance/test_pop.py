@@ -79,7 +79,11 @@ def test_a_job_put_later_arrives_at_once(client: Client, make_client: ClientFact
 
 def has_waiting_pop(client: Client) -> bool:
     """Return whether a pop of the client is consuming."""
-    requests = list(popper_of(client)._pops) if client._verbs.links._front is not None else []
+    requests = (
+        list(popper_of(client)._pops)
+        if client._engine.connections._consuming_side is not None
+        else []
+    )
     return any(request.channel is not None and request.channel._topics for request in requests)
 
 
@@ -504,10 +508,10 @@ def test_a_release_whose_copy_cannot_be_published_raises(
     client = make_client()
     client.put("t", ttr=60)
     job = pop(client)
-    monkeypatch.setattr(client._verbs.links._publisher, "_closed", True)
+    monkeypatch.setattr(client._engine.connections._publisher, "_closed", True)
     with pytest.raises(ClientClosed):
         job.release(delay=3600)
-    monkeypatch.setattr(client._verbs.links._publisher, "_closed", False)
+    monkeypatch.setattr(client._engine.connections._publisher, "_closed", False)
     again = pop(client)
     assert (again.id, again.attempt) == (job.id, 1)
     again.finish()

@@ -99,32 +99,36 @@ async def pop(client: Client, topic: str = "t", wait: float = 10) -> ReservedJob
 
 def consumer_connector(client: Client) -> Connector:
     """Return the connection on which a client receives jobs."""
-    assert client._verbs.links._front is not None
-    return client._verbs.links._front.consumer._connector
+    assert client._engine.connections._consuming_side is not None
+    return client._engine.connections._consuming_side.consumer._connector
 
 
 def publisher_connector(client: Client) -> Connector:
     """Return the connection on which a client puts."""
-    assert client._verbs.links._publisher is not None
-    return client._verbs.links._publisher._connector
+    assert client._engine.connections._publisher is not None
+    return client._engine.connections._publisher._connector
 
 
 def is_idle(client: Client) -> bool:
     """Return whether no put is in flight and no job is leased."""
-    links = client._verbs.links
-    held = 0 if links._front is None else len(links._front.consumer.settlement.leases)
+    connections = client._engine.connections
+    held = (
+        0
+        if connections._consuming_side is None
+        else len(connections._consuming_side.consumer.settlement.leases)
+    )
     return puts_in_flight(client) == 0 and held == 0
 
 
 def puts_in_flight(client: Client) -> int:
     """Return the number of puts in the client's window."""
-    publisher = client._verbs.links._publisher
+    publisher = client._engine.connections._publisher
     return 0 if publisher is None else publisher.window.puts
 
 
 def waits(client: Client) -> bool:
     """Return whether a pop of the client waits at the broker."""
-    front = client._verbs.links._front
+    front = client._engine.connections._consuming_side
     pops = list(front.popper._pops) if front is not None else []
     return any(request.channel is not None and request.channel._topics for request in pops)
 
@@ -229,7 +233,7 @@ def test_a_task_that_is_cancelled_while_connecting_does_not_affect_others(new: N
         pops = [asyncio.create_task(client.pop("u", wait=0.5)) for _ in range(2)]
         await asyncio.sleep(0)
         puts[0].cancel()
-        while client._verbs.links._connecting_front is None:  # noqa: ASYNC110 - for a moment
+        while client._engine.connections._connecting_side is None:  # noqa: ASYNC110 - for a moment
             await asyncio.sleep(0)
         pops[0].cancel()
         assert [(await one).body for one in puts[1:]] == [1, 2]

@@ -162,8 +162,8 @@ def cut(connector: Connector) -> bool:
 
 def publisher_connector(client: Client) -> Connector:
     """Return the connection on which a client puts."""
-    assert client._verbs.links._publisher is not None
-    return client._verbs.links._publisher._connector
+    assert client._engine.connections._publisher is not None
+    return client._engine.connections._publisher._connector
 
 
 def cut_pops(client: Client) -> None:
@@ -173,8 +173,8 @@ def cut_pops(client: Client) -> None:
 
 def popper_of(client: Client) -> Popper:
     """Return the popper of a client that has popped before."""
-    assert client._verbs.links._front is not None
-    return client._verbs.links._front.popper
+    assert client._engine.connections._consuming_side is not None
+    return client._engine.connections._consuming_side.popper
 
 
 def cut_worker(worker: Worker) -> None:
@@ -221,7 +221,9 @@ class Looker:
         self.messages: list[Message] = []
         self.originals: list[Message] = []
         """The same messages, with each header as its bytes."""
-        self._consumer = drive(client._verbs.links.new_consumer(lambda _: Policies(RetryPolicy())))
+        self._consumer = drive(
+            client._engine.connections.new_consumer(lambda _: Policies(RetryPolicy()))
+        )
 
     def __enter__(self) -> Self:
         self._consumer.start(self)

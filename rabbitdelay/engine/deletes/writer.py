@@ -22,7 +22,7 @@ from rabbitdelay.core.deletes.tombstones import HORIZON_MS, LONG_MS
 from rabbitdelay.core.jobs import ids, validation
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.engine.client_settings import ClientSettings
-from rabbitdelay.engine.connections import Links
+from rabbitdelay.engine.connections import Connections
 from rabbitdelay.engine.deletes.appender import Appender, pending_record
 from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.futures import Future
@@ -46,8 +46,8 @@ OnDeleted = Callable[[int], None]
 class LogWriter:
     """Writes records through the publisher of a client. Thread-safe."""
 
-    def __init__(self, links: Links, settings: ClientSettings) -> None:
-        self._links = links
+    def __init__(self, connections: Connections, settings: ClientSettings) -> None:
+        self._connections = connections
         self._log = settings.topology.log()
         self._max_delay_ms = settings.topology.max_delay_ms
         self._is_bounded = self._max_delay_ms < ladder.MAX_DELAY_MS
@@ -126,7 +126,7 @@ class LogWriter:
     def _write_first(self, record: Record) -> Flow[None]:
         """Write a record before the job is put. In a callback, only send it before the put."""
         # Without waiting for room, because the put that follows has already found room.
-        publisher = yield from self._links.publisher()
+        publisher = yield from self._connections.publisher()
         written = Appender(publisher).append(self._log, records.encode(record))
         if publisher.may_wait():
             yield Wait(written)
@@ -159,12 +159,12 @@ class LogWriter:
 
         def resolve(error: Exception | None) -> None:
             if error is None:
-                self._links.learn(record)
+                self._connections.learn(record)
                 future.set_result(None)
             else:
                 future.set_exception(_named(error, label))
 
-        publisher = yield from self._links.publisher()
+        publisher = yield from self._connections.publisher()
         now = time.monotonic()
         deadline = now + (self._timeout if timeout is None else validation.check_timeout(timeout))
         if not (yield from publisher.window.wait(deadline if publisher.may_wait() else now)):

@@ -9,7 +9,7 @@ from rabbitdelay.core.parked.parked_job import Choice, Ids, SentJobs
 from rabbitdelay.core.publish.outbox import LadderEntry
 from rabbitdelay.core.settle import republish
 from rabbitdelay.engine.client_settings import ClientSettings
-from rabbitdelay.engine.connections import Links
+from rabbitdelay.engine.connections import Connections
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.flow import Flow, Sleep
 from rabbitdelay.engine.parked.parked_queue import OnTried, ParkedQueue, Pass
@@ -28,13 +28,13 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
 
     def __init__(
         self,
-        links: Links,
+        connections: Connections,
         settings: ClientSettings,
         topic: str,
         *,
         log_reader: Callable[[], Flow[LogReader]],
     ) -> None:
-        super().__init__(links, settings, settings.topology.buried_queue(topic))
+        super().__init__(connections, settings, settings.topology.buried_queue(topic))
         self._topic = topic
         self._log_reader = log_reader
         self._clock = settings.clock
@@ -86,7 +86,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
 
         Looking makes nothing: a namespace without a log stays one.
         """
-        front = yield from self.links.front()
+        front = yield from self.connections.front()
         queries = QueueQueries(front.consumer, self.timeout)
         if (yield from queries.count(self.topology.tombstones)) is None:
             return False

@@ -23,7 +23,7 @@ from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.parked.parked_job import Choice, Found, SentJobs
 from rabbitdelay.engine.client_settings import ClientSettings
-from rabbitdelay.engine.connections import Links
+from rabbitdelay.engine.connections import Connections
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.parked.queue_reader import QueueReader
 from rabbitdelay.engine.parked.sending import Copy, Sending, Taken
@@ -40,8 +40,8 @@ IsDead = Callable[[Found], Flow[bool]]
 class ParkedQueue(ABC, Generic[Found]):
     """One queue of parked messages, as a client reads it."""
 
-    def __init__(self, links: Links, settings: ClientSettings, name: str) -> None:
-        self.links = links
+    def __init__(self, connections: Connections, settings: ClientSettings, name: str) -> None:
+        self.connections = connections
         self.topology = settings.topology
         self.name = name
         self.timeout = settings.timeout
@@ -71,7 +71,7 @@ class ParkedQueue(ABC, Generic[Found]):
 
     def count(self) -> Flow[int]:
         """Count the messages that are in it."""
-        front = yield from self.links.front()
+        front = yield from self.connections.front()
         counted = yield from QueueQueries(front.consumer, self.timeout).count(self.name)
         if counted is None:
             raise TopologyMissing(f"there is no queue {self.name}: {self.why_missing()}")
@@ -100,7 +100,7 @@ class ParkedQueue(ABC, Generic[Found]):
         seconds = self.timeout if timeout is None else validation.check_timeout(timeout)
         try:
             while taken := (yield from one_pass.next()):
-                publisher = yield from self.links.publisher()
+                publisher = yield from self.connections.publisher()
                 sending = Sending(self.copy, publisher, taken, time.monotonic() + seconds)
                 try:
                     yield from sending.run()
@@ -192,7 +192,7 @@ class Pass(Generic[Found]):
         yield from queue.begin_pass()
         self._left = yield from queue.count()
         if self._left:
-            front = yield from queue.links.front()
+            front = yield from queue.connections.front()
             self._reader = QueueReader(front.consumer, queue.name, queue.timeout)
             yield from self._reader.open()
 

@@ -14,7 +14,7 @@ from rabbitdelay.core.parked.parked_job import Choice, Ids, SentJobs
 from rabbitdelay.core.parked.unrouted import UnroutedJob
 from rabbitdelay.core.publish.outbox import LadderEntry, Target
 from rabbitdelay.engine.client_settings import ClientSettings
-from rabbitdelay.engine.connections import Links
+from rabbitdelay.engine.connections import Connections
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.parked.parked_queue import OnTried, ParkedQueue, Pass
 from rabbitdelay.engine.parked.sending import Copy
@@ -25,8 +25,8 @@ Where = Callable[[UnroutedJob], bool] | None
 class UnroutedQueue(ParkedQueue[UnroutedJob]):
     """The jobs that could not be routed."""
 
-    def __init__(self, links: Links, settings: ClientSettings) -> None:
-        super().__init__(links, settings, settings.topology.unrouted)
+    def __init__(self, connections: Connections, settings: ClientSettings) -> None:
+        super().__init__(connections, settings, settings.topology.unrouted)
 
     def looking(
         self, topic: str | None, ids: Ids, where: Where, limit: int | None
@@ -64,14 +64,14 @@ class UnroutedQueue(ParkedQueue[UnroutedJob]):
 
     def begin_pass(self) -> Flow[None]:
         """Keep this client's own rescue from taking the same messages."""
-        self.links.rescue_pause.begin()
-        publisher = yield from self.links.publisher()
+        self.connections.rescue_pause.begin()
+        publisher = yield from self.connections.publisher()
         with suppress(TimeoutError):  # what it holds is not counted
             yield Wait(publisher.rescue_ended(), self.timeout)
 
     def end_pass(self) -> None:
         """Let the rescue go on."""
-        self.links.rescue_pause.end()
+        self.connections.rescue_pause.end()
 
     def read(self, exchange: str, routing_key: str, message: Message) -> UnroutedJob:
         """Return an unrouted job, understood as far as it can be."""

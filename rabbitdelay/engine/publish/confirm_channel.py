@@ -1,4 +1,4 @@
-"""Outgoing: a channel that messages are published on, and what is in flight there."""
+"""A confirm channel: a channel that messages are published on, and what is in flight there."""
 
 import time
 from typing import Protocol
@@ -7,27 +7,27 @@ from rabbitdelay.core.publish.in_flight import Flight
 from rabbitdelay.engine.transport import Channel, Closed, Confirm, Connection, Returned
 
 
-class Listener(Protocol):
+class ConfirmListener(Protocol):
     """Is told what happens on outgoing channels that are in use."""
 
-    def channel_opened(self, outgoing: "Outgoing", seconds: float) -> None:
+    def channel_opened(self, outgoing: "ConfirmChannel", seconds: float) -> None:
         """Messages can be sent; opening took so long."""
 
-    def confirmed(self, outgoing: "Outgoing", confirm: Confirm) -> None:
+    def confirmed(self, outgoing: "ConfirmChannel", confirm: Confirm) -> None:
         """The broker has some messages, or refuses them."""
 
-    def returned(self, outgoing: "Outgoing", returned: Returned) -> None:
+    def returned(self, outgoing: "ConfirmChannel", returned: Returned) -> None:
         """The broker could not route a message."""
 
-    def channel_closed(self, outgoing: "Outgoing", closed: Closed) -> None:
+    def channel_closed(self, outgoing: "ConfirmChannel", closed: Closed) -> None:
         """The broker closed the channel."""
 
 
-class Outgoing:
+class ConfirmChannel:
     """One channel in confirm mode; on the transport's thread."""
 
     def __init__(
-        self, connection: Connection, lane: str, flight: Flight, listener: Listener
+        self, connection: Connection, lane: str, flight: Flight, listener: ConfirmListener
     ) -> None:
         self.lane = lane
         self.flight = flight

@@ -22,7 +22,7 @@ from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.parked.rescue_pause import RescuePause
 from rabbitdelay.engine.parked.rescuer import Rescuer
-from rabbitdelay.engine.publish.confirm_channel import Outgoing
+from rabbitdelay.engine.publish.confirm_channel import ConfirmChannel
 from rabbitdelay.engine.publish.stall_detector import StallDetector
 from rabbitdelay.engine.publish.window import Window
 from rabbitdelay.engine.topology.declarations import Declarations
@@ -97,9 +97,9 @@ class Publisher:
         )
         self._rescuer = Rescuer(self._connector, routes, self, rescue_pause)
         self._lanes: dict[str, Lane] = {}
-        self._outgoing: dict[str, Outgoing] = {}
+        self._outgoing: dict[str, ConfirmChannel] = {}
         """The channel of each lane, by its name, and that of all other messages."""
-        self._draining: list[Outgoing] = []
+        self._draining: list[ConfirmChannel] = []
         """Channels on which nothing is sent any more, until the broker has answered."""
         self._frame_max = 0
         self._blocked: str | None = None
@@ -225,18 +225,18 @@ class Publisher:
         """Open another channel for a lane, or for everything that needs none."""
         connection = self._connector.connection
         if connection is not None and connection.is_open:
-            outgoing = Outgoing(connection, lane, self._outbox.new_flight(), self)
+            outgoing = ConfirmChannel(connection, lane, self._outbox.new_flight(), self)
             self._outgoing[lane] = outgoing
             outgoing.open()
 
-    def channel_opened(self, outgoing: Outgoing, seconds: float) -> None:
+    def channel_opened(self, outgoing: ConfirmChannel, seconds: float) -> None:
         """Send on it."""
         self._detector.answered(seconds)
         if outgoing.lane == MAIN and self._first.opened():
             self._rescuer.look_now()
         self._flush()
 
-    def channel_closed(self, outgoing: Outgoing, closed: Closed) -> None:
+    def channel_closed(self, outgoing: ConfirmChannel, closed: Closed) -> None:
         """Resolve what the broker will never take, and send the rest on another channel."""
         logger.warning("publisher: channel closed by the broker (%d %s)", closed.code, closed.text)
         in_flight = self._remove(outgoing)
@@ -251,7 +251,9 @@ class Publisher:
         self._outbox.put_back(*again)
         self._reopen(outgoing)
 
-    def _suspect(self, in_flight: Sequence[Pending], outgoing: Outgoing, closed: Closed) -> None:
+    def _suspect(
+        self, in_flight: Sequence[Pending], outgoing: ConfirmChannel, closed: Closed
+    ) -> None:
         """Find out which message made the broker close the channel, when its reply does not tell.
 
         Messages that were in flight go again in small groups; when that closes a channel too, one
@@ -282,7 +284,7 @@ class Publisher:
                     self._fail(pending, reply_codes.channel_error(code, text))
         return [pending for pending in in_flight if not pending.resolved]
 
-    def _reopen(self, outgoing: Outgoing) -> None:
+    def _reopen(self, outgoing: ConfirmChannel) -> None:
         """Open a channel in the place of one that was closed; those of lanes as they are needed."""
         now = time.monotonic()
         pause = REOPEN_SECONDS if now - self._closed_channel_at < REOPEN_SECONDS else 0.0
@@ -297,7 +299,7 @@ class Publisher:
         if MAIN not in self._outgoing:
             self._open(MAIN)
 
-    def _remove(self, outgoing: Outgoing) -> list[Pending]:
+    def _remove(self, outgoing: ConfirmChannel) -> list[Pending]:
         """Use a channel no more; return what is in flight on it."""
         outgoing.drop()
         if self._outgoing.get(outgoing.lane) is outgoing:
@@ -306,7 +308,7 @@ class Publisher:
             self._draining.remove(outgoing)
         return self._outbox.end_flight(outgoing.flight)
 
-    def _drain(self, outgoing: Outgoing) -> None:
+    def _drain(self, outgoing: ConfirmChannel) -> None:
         """Send nothing more on a channel, and close it when the broker has answered all."""
         if self._outgoing.get(outgoing.lane) is outgoing:
             del self._outgoing[outgoing.lane]
@@ -352,7 +354,9 @@ class Publisher:
         if pieces:
             connection.send_frames(b"".join(pieces))
 
-    def _send_or_park(self, pending: Pending, main: Outgoing, now: float) -> tuple[bytes, ...]:
+    def _send_or_park(
+        self, pending: Pending, main: ConfirmChannel, now: float
+    ) -> tuple[bytes, ...]:
         """Return the frames of a message, or none when it must wait or has a lane of its own."""
         way = self._way(pending, now)
         if way is None:
@@ -392,7 +396,7 @@ class Publisher:
         return pieces
 
     def _frames(
-        self, pending: Pending, way: Way, outgoing: Outgoing, now: float
+        self, pending: Pending, way: Way, outgoing: ConfirmChannel, now: float
     ) -> tuple[bytes, ...]:
         pending.sent = True
         pending.sent_at = now
@@ -427,7 +431,7 @@ class Publisher:
 
     # Resolving
 
-    def confirmed(self, outgoing: Outgoing, confirm: Confirm) -> None:
+    def confirmed(self, outgoing: ConfirmChannel, confirm: Confirm) -> None:
         """Resolve what the broker has; send what it refused again, after a while."""
         now, flight, multiple = time.monotonic(), outgoing.flight, confirm.multiple
         self._is_unanswered = False
@@ -444,7 +448,7 @@ class Publisher:
             self._drain_if_retired(outgoing)
         self._resolve(done)
 
-    def _taken(self, outgoing: Outgoing, count: int) -> None:
+    def _taken(self, outgoing: ConfirmChannel, count: int) -> None:
         """Send more to a target that takes messages; dissolve its lane when it has recovered."""
         lane = self._lanes.get(outgoing.lane)
         if lane is None:
@@ -463,7 +467,7 @@ class Publisher:
         if outgoing := self._outgoing.get(lane.name):
             self._drain(outgoing)
 
-    def _refused(self, outgoing: Outgoing, refused: Sequence[Pending], now: float) -> None:
+    def _refused(self, outgoing: ConfirmChannel, refused: Sequence[Pending], now: float) -> None:
         """Back off from the target that refused these messages, and from no other."""
         for pending in refused:
             pending.closures = 0  # the broker read it, and did not close the channel
@@ -477,11 +481,11 @@ class Publisher:
             self._outbox.park_first(outgoing.lane, *self._remove(outgoing))
         self._drain_if_retired(outgoing)
 
-    def _drain_if_retired(self, outgoing: Outgoing) -> None:
+    def _drain_if_retired(self, outgoing: ConfirmChannel) -> None:
         if outgoing in self._draining:
             self._drain(outgoing)
 
-    def returned(self, outgoing: Outgoing, returned: Returned) -> None:
+    def returned(self, outgoing: ConfirmChannel, returned: Returned) -> None:
         """Fail a message that has nowhere to go, or make its stream again."""
         token = returned.headers.get("rd-token", "")
         where = (returned.exchange, returned.routing_key)
@@ -553,7 +557,7 @@ class Publisher:
                 logger.warning(text, seconds, ", ".join(sorted(stalled)))
                 self._stalled(outgoing, stalled)
 
-    def _stalled(self, outgoing: Outgoing, stalled: set[str]) -> None:
+    def _stalled(self, outgoing: ConfirmChannel, stalled: set[str]) -> None:
         """Send what waits for these targets again, on channels of their own.
 
         What was sent to others on the same channel is still awaited there.

@@ -24,7 +24,7 @@ from rabbitdelay.core.work.retry import (
 )
 from rabbitdelay.core.work.stats import StatsRecorder, WorkerCounts
 from rabbitdelay.engine import process_lifetime
-from rabbitdelay.engine.client import Verbs
+from rabbitdelay.engine.client import ClientEngine
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.listener import ConsumerListeners
 from rabbitdelay.engine.flow import Bell, Flow, Sleep, until
@@ -68,8 +68,8 @@ class BaseWorker(ABC, Generic[AnyClient]):
 
     def __init__(
         self,
-        new_verbs: Callable[[], Verbs],
-        new_client: Callable[[Verbs], AnyClient],
+        new_engine: Callable[[], ClientEngine],
+        new_client: Callable[[ClientEngine], AnyClient],
         *,
         concurrency: int,
         prefetch: int | None,
@@ -88,10 +88,10 @@ class BaseWorker(ABC, Generic[AnyClient]):
         self._has_run = False
         self._dispatcher: Dispatcher | None = None
         self._executor: Executor | None = None
-        self._new_verbs = new_verbs
+        self._new_engine = new_engine
         self._new_client = new_client
-        self._verbs = new_verbs()
-        self.client = new_client(self._verbs)
+        self._engine = new_engine()
+        self.client = new_client(self._engine)
         """Client for handlers that put jobs; closed at the end of `run`."""
 
     # Before it runs
@@ -228,7 +228,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
         try:
             yield from self._work(max_jobs, until_empty=until_empty)
         finally:
-            yield from self._verbs.close(self._flush_seconds)
+            yield from self._engine.close(self._flush_seconds)
             self._is_told_to_stop = False
         assert self._dispatcher is not None
         if self._dispatcher.failure is not None:
@@ -236,16 +236,18 @@ class BaseWorker(ABC, Generic[AnyClient]):
 
     def _begin_run(self) -> None:
         if self._has_run:
-            self._verbs = self._new_verbs()
-            self.client = self._new_client(self._verbs)
+            self._engine = self._new_engine()
+            self.client = self._new_client(self._engine)
             self._signals = 0
             self._is_told_to_stop_at_once = False
         self._has_run = True
 
     def _work(self, max_jobs: int | None, *, until_empty: bool) -> Flow[None]:
-        verbs = self._verbs
-        consumer = yield from verbs.links.new_consumer(lambda topic: self._handlers[topic].policies)
-        log_reader = verbs.links.new_log_reader(consumer)
+        engine = self._engine
+        consumer = yield from engine.connections.new_consumer(
+            lambda topic: self._handlers[topic].policies
+        )
+        log_reader = engine.connections.new_log_reader(consumer)
         executor = self._executor = yield from self._new_executor(consumer)
         dispatcher = self._dispatcher = Dispatcher(
             consumer,
@@ -260,7 +262,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
         )
         try:
             consumer.start(ConsumerListeners(log_reader, dispatcher))
-            yield from consumer.connected(verbs.settings.connect_timeout)
+            yield from consumer.connected(engine.settings.connect_timeout)
             yield from self._watch(dispatcher, executor)
             yield from self._let_finish(dispatcher)
         finally:

@@ -1,7 +1,4 @@
-"""The front: what a client takes from the broker, over one connection.
-
-Jobs, responses, and the log of deletes, by which it knows which jobs it must not hand out.
-"""
+"""The consuming side of a client: jobs, responses and the log of deletes, on one connection."""
 
 import secrets
 
@@ -14,7 +11,7 @@ from rabbitdelay.engine.pop.popper import Popper
 from rabbitdelay.errors import CutOff, NamespaceMissing
 
 
-class Front:
+class ConsumingSide:
     """The consuming side of a client."""
 
     def __init__(self, consumer: Consumer, log_reader: LogReader) -> None:
