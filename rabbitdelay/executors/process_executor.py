@@ -20,7 +20,7 @@ from rabbitdelay.errors import HandlerDied, InvalidConfiguration, LeaseLost, Rab
 from rabbitdelay.executors import process_main
 from rabbitdelay.executors.process_handle import END_SECONDS, HandlerProcess, describe_exit
 from rabbitdelay.executors.process_messages import (
-    Call,
+    HandlerCall,
     HandlerName,
     RaisedError,
     Ready,
@@ -196,7 +196,7 @@ def _run_handler(process: HandlerProcess, job: ReservedJob) -> ReturnedValue | R
     job.on_lost(partial(process.kill_if_running, job))
     headers = dict(lease.message.headers)
     numbers = (lease.received_ms, lease.redeliveries, lease.default_max_attempts)
-    process.send(Call(lease.job, headers, *numbers))
+    process.send(HandlerCall(lease.job, headers, *numbers))
     while True:
         if not process.has_message(_patience_seconds(lease)):
             process.kill()

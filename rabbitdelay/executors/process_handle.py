@@ -19,7 +19,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from rabbitdelay.executors import process_main
-from rabbitdelay.executors.process_messages import Call, HandlerName, Reply
+from rabbitdelay.executors.process_messages import HandlerCall, HandlerName, Reply
 
 DEATH_SECONDS = 1.0
 """Seconds that a process with a closed pipe may take to end on its own."""
@@ -55,7 +55,7 @@ class HandlerProcess:
 
     # For the thread that uses the process
 
-    def send(self, message: Call | Reply) -> None:
+    def send(self, message: HandlerCall | Reply) -> None:
         """Send a message; raise OSError if the process has ended."""
         self._connection.send(message)
 

@@ -37,7 +37,7 @@ from rabbitdelay.core.work.handlers import Function, ParameterBinding, bind
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import LeaseLost
 from rabbitdelay.executors.process_messages import (
-    Call,
+    HandlerCall,
     HandlerName,
     RaisedError,
     Ready,
@@ -134,7 +134,7 @@ class ImportedHandler:
 
 
 def _outcome(
-    handler: ImportedHandler, call: Call, pipe: "WorkerPipe", runner: asyncio.Runner
+    handler: ImportedHandler, call: HandlerCall, pipe: "WorkerPipe", runner: asyncio.Runner
 ) -> ReturnedValue | RaisedError:
     """Call a handler's function and catch everything it raises, so that the process survives."""
     message = Message(call.job.payload, call.headers)
@@ -152,12 +152,12 @@ class WorkerPipe:
     """The pipe to the worker. Any thread may send a request, one at a time."""
 
     def __init__(self, connection: Connection) -> None:
-        self.calls: SimpleQueue[Call | None] = SimpleQueue()
+        self.calls: SimpleQueue[HandlerCall | None] = SimpleQueue()
         """Calls to run; None at the end."""
         self._connection = connection
         self._replies: SimpleQueue[Reply] = SimpleQueue()
         self._lock = threading.Lock()
-        self._current: Call | None = None
+        self._current: HandlerCall | None = None
 
     def read(self) -> None:
         """Read messages until the worker closes the pipe or ends; runs on its own thread."""
@@ -167,7 +167,7 @@ class WorkerPipe:
         except (EOFError, OSError):
             self._on_pipe_closed()
 
-    def _dispatch(self, message: Call | Reply) -> None:
+    def _dispatch(self, message: HandlerCall | Reply) -> None:
         if isinstance(message, Reply):
             self._replies.put(message)
         else:
@@ -185,7 +185,7 @@ class WorkerPipe:
         with suppress(OSError):
             self._connection.send(message)
 
-    def request(self, call: Call, request: Request) -> Reply:
+    def request(self, call: HandlerCall, request: Request) -> Reply:
         """Send a request concerning a call's job to the worker, and wait for the reply."""
         with self._lock:
             if self._current is not call:
@@ -203,7 +203,7 @@ class WorkerPipe:
 class RemoteHolder:
     """A Holder that forwards requests to the worker, which has the job's lease."""
 
-    def __init__(self, pipe: WorkerPipe, call: Call) -> None:
+    def __init__(self, pipe: WorkerPipe, call: HandlerCall) -> None:
         self._pipe = pipe
         self._call = call
 

@@ -64,7 +64,7 @@ class HandlerName:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HandlerCall:
     """Request to call the handler of a job."""
 
     job: Job
