@@ -1,4 +1,4 @@
-"""Settings: validated once, derived once, and the same in every signature."""
+"""Client settings: validated and derived once, and the same in every signature."""
 
 import dataclasses
 import inspect
@@ -50,7 +50,7 @@ def test_a_wrong_setting_is_refused_by_name(name: str, value: object, text: str)
 
 @pytest.mark.parametrize("kind", SIGNATURES)
 def test_signatures_have_the_defaults_of_the_settings(kind: type) -> None:
-    """The fronts write the defaults out for people to see; they must not drift apart."""
+    """Both front ends repeat the defaults in their signatures, where they must not differ."""
     parameters = inspect.signature(kind).parameters
     for name in FIELDS.keys() & parameters.keys() - {"retry"}:
         assert parameters[name].default == FIELDS[name].default, name
