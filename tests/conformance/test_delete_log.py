@@ -194,7 +194,7 @@ def test_a_record_of_a_newer_version_stops_its_readers(
             client.put("t", id="stays", delay=0.2)
             wait_until(lambda: worker._dispatcher.is_done)  # type: ignore[union-attr]
 
-    with pytest.raises(RecordTooNew, match=r"version 2 .* upgrade"):
+    with pytest.raises(RecordTooNew, match=r"version 2, .* upgrade"):
         read_it()
     for one in (client, make_client()):
         with pytest.raises(RecordTooNew, match="upgrade"):
