@@ -86,8 +86,8 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
 
         Looking makes nothing: a namespace without a log stays one.
         """
-        front = yield from self.connections.front()
-        queries = QueueQueries(front.consumer, self.timeout)
+        side = yield from self.connections.consuming_side()
+        queries = QueueQueries(side.consumer, self.timeout)
         if (yield from queries.count(self.topology.tombstones)) is None:
             return False
         yield from self._current_follower(time.monotonic() + self.timeout)

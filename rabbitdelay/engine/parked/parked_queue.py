@@ -71,8 +71,8 @@ class ParkedQueue(ABC, Generic[Found]):
 
     def count(self) -> Flow[int]:
         """Count the messages that are in it."""
-        front = yield from self.connections.front()
-        counted = yield from QueueQueries(front.consumer, self.timeout).count(self.name)
+        side = yield from self.connections.consuming_side()
+        counted = yield from QueueQueries(side.consumer, self.timeout).count(self.name)
         if counted is None:
             raise TopologyMissing(f"there is no queue {self.name}: {self.why_missing()}")
         return counted.ready
@@ -192,8 +192,8 @@ class Pass(Generic[Found]):
         yield from queue.begin_pass()
         self._left = yield from queue.count()
         if self._left:
-            front = yield from queue.connections.front()
-            self._reader = QueueReader(front.consumer, queue.name, queue.timeout)
+            side = yield from queue.connections.consuming_side()
+            self._reader = QueueReader(side.consumer, queue.name, queue.timeout)
             yield from self._reader.open()
 
     def _receive(self, reader: QueueReader) -> Flow[list[Taken[Found]]]:
