@@ -1,4 +1,4 @@
-"""Parked jobs: what people do with the jobs that are buried or could not be routed."""
+"""The verbs for jobs that wait for a person: buried jobs, and jobs that could not be routed."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,10 +12,10 @@ from rabbitdelay.executors.blocking import drive
 
 
 class BuriedJobs:
-    """The jobs of one topic that were given up on; returned by `Client.buried`.
+    """The buried jobs of one topic. `Client.buried` returns it.
 
-    Looking at jobs changes nothing, except that jobs which are deleted are dropped in passing. What
-    a call has taken is back in the queue when it returns, or when its iterator is closed.
+    Listing changes nothing, except that it drops buried jobs that are deleted. Jobs that a call
+    only looked at are back in the queue when the call returns, or when its iterator is closed.
     """
 
     def __init__(self, queue: BuriedQueue) -> None:
@@ -27,7 +27,7 @@ class BuriedJobs:
 
     @property
     def dropped_deleted(self) -> int:
-        """How many deleted jobs `list` and `show` have dropped in passing."""
+        """Number of deleted jobs that `list` and `show` have dropped so far."""
         return self._dropped_deleted
 
     def count(self) -> int:
@@ -48,15 +48,15 @@ class BuriedJobs:
     ) -> Iterator[BuriedJob]:
         """Yield buried jobs, and leave them in the queue.
 
-        The jobs are fetched in batches of 100 as they are asked for. Until the last one, all that
-        came before are held: other clients cannot see them.
+        Jobs are fetched in batches of 100. Those that were fetched are hidden from other clients
+        until the iteration ends.
 
         Args:
-            limit: How many jobs at most. Default: all.
+            limit: Maximum number of jobs. Default: all.
             id: The id of the job, or several ids. Default: every id.
-            where: Only the jobs for which this returns True.
-            check_deletes: Whether deleted jobs are left out, and dropped. With False the log of
-                deletes is not read.
+            where: Called with each job; only those for which it returns True are yielded.
+            check_deletes: Whether to drop deleted jobs instead of yielding them. With False, the
+                log of deletes is not read.
 
         Raises:
             CutOff: The log of deletes cannot be read.
@@ -71,7 +71,7 @@ class BuriedJobs:
             one_pass.abandon()
 
     def show(self, id: str, *, check_deletes: bool = True) -> Sequence[BuriedJob]:
-        """Return the buried jobs with this id: an id may be there several times."""
+        """Return the buried jobs with this id; ids are not unique."""
         found, dropped = drive(self._queue.show(id, check_deletes=check_deletes))
         self._dropped_deleted += dropped
         return found
@@ -85,22 +85,22 @@ class BuriedJobs:
         timeout: float | None = None,
         on_tried: OnTried[BuriedJob] | None = None,
     ) -> SentJobs:
-        """Make buried jobs ready again, now: their attempts begin again at 1.
+        """Make buried jobs ready at once, with attempt 1.
 
-        Each job leaves the buried queue after the broker has confirmed its copy. A job may be there
-        twice if this is interrupted, and is never lost. Jobs that are deleted are dropped. What is
-        buried again meanwhile waits for the next kick.
+        Each job is removed from the buried queue after the broker has confirmed its copy. If the
+        call is interrupted, a job may exist twice, but none is lost. Deleted jobs are dropped. Jobs
+        that are buried again meanwhile wait for the next kick.
 
         Args:
             id: The id of the job, or several ids. Default: every job.
-            limit: How many jobs at most. Default: all.
-            where: Only the jobs for which this returns True.
-            timeout: How long the broker may take to confirm a copy, in seconds. Default: the
-                client's.
-            on_tried: Called with each job, and whether it was kicked.
+            limit: Maximum number of jobs. Default: all.
+            where: Called with each job; only those for which it returns True are kicked.
+            timeout: Seconds that the broker may take to confirm a copy. Default: the client's
+                timeout.
+            on_tried: Called with each job and whether it was kicked, after each batch.
 
         Raises:
-            OutcomeUnknown: A copy was not confirmed in time; its job is still buried.
+            OutcomeUnknown: A copy was not confirmed within the timeout; its job is still buried.
             CutOff: The log of deletes cannot be read.
             TopologyMissing: The topic does not exist.
         """
@@ -118,10 +118,10 @@ class BuriedJobs:
 
 
 class UnroutedJobs:
-    """The jobs that could not be routed; returned by `Client.unrouted`.
+    """The jobs that could not be routed. `Client.unrouted` returns it.
 
-    Looking at jobs changes nothing. What a call has taken is back in the queue when it returns, or
-    when its iterator is closed.
+    Listing changes nothing. Jobs that a call only looked at are back in the queue when the call
+    returns, or when its iterator is closed.
     """
 
     def __init__(self, queue: UnroutedQueue) -> None:
@@ -148,8 +148,8 @@ class UnroutedJobs:
     ) -> Iterator[UnroutedJob]:
         """Yield the jobs that could not be routed, and leave them in the queue.
 
-        The jobs are fetched in batches of 100 as they are asked for. Until the last one, all that
-        came before are held: other clients cannot see them.
+        Jobs are fetched in batches of 100. Those that were fetched are hidden from other clients
+        until the iteration ends.
         """
         one_pass = self._queue.looking(topic, id, where, limit)
         try:
@@ -159,7 +159,7 @@ class UnroutedJobs:
             one_pass.abandon()
 
     def show(self, id: str) -> Sequence[UnroutedJob]:
-        """Return the unrouted jobs with this id: an id may be there several times."""
+        """Return the unrouted jobs with this id; ids are not unique."""
         return drive(self._queue.show(id))
 
     def retry(
@@ -172,13 +172,13 @@ class UnroutedJobs:
         timeout: float | None = None,
         on_tried: OnTried[UnroutedJob] | None = None,
     ) -> SentJobs:
-        """Send jobs on with the rest of their delay; topics that are missing are made.
+        """Publish jobs again with their remaining delay; missing queues are declared.
 
-        Jobs that cannot be understood stay. A job may be there twice if this is interrupted, and is
-        never lost. The arguments are those of `BuriedJobs.kick`.
+        Jobs that cannot be parsed stay. If the call is interrupted, a job may exist twice, but none
+        is lost. The arguments are those of `BuriedJobs.kick`.
 
         Raises:
-            OutcomeUnknown: A copy was not confirmed in time; its job is still unrouted.
+            OutcomeUnknown: A copy was not confirmed within the timeout; its job is still unrouted.
             TopologyMissing: The namespace does not exist.
         """
         flow = self._queue.retry(topic, id, where, limit, timeout=timeout, on_tried=on_tried)

@@ -149,7 +149,7 @@ def test_tombstones_says_that_it_reads_a_long_log(
     rabbitdelay: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rabbitdelay("delete", "a")
-    monkeypatch.setattr("rabbitdelay.cli.context.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("rabbitdelay.cli.deletes.LOOK_SECONDS", 0.0)
     monkeypatch.setattr("rabbitdelay.cli.deletes.QUIET_SECONDS", 0.0)
     result = rabbitdelay("tombstones")
     assert result.exit_code == 0

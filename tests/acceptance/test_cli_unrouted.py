@@ -104,7 +104,7 @@ def test_drop_that_nobody_can_answer_is_2(rabbitdelay: CommandLine, park: Park) 
     result = rabbitdelay("unrouted", "drop", "--all", input="")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Drop 1 job for good?" in result.stderr
-    assert "give --yes" in result.stderr
+    assert "use --yes" in result.stderr
     assert _total(rabbitdelay) == 1
 
 

@@ -1,6 +1,6 @@
-"""Parked jobs: what every message says that waits for a person, and which of them are meant.
+"""Parked jobs: jobs that wait for a person, and the choice among them.
 
-A header that is missing or of the wrong type is not told, and never an error.
+A header that is missing or has the wrong type reads as None, and is never an error.
 """
 
 from abc import ABC
@@ -18,14 +18,14 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ParkedJob(ABC):
-    """A message that waits for a person, understood as far as it can be."""
+    """A message that waits for a person, parsed as far as possible."""
 
     message: Message
     """Its body, headers and properties as they travel. Treat it as immutable."""
 
     @property
     def id(self) -> str | None:
-        """Its id, when it has one."""
+        """The job's id; None if the message has none."""
         return self.message.message_id
 
     @property
@@ -49,32 +49,32 @@ class ParkedJob(ABC):
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """All its headers, those of rabbitdelay and of the broker included."""
+        """All headers of the message, including those of rabbitdelay and of the broker."""
         return self.message.headers
 
     @property
     def attempt(self) -> int | None:
-        """The last attempt, by its header: the broker's redeliveries do not count."""
+        """Number of the last attempt, by its header; redeliveries by the broker do not count."""
         return self._number("rd-attempt")
 
     @property
     def put_ms(self) -> int | None:
-        """When it was put, in milliseconds since 1970."""
+        """Time of the put, in milliseconds since 1970."""
         return self._number("rd-put")
 
     @property
     def due_ms(self) -> int | None:
-        """When it was due, in milliseconds since 1970, by its putter's clock."""
+        """Due time by the putter's clock, in milliseconds since 1970."""
         return self._number("rd-due")
 
     @property
     def put(self) -> datetime | None:
-        """When it was put; None when it does not tell, or no calendar has that time."""
+        """Time of the put; None if it is unknown or beyond the range of datetime."""
         return to_datetime(self.put_ms)
 
     @property
     def due(self) -> datetime | None:
-        """When it was due; None when it does not tell, or no calendar has that time."""
+        """Due time; None if it is unknown or beyond the range of datetime."""
         return to_datetime(self.due_ms)
 
     def _number(self, header: str) -> int | None:
@@ -89,13 +89,13 @@ Ids = str | Collection[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Choice(Generic[Found]):
-    """Which of the parked jobs are meant: by default all."""
+    """Selects parked jobs: all of them, those with certain ids, or those that pass a filter."""
 
     ids: Ids = None
     where: Callable[[Found], bool] | None = None
 
     def takes(self, found: Found) -> bool:
-        """Whether a job is one of them."""
+        """Whether a job is selected."""
         return self._has_id(found) and (self.where is None or self.where(found))
 
     def _has_id(self, found: Found) -> bool:
@@ -106,14 +106,14 @@ class Choice(Generic[Found]):
 
 @dataclass(frozen=True, slots=True)
 class SentJobs:
-    """What became of parked jobs that were to be sent on, by a kick or a retry."""
+    """Result of a kick or a retry."""
 
     sent: int
-    """How many were sent on, each as a copy that the broker has confirmed."""
+    """Number of jobs whose copies the broker has confirmed."""
     stayed: int
-    """How many stay, because they have no way on or the broker refused their copy."""
+    """Number of jobs that stay, because they have no route or the broker refused their copy."""
     dropped_deleted: int = 0
-    """How many were removed, because they are deleted."""
+    """Number of jobs that were dropped because they are deleted."""
 
 
 def with_original_bytes(copy: Message, message: Message, original: Mapping[str, Any]) -> Message:
@@ -135,7 +135,7 @@ def _bytes_of(
 
 
 def to_datetime(time_ms: int | None) -> datetime | None:
-    """Return a time as a datetime, or None when no calendar has it."""
+    """Return a time as a datetime; None if it is unknown or out of range."""
     try:
         return None if time_ms is None else _EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:

@@ -24,7 +24,7 @@ READ_AGAIN_SECONDS = 0.05
 
 
 class BuriedQueue(ParkedQueue[BuriedJob]):
-    """The jobs of a topic that were given up on."""
+    """The buried jobs of one topic."""
 
     def __init__(
         self,
@@ -94,10 +94,10 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         return True
 
     def is_dead(self, found: BuriedJob) -> Flow[bool]:
-        """Whether a job is deleted. Tombstones of old jobs are looked for in the log.
+        """Whether a job is deleted; tombstones of old jobs are read from the log.
 
-        A buried job may be older than what consumers keep in mind, and is as new when it is kicked.
-        What is not a job cannot have been deleted.
+        A buried job may be older than the tombstones that consumers keep, and a kick renews it.
+        A message that is not a job cannot have been deleted.
         """
         job = found.job
         if job is None:
@@ -109,9 +109,10 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
                 return log_reader.death_of(job, found.message) is not None
             if time.monotonic() > deadline:
                 raise CutOff(
-                    "the log of deletes does not answer: which jobs are deleted is unknown"
+                    "the log of deletes does not respond, so the deleted jobs are unknown: check "
+                    "the broker and try again"
                 )
-            yield Sleep(PROOF_SECONDS)  # it is being read, or a fence is on its way
+            yield Sleep(PROOF_SECONDS)  # the log is being read, or a fence is in flight
 
     def _current_follower(self, deadline: float) -> Flow[LogReader]:
         while True:
@@ -123,7 +124,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
             yield Sleep(READ_AGAIN_SECONDS)
 
     def read(self, exchange: str, routing_key: str, message: Message) -> BuriedJob:
-        """Return a buried job: whatever way it came, it is of this topic."""
+        """Return a buried job. It belongs to this topic, however it came here."""
         del exchange, routing_key
         return BuriedJob(message, self._topic)
 
@@ -134,7 +135,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         return Copy(kicked, LadderEntry(self._topic, 0))
 
     def why_missing(self) -> str:
-        """Say what it means that there is no such queue."""
+        """Return the reason why the queue does not exist."""
         return f"nothing was ever put to topic {self._topic} in {self.topology.namespace}"
 
 

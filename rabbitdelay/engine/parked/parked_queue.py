@@ -1,13 +1,13 @@
-"""A parked queue: messages that wait for a person, and what is done with them.
+"""A queue of parked messages, which wait for a person.
 
-Three rules this file owns:
+This file owns three rules:
 
 1. A message is acknowledged only after the broker has confirmed its copy in queues that survive a
    crash. A crash in between leaves the message twice, and never loses it.
-2. One pass takes no more messages than the queue had when it began: what it gives back, and what
-   returns after it was sent on, waits for the next pass.
-3. What was taken and not acknowledged is given back: looking changes nothing. Only jobs that are
-   deleted are removed by whichever pass comes across them.
+2. One pass takes no more messages than the queue had when it began. Messages that it requeues, and
+   messages that return after they were sent on, wait for the next pass.
+3. Messages that were taken and not acknowledged are requeued, so that listing changes nothing. Only
+   jobs that are deleted are dropped by a pass that finds them.
 """
 
 import time
@@ -46,28 +46,28 @@ class ParkedQueue(ABC, Generic[Found]):
         self.name = name
         self.timeout = settings.timeout
 
-    # What each kind of queue says for itself
+    # For subclasses
 
     @abstractmethod
     def read(self, exchange: str, routing_key: str, message: Message) -> Found:
-        """Understand a message as it was found."""
+        """Parse a message of the queue."""
 
     @abstractmethod
     def copy(self, found: Found) -> Copy | None:
-        """Return the copy that a job is sent on as; None when it has no way on."""
+        """Return the copy to publish for a job; None if the job has no route."""
 
     @abstractmethod
     def why_missing(self) -> str:
-        """Say what it means that there is no such queue."""
+        """Return the reason why the queue does not exist."""
 
     def begin_pass(self) -> Flow[None]:
-        """Get ready for a pass."""
+        """Prepare a pass."""
         yield from ()
 
     def end_pass(self) -> None:
         """Undo what `begin_pass` did."""
 
-    # What people do
+    # Verbs
 
     def count(self) -> Flow[int]:
         """Count the messages that are in it."""

@@ -1,10 +1,10 @@
-"""The pause of a client's rescue, while a person goes through `unrouted` with the same client."""
+"""Pausing the rescue of parked jobs while the same client lists or retries them."""
 
 from threading import Lock
 
 
 class RescuePause:
-    """Counts who wants the pause; from any thread."""
+    """Counter of the passes during which no rescue may begin; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -16,11 +16,11 @@ class RescuePause:
         return self._count > 0
 
     def begin(self) -> None:
-        """Let no rescue begin until `end`."""
+        """Pause the rescue until `end`."""
         with self._lock:
             self._count += 1
 
     def end(self) -> None:
-        """Let rescues begin again, if no other pause is on."""
+        """End one pause. The rescue resumes with the end of the last one."""
         with self._lock:
             self._count -= 1

@@ -1,4 +1,4 @@
-"""Sending: parked jobs on their way to where they belong, each as a copy with its own headers."""
+"""Publishing copies of parked jobs, with the headers byte for byte."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from rabbitdelay.errors import InvalidJob, JobRefused
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The message that a parked job is sent on as, and where to."""
+    """The copy of a parked job, and its route."""
 
     message: Message
     route: LadderEntry | Target
@@ -37,11 +37,11 @@ class Taken(Generic[Found]):
 
 
 MakeCopy = Callable[[Found], Copy | None]
-"""Makes the copy that a job is sent on as; None when it has no way on."""
+"""Makes the copy to publish for a job; None if the job has no route."""
 
 
 class Sending(Generic[Found]):
-    """The copies of some messages on their way, until the broker has answered for each."""
+    """Copies of one batch of messages, until the broker has answered for each."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Sending(Generic[Found]):
         """The error of each message that was answered, by tag; None when it was confirmed."""
 
     def run(self) -> Flow[None]:
-        """Publish, and wait for the confirms; raise what stands in the way of all of them."""
+        """Publish the copies and wait for the confirms; raise an error that concerns all."""
         for one in self._taken:
             self._send(one)
         yield Wait(self._answered)
@@ -81,7 +81,7 @@ class Sending(Generic[Found]):
     def _send(self, one: Taken[Found]) -> None:
         copy = None if one.original is None else self._copy(one.found)
         if one.original is None or copy is None:
-            self._answer(one.tag, InvalidJob("it has no way on"))
+            self._answer(one.tag, InvalidJob("the job has no route"))
             return
         message = with_original_bytes(copy.message, one.found.message, one.original.headers)
         if len(field_table.encode(message.headers)) > MAX_HEADERS_BYTES:

@@ -1,7 +1,7 @@
 """The queue `unrouted`: its jobs are listed, shown, sent on and dropped.
 
-While one client goes through it, its own rescue of parked jobs waits: both would take the same
-messages, and the one would not know what the other has sent on.
+During a pass, the rescue of the same client is paused. Both would take the same messages, and
+neither would know what the other has republished.
 """
 
 from collections.abc import Callable
@@ -63,22 +63,22 @@ class UnroutedQueue(ParkedQueue[UnroutedJob]):
         return self.drop(_choice(topic, ids, where), limit)
 
     def begin_pass(self) -> Flow[None]:
-        """Keep this client's own rescue from taking the same messages."""
+        """Pause the rescue of this client, and wait for the end of one that is under way."""
         self.connections.rescue_pause.begin()
         publisher = yield from self.connections.publisher()
-        with suppress(TimeoutError):  # what it holds is not counted
+        with suppress(TimeoutError):  # messages that it holds are not counted
             yield Wait(publisher.rescue_ended(), self.timeout)
 
     def end_pass(self) -> None:
-        """Let the rescue go on."""
+        """Resume the rescue."""
         self.connections.rescue_pause.end()
 
     def read(self, exchange: str, routing_key: str, message: Message) -> UnroutedJob:
-        """Return an unrouted job, understood as far as it can be."""
+        """Return an unrouted job, parsed as far as possible."""
         return unrouted.read(self.topology, exchange, routing_key, message)
 
     def copy(self, found: UnroutedJob) -> Copy | None:
-        """Return the copy that goes on; None when the job cannot be understood."""
+        """Return the copy to publish; None if the message cannot be parsed."""
         if found.topic is None or unrouted.way_on(self.topology, found) is None:
             return None
         message = replace(found.message, headers=fresh_headers(found.message.headers))
@@ -88,7 +88,7 @@ class UnroutedQueue(ParkedQueue[UnroutedJob]):
         return Copy(message, Target(self.topology.buried_exchange, found.topic, buried))
 
     def why_missing(self) -> str:
-        """Say what it means that there is no such queue."""
+        """Return the reason why the queue does not exist."""
         return f"nothing was ever put in namespace {self.topology.namespace} on this broker"
 
 
