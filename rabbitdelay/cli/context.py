@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Self, TypedDict
+from typing import TYPE_CHECKING, Self, TypeAlias, TypedDict
 
 import click
 
-from rabbitdelay import aio, discovery
+from rabbitdelay import discovery
 from rabbitdelay.address import Address
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.topology import QueueType, Topology
@@ -17,8 +17,11 @@ from rabbitdelay.executors.thread_executor import PoolKind
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.worker import Worker
 
-AnyWorker = Worker | aio.Worker
-"""A worker of either front."""
+if TYPE_CHECKING:
+    from rabbitdelay import aio
+
+AnyWorker: TypeAlias = "Worker | aio.Worker"
+"""A worker of either front end. Most commands do not need asyncio: aio-pika loads when used."""
 LOOK_SECONDS = 0.2
 """How long one look at what is read may take; then a person is told how far it is."""
 

@@ -9,7 +9,6 @@ from typing import Any, TextIO, cast
 
 import click
 
-from rabbitdelay import aio
 from rabbitdelay.actions.command.command import BURY_EXIT_CODE, Command
 from rabbitdelay.actions.import_handler import load_handler
 from rabbitdelay.actions.print_json import JobPrinter
@@ -169,7 +168,7 @@ def consume(
             raise click.UsageError("--pool process requires --handler")
         alone = action["prints"] and concurrency is None
         worker = settings.worker(
-            aio.Worker if is_async(function) and pool == "thread" else Worker,
+            _worker_class(is_asynchronous=is_async(function) and pool == "thread"),
             concurrency=1 if alone else concurrency or _DEFAULT_CONCURRENCY,
             pool=cast("PoolKind", pool),
             grace=_DEFAULT_GRACE if grace is None else grace,
@@ -233,6 +232,15 @@ def _of_job(action: Callable[[ReservedJob], None]) -> Function:
         action(job)
 
     return function
+
+
+def _worker_class(*, is_asynchronous: bool) -> type[AnyWorker]:
+    """Return the worker of the front end that runs such handlers."""
+    if not is_asynchronous:
+        return Worker
+    from rabbitdelay.aio import Worker as AsyncWorker  # noqa: PLC0415 - loads aio-pika
+
+    return AsyncWorker
 
 
 def _stopping(function: Function, worker: AnyWorker) -> Function:
