@@ -1,4 +1,4 @@
-"""The fronts are one: the same names in the same order, and nothing that is written twice."""
+"""The front ends have the same names in the same order, and share no long run of statements."""
 
 import ast
 import difflib
@@ -17,9 +17,9 @@ from rabbitdelay import aio
 PACKAGE = Path(rabbitdelay.__file__).parent
 PAIRS = [(getattr(rabbitdelay, name), getattr(aio, name)) for name in aio.__all__]
 ONLY_AIO = {"connection"}
-"""Parameters that the sync front does not have: an application's own connection is aio-pika's."""
+"""Parameters of the asyncio front end alone. Only aio-pika connections can be lent."""
 AT_ONCE = {"put_nowait", "export", "buried", "unrouted", "list"}
-"""What is not awaited: it returns at once, or an asynchronous iterator."""
+"""Methods that are not coroutines: they return at once or return an asynchronous iterator."""
 NAMES = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 WORDS = [
     ("Task[", "Future["),
@@ -28,14 +28,14 @@ WORDS = [
     ("tasks of one event loop may", "threads may"),
     ("with it, awaiting.", "with it, waiting."),
 ]
-"""How the asyncio front says what the sync front says otherwise."""
+"""Wording of the asyncio front end, and the sync front end's wording for the same."""
 MOST_ALIKE = 6
-"""So many statements in a row may be the same in both."""
+"""Maximum number of consecutive statements that both front ends may share."""
 
 
 def in_sync(text: str) -> str:
-    """What is said of the asyncio front, as it is said of the sync one."""
-    text = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", text)  # without the names of modules
+    """Translate text of the asyncio front end to the sync front end's wording."""
+    text = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", text)  # drop module names
     text = re.sub(r"Iterable\[(.+)\] \| AsyncIterable\[\1\]", r"Iterable[\1]", text)
     for ours, theirs in WORDS:
         text = text.replace(ours, theirs)
@@ -43,14 +43,14 @@ def in_sync(text: str) -> str:
 
 
 def public(kind: type) -> dict[str, Any]:
-    """What a class has for people, in order."""
+    """Return the public attributes of a class, in order."""
     shown = {"__init__", *NAMES, *NAMES.values()}
     found = {name: value for name, value in vars(kind).items() if name[0] != "_" or name in shown}
     return {NAMES.get(name, name): value for name, value in found.items()}
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
-    """The parameters of a function, and what it returns."""
+    """Return the parameters and the return annotation of a function, as text."""
     signature = inspect.signature(function)
     found = [
         f"{name}: {annotation(one.annotation)} = {in_sync(repr(one.default))}, {one.kind}"
@@ -69,13 +69,13 @@ def first_line(value: object) -> str:
 
 
 def functions(value: object) -> list[Callable[..., Any]]:
-    """A method with its overloads, or the function of a property."""
+    """Return a method with its overloads, or the getter of a property."""
     function: Any = value.fget if isinstance(value, property) else value
     return [function, *typing.get_overloads(function)] if inspect.isfunction(function) else []
 
 
 def differences(sync: type, other: type) -> Iterator[str]:
-    """What one front says and the other does not."""
+    """Yield the differences between the front ends' versions of a class."""
     mine, theirs = public(sync), public(other)
     yield from difflib.unified_diff(list(mine), list(theirs), lineterm="", n=0)
     if first_line(sync) != first_line(other):
@@ -84,7 +84,7 @@ def differences(sync: type, other: type) -> Iterator[str]:
         if first_line(mine[name]) != first_line(theirs[name]):
             yield f"{name}: {first_line(mine[name])} / {first_line(theirs[name])}"
         if isinstance(mine[name], property) != isinstance(theirs[name], property):
-            yield f"{name} is a property in one alone"
+            yield f"{name} is a property in only one front end"
         pair = functions(mine[name]), functions(theirs[name])
         if len(pair[0]) != len(pair[1]):
             yield f"{name} has {len(pair[0])} and {len(pair[1])} overloads"
@@ -97,12 +97,12 @@ def differences(sync: type, other: type) -> Iterator[str]:
 
 @pytest.mark.parametrize(("sync", "other"), PAIRS, ids=aio.__all__)
 def test_both_have_the_same_verbs(sync: type, other: type) -> None:
-    """Names, their order, parameters, annotations, defaults, and what they are for."""
+    """Compare names, order, parameters, annotations, defaults and summary lines."""
     assert list(differences(sync, other)) == []
 
 
 @pytest.mark.parametrize(("sync", "other"), PAIRS, ids=aio.__all__)
-def test_what_waits_is_awaited(sync: type, other: type) -> None:
+def test_methods_that_wait_are_coroutines(sync: type, other: type) -> None:
     for name, value in public(other).items():
         if not inspect.isfunction(value) or name == "__init__":
             continue
@@ -110,68 +110,68 @@ def test_what_waits_is_awaited(sync: type, other: type) -> None:
         assert not inspect.iscoroutinefunction(public(sync)[name]), name
 
 
-def test_there_is_something_to_compare() -> None:
+def test_the_comparison_covers_every_class() -> None:
     jobs = ["BuriedJobs", "ReservedJob", "UnroutedJobs"]
     assert sorted(aio.__all__) == sorted(["Client", "ClientTopology", "Worker", *jobs])
     assert sum(len(public(sync)) for sync, _ in PAIRS) > 25
 
 
 class Kept:
-    """Keeps what it is given."""
+    """Stores values."""
 
     def put(self, topic: str, *, delay: float = 0) -> str:
-        """Put something."""
+        """Put a value."""
         return f"{topic}{delay}"
 
     def put_many(self, specs: Iterable[str]) -> int:
-        """Put many."""
+        """Put many values."""
         return len(list(specs))
 
 
 class KeptToo:
-    """Keeps what it is given."""
+    """Stores values."""
 
     async def put(self, topic: str, *, delay: float = 0) -> str:
-        """Put something."""
+        """Put a value."""
         return f"{topic}{delay}"
 
     async def put_many(self, specs: Iterable[str] | AsyncIterable[str]) -> int:
-        """Put many."""
+        """Put many values."""
         return len(list(specs)) if isinstance(specs, Iterable) else 0
 
 
 class WithAnotherVerb(KeptToo):
-    """Keeps what it is given."""
+    """Stores values."""
 
     put = KeptToo.put
     put_many = KeptToo.put_many
 
     async def pause(self) -> None:
-        """Do nothing for a while."""
+        """Do nothing."""
 
 
 class InAnotherOrder(KeptToo):
-    """Keeps what it is given."""
+    """Stores values."""
 
     put_many = KeptToo.put_many
     put = KeptToo.put
 
 
 class WithAnotherDefault(KeptToo):
-    """Keeps what it is given."""
+    """Stores values."""
 
     async def put(self, topic: str, *, delay: float = 1) -> str:
-        """Put something."""
+        """Put a value."""
         return f"{topic}{delay}"
 
     put_many = KeptToo.put_many
 
 
 class WithOtherWords(KeptToo):
-    """Keeps what it is given."""
+    """Stores values."""
 
     async def put(self, topic: str, *, delay: float = 0) -> str:
-        """Keep something."""
+        """Store a value."""
         return f"{topic}{delay}"
 
     put_many = KeptToo.put_many
@@ -185,19 +185,19 @@ def test_a_difference_is_found(other: type) -> None:
     assert list(differences(Kept, other))
 
 
-# Nothing twice
+# Duplicated statements
 
 
 class AsSync(ast.NodeTransformer):
-    """Code of the asyncio front as it would be in the sync one."""
+    """Converts asyncio code to its sync equivalent."""
 
     def visit_Await(self, node: ast.Await) -> ast.AST:
-        """Wait for it without a word."""
+        """Replace `await x` with `x`."""
         return self.visit(node.value)  # type: ignore[no-any-return]
 
 
 def statements(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """The statements of a function, one after the other, however deep; without its docstring."""
+    """Return the statements of a function at every depth, without its docstring."""
     body = function.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]
@@ -205,7 +205,7 @@ def statements(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 
 def said(node: ast.stmt) -> str:
-    """A statement; of one with others in it, its first line."""
+    """Return a statement as sync code; only the first line of a compound statement."""
     return ast.unparse(AsSync().visit(ast.parse(ast.unparse(node)))).partition("\n")[0]
 
 
@@ -219,12 +219,12 @@ def bodies(front: str) -> dict[str, list[str]]:
 
 
 def alike(one: list[str], other: list[str]) -> int:
-    """How many statements in a row are the same."""
+    """Return the length of the longest run of statements that both share."""
     return difflib.SequenceMatcher(None, one, other, autojunk=False).find_longest_match().size
 
 
-def test_no_lines_stand_in_both() -> None:
-    """What both fronts decide is in the engine, and what is left in each is I/O."""
+def test_the_front_ends_share_no_long_run_of_statements() -> None:
+    """Decisions belong in the engine, so that each front end contains only its own I/O."""
     theirs = bodies("aio")
     twice = [
         f"{here} and {there}"
@@ -236,7 +236,7 @@ def test_no_lines_stand_in_both() -> None:
     assert len(theirs) > 50
 
 
-def test_lines_that_stand_in_both_are_found() -> None:
+def test_shared_statements_are_found() -> None:
     lines = [f"step_{n} = act({n})" for n in range(8)]
     sync = "\n    ".join(["def f():", '"""Act."""', *lines])
     other = "\n    ".join(["async def f():", '"""Act, awaiting."""', "begin()", *lines])
