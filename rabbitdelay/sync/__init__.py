@@ -1,1 +1,1 @@
-"""The sync front, over pika: one I/O thread per client, any number of calling threads."""
+"""The sync front end, on pika: one I/O thread per client, any number of calling threads."""

@@ -1,4 +1,4 @@
-"""A channel of pika's, as the engine asks for it."""
+"""The engine's channel interface, implemented with a channel of pika."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from rabbitdelay.engine.transport import Channel, Closed, Confirm, Returned, The
 
 
 class ThreadChannel:
-    """A channel of pika's. On one that is about to go nothing is asked, and nobody answers."""
+    """A channel of pika. On a channel that is closing, requests are dropped without a reply."""
 
     def __init__(self, channel: PikaChannel) -> None:
         self._channel = channel
@@ -20,11 +20,11 @@ class ThreadChannel:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used."""
+        """Whether the channel can be used."""
         return self._channel.is_open
 
     def on_closed(self, closed: Callable[[Channel, Closed], None]) -> None:
-        """Call this when the broker closes it."""
+        """Register a callback for the broker closing the channel."""
 
         def told(_channel: PikaChannel, error: Exception) -> None:
             if isinstance(error, pika_errors.ChannelClosedByBroker):
@@ -33,30 +33,30 @@ class ThreadChannel:
         self._channel.add_on_close_callback(told)
 
     def on_cancelled(self, cancelled: Callable[[str], None]) -> None:
-        """Call this when the broker cancels a consumer."""
+        """Register a callback for the broker cancelling a consumer."""
         self._channel.add_on_cancel_callback(lambda frame: cancelled(frame.method.consumer_tag))
 
     def qos(self, prefetch: int) -> None:
-        """Let so many messages be unacked."""
+        """Set the prefetch of each consumer that is started afterwards."""
         if self.is_open:
             self._channel.basic_qos(prefetch_count=prefetch)
 
     def consume(self, queue: str, arguments: Mapping[str, Any], consuming: Then) -> str:
-        """Consume a queue."""
+        """Start a consumer; return its tag at once."""
         if not self.is_open:
             return ""
-        # pika is never told of a delivery: it is read before pika sees it.
+        # Deliveries are read before pika sees them, so its callback is never called.
         return self._channel.basic_consume(
             queue, nothing, arguments=dict(arguments), callback=lambda _: consuming()
         )
 
     def cancel(self, tag: str, cancelled: Then = nothing) -> None:
-        """Consume no more."""
+        """Cancel a consumer."""
         if self.is_open:
             self._channel.basic_cancel(tag, callback=lambda _: cancelled())
 
     def count(self, queue: str, counted: Callable[[int, int], None]) -> None:
-        """Count what is in a queue."""
+        """Call back with the number of ready messages and of consumers of a queue."""
 
         def answered(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
             counted(frame.method.message_count, frame.method.consumer_count)
@@ -65,17 +65,17 @@ class ThreadChannel:
             self._channel.queue_declare(queue, passive=True, callback=answered)
 
     def look(self, exchange: str, seen: Then) -> None:
-        """Look for an exchange."""
+        """Call back if the exchange exists."""
         if self.is_open:
             self._channel.exchange_declare(exchange, passive=True, callback=lambda _: seen())
 
     def declare(
         self, declaration: Exchange | Queue | Binding, declared: Then | None = None
     ) -> None:
-        """Make something."""
+        """Declare an exchange, a queue or a binding."""
         channel = self._channel
-        # pika holds back what follows a question until its answer; without a callback it sends
-        # `nowait`, and goes on.
+        # pika holds back later methods until a declaration is answered. Without a callback it sets
+        # `nowait` and sends them at once.
         answered = None if declared is None else lambda _frame: declared()
 
         if not self.is_open:
@@ -99,7 +99,7 @@ class ThreadChannel:
                 channel.exchange_bind(destination, source, key, callback=answered)
 
     def delete(self, queue: str) -> None:
-        """Delete a queue."""
+        """Delete a queue, without a reply from the broker."""
         if self.is_open:
             self._channel.queue_delete(queue)
 
@@ -113,7 +113,7 @@ class ThreadChannel:
             self._channel.exchange_delete(declaration.name, callback=lambda _: removed())
 
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
-        """Empty a queue."""
+        """Purge a queue; call back with the number of messages that it held."""
 
         def answered(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
             purged(frame.method.message_count)
@@ -127,7 +127,7 @@ class ThreadChannel:
         returned: Callable[[Returned], None],
         then: Then,
     ) -> None:
-        """Let the broker confirm what is published."""
+        """Enable publisher confirms on the channel."""
 
         def on_confirm(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
             method = frame.method
@@ -143,6 +143,6 @@ class ThreadChannel:
             self._channel.confirm_delivery(on_confirm, callback=lambda _: then())
 
     def close(self) -> None:
-        """Close it."""
+        """Close the channel."""
         if self.is_open:
             self._channel.close()

@@ -1,4 +1,4 @@
-"""A connection of pika's: deliveries are read, and frames written, past its own objects."""
+"""A connection of pika whose deliveries and published frames bypass pika's own objects."""
 
 from collections.abc import Callable
 
@@ -9,21 +9,21 @@ from rabbitdelay.sync.pika_internals import RawConnection
 
 
 class ThreadConnection(RawConnection):
-    """A SelectConnection that sends frames and reads deliveries past pika's own objects."""
+    """A SelectConnection that sends encoded frames and decodes deliveries itself."""
 
     @property
     def frame_max(self) -> int:
-        """The largest frame, as agreed with the broker."""
+        """The maximum frame size negotiated with the broker, in bytes."""
         assert self.params is not None
         return self.params.frame_max
 
     @property
     def broker_version(self) -> str:
-        """The version of RabbitMQ."""
+        """The version of RabbitMQ, such as `4.3.6`; empty if the broker does not report one."""
         return str((self.server_properties or {}).get("version", ""))
 
     def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
-        """Hand over messages; `on_read` is called after all that came at once."""
+        """Pass on each message; call `on_read` after all messages that arrived together."""
         self._deliveries = Deliveries()
         self._on_inbound = on_inbound
         self._on_read = on_read
@@ -38,7 +38,7 @@ class ThreadConnection(RawConnection):
         self._on_read()
 
     def on_blocked(self, blocked: Callable[[str | None], None]) -> None:
-        """Call this when the broker blocks who publishes, and when it does no more."""
+        """Register a callback, given the reason when the broker blocks publishers, then None."""
         self.add_on_connection_blocked_callback(lambda _, frame: blocked(frame.method.reason))
         self.add_on_connection_unblocked_callback(lambda *_: blocked(None))
 

@@ -1,4 +1,4 @@
-"""pika's errors as ours, in one table. A test fails when pika adds an error that is not in it."""
+"""Map pika's errors to this package's, in one table. A test fails if an error is missing."""
 
 import ssl
 from collections.abc import Iterator
@@ -36,11 +36,11 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     pika_errors.StreamLostError: (errors.BrokerUnreachable, "the connection was lost"),
     pika_errors.AMQPError: (errors.BrokerUnreachable, "the connection failed"),
 }
-"""From the most to the least particular: the first that fits is taken."""
+"""Ordered from specific to general, because the first match is used."""
 
 
 def connection_error(error: BaseException, address: Address) -> errors.ConnectionFailed:
-    """Return our error for a connection that failed or was closed."""
+    """Return this package's error for a connection that failed or was closed."""
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, pika_errors.ConnectionClosed):
@@ -54,14 +54,14 @@ def connection_error(error: BaseException, address: Address) -> errors.Connectio
 
 
 def channel_error(error: BaseException) -> errors.RabbitDelayError:
-    """Return our error for a channel that was closed."""
+    """Return this package's error for a channel that was closed."""
     if isinstance(error, pika_errors.ChannelClosedByBroker):
         return reply_codes.channel_error(error.reply_code, error.reply_text)
     return errors.ConnectionFailed(f"the channel was closed: {type(error).__name__}")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it wraps: pika wraps in arguments and attributes, Python in causes."""
+    """Yield the error and those it wraps: in arguments, in pika's attributes, in `__cause__`."""
     yield error
     attributes = [getattr(error, name, None) for name in ("exception", "exceptions")]
     wrapped = [*error.args, *attributes, error.__cause__]

@@ -1,4 +1,4 @@
-"""The transport over pika: one I/O thread, and a connection on it."""
+"""The transport on pika: an I/O thread with one connection."""
 
 import logging
 import threading
@@ -17,35 +17,35 @@ from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.sync import driver_errors
 from rabbitdelay.sync.connection import ThreadConnection
 
-# Without this, a program that set up no logging gets pika's tracebacks on its terminal whenever
-# a connection is refused. Handlers that the program did set up still get them.
+# Without this, a program that has not configured logging gets pika's tracebacks on its terminal
+# whenever a connection is refused. Handlers that the program has configured still get them.
 logging.getLogger("pika").addHandler(logging.NullHandler())
 
 
 class ThreadTransport:
-    """A thread of its own, with pika's I/O loop."""
+    """A dedicated thread that runs pika's I/O loop."""
 
     def __init__(self, name: str) -> None:
         self.ended: Future[None] = Future()
         self._running: IOLoop | None = None
         self._connection: ThreadConnection | None = None
         self._owner: TransportOwner | None = None
-        self._ending = threading.RLock()  # a finalizer may call while its own thread does
+        self._ending = threading.RLock()  # a finalizer may call while its thread holds the lock
         self._has_ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    # From any thread
+    # Called from any thread
 
     def start(self, owner: TransportOwner, first: Then) -> None:
-        """Start the thread."""
+        """Start the thread by calling `first` on it."""
         self._owner = owner
-        self._running = IOLoop()  # it has sockets: one that is never started must not have it
+        self._running = IOLoop()  # opens sockets, so it is not made before the start
         self._loop.add_callback(first)
         process_lifetime.opened(self)
         self._thread.start()
 
     def call(self, function: Then) -> bool:
-        """Run a function on the thread; False when that has ended, or was never started."""
+        """Schedule a function on the thread; False if it has ended or was never started."""
         with self._ending:
             is_running = self._running is not None and not self._has_ended
             if is_running:
@@ -53,18 +53,18 @@ class ThreadTransport:
             return is_running
 
     def may_wait(self) -> bool:
-        """Whether the caller is on any other thread."""
+        """Whether the caller is on another thread."""
         return threading.current_thread() is not self._thread
 
     def flush_at_exit(self, seconds: float) -> None:
-        """The program ends: wait for what is on its way."""
+        """Flush and close when the program exits, within the given time."""
         assert self._owner is not None
         self._owner.close_soon(seconds)
         if self.may_wait() and self._thread.is_alive():
             self._thread.join(seconds + process_lifetime.CLOSE_SECONDS)
 
     def abandon_in_child(self) -> None:
-        """This is a forked child: the owner lets go of the parent's connection."""
+        """Make the owner drop its state in a forked child."""
         assert self._owner is not None
         self._owner.abandon()
 
@@ -73,15 +73,15 @@ class ThreadTransport:
         assert self._running is not None
         return self._running
 
-    # On the thread
+    # Called on the thread
 
     def call_later(self, seconds: float, function: Then) -> object:
-        """Run a function after a while."""
+        """Schedule a function after a delay; return a handle for `cancel`."""
         return self._loop.call_later(seconds, function)
 
     def cancel(self, timer: object) -> None:
-        """Do not run it after all."""
-        self._loop.remove_timeout(timer)  # type: ignore[arg-type] # its own handle, a private type
+        """Cancel a function scheduled with `call_later`."""
+        self._loop.remove_timeout(timer)  # type: ignore[arg-type] # pika's own handle, a private type
 
     def connect(
         self,
@@ -89,7 +89,7 @@ class ThreadTransport:
         opened: Callable[[Connection], None],
         failed: Callable[[ConnectionFailed], None],
     ) -> None:
-        """Connect, and tell how that ends."""
+        """Connect; call `failed` once, when connecting fails or the connection is lost."""
 
         def lost(_connection: PikaConnection, error: str | BaseException) -> None:
             self._connection = None
@@ -97,7 +97,7 @@ class ThreadTransport:
 
         try:
             parameters = connection_parameters(address)
-        except Exception as error:  # noqa: BLE001 - reported to whoever waits for the connection
+        except Exception as error:  # noqa: BLE001 - passed to `failed`
             failed(driver_errors.connection_error(error, address))
             return
         connection = self._connection = ThreadConnection(
@@ -109,7 +109,7 @@ class ThreadTransport:
         )
 
     def stop(self) -> None:
-        """Close the connection, also one that is being made, and end the thread."""
+        """Close the connection, even while it is opening, and end the thread."""
         connection = self._connection
         if connection is None or connection.is_closing or connection.is_closed:
             self._loop.stop()
@@ -117,12 +117,12 @@ class ThreadTransport:
             connection.close()
 
     def cut(self) -> None:
-        """End a connection whose end the broker does not confirm."""
+        """Drop a connection whose closing handshake the broker does not complete."""
         if self._connection is not None and not self._connection.is_closed:
             self._connection.cut()
 
     def abandon(self) -> None:
-        """Let go of the parent's socket without a word on it."""
+        """Close the parent's socket in a forked child, without sending anything on it."""
         if self._connection is not None:
             self._connection.close_socket()
 
@@ -140,7 +140,7 @@ class ThreadTransport:
 
 
 def connection_parameters(address: Address) -> ConnectionParameters:
-    """Return pika's form of an address."""
+    """Return an address as pika's connection parameters."""
     context = address.tls_context()
     return ConnectionParameters(
         host=address.host,
