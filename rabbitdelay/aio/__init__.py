@@ -1,4 +1,4 @@
-"""The asyncio front, on aio-pika: the same names, in the same order, to be awaited."""
+"""The asyncio front end, on aio-pika: the verbs of the sync front end as coroutines."""
 
 from rabbitdelay.aio.client import Client
 from rabbitdelay.aio.parked_jobs import BuriedJobs, UnroutedJobs

@@ -1,17 +1,17 @@
-"""The parts of aio-pika and aiormq that they do not document. No other file of this front uses any.
+"""The undocumented parts of aio-pika and aiormq. No other file of the asyncio front end uses any.
 
-- `aio_pika.Connection.kwargs` are passed on to aiormq, which takes a `transport_factory` there.
-- `aio_pika.Connection.__del__` closes a connection that was forgotten.
-- `aio_pika.Connection.transport.connection` is the connection of aiormq.
-- `aiormq.Connection.channels` are its channels by number. All that it needs of one is `frames`,
+- `aio_pika.Connection.kwargs` are passed to aiormq, which accepts a `transport_factory` there.
+- `aio_pika.Connection.__del__` closes a connection that is garbage-collected.
+- `aio_pika.Connection.transport.connection` is aiormq's connection.
+- `aiormq.Connection.channels` maps numbers to channels. aiormq uses only `frames` of a channel,
   whose coroutine `put((weight, frame))` is called with each frame.
 - `aiormq.Connection.connection_tune`, `.server_properties`, `.closing` and `.write_queue`, which
   takes a `ChannelFrame`.
-- `aiormq.Connection.ready()` waits while the broker blocks publishers, and not otherwise.
+- `aiormq.Connection.ready()` waits only while the broker blocks publishers.
 - `aiormq.connection.TransportFactory` opens the socket.
 
-pyproject.toml caps aio-pika and aiormq below the version that may change them, and
-tests/unit/aio/test_aiormq_internals.py fails when one of them is different.
+pyproject.toml caps aio-pika and aiormq below the versions that may change them.
+tests/unit/aio/test_aiormq_internals.py fails if one of them has changed.
 """
 
 import asyncio
@@ -39,50 +39,50 @@ __all__ = [
 
 
 class FactoryConnection(aio_pika.Connection):
-    """A connection that opens its socket by a factory, and is closed only when it is told to."""
+    """A connection that opens its socket with a factory and is closed only explicitly."""
 
     def __init__(self, url: URL, factory: TransportFactory) -> None:
         super().__init__(url)
         self.kwargs["transport_factory"] = factory
 
     def __del__(self) -> None:
-        """Do nothing: aio-pika would close it."""
+        """Do nothing. aio-pika's method would close the connection."""
 
 
 def underlying(connection: AbstractConnection) -> AiormqConnection:
-    """Return aiormq's connection below one of aio-pika's that is connected."""
+    """Return the aiormq connection of a connected aio-pika connection."""
     assert connection.transport is not None
     return connection.transport.connection
 
 
 def channels(connection: AiormqConnection) -> dict[int, Any]:
-    """Return the channels by number, which may be added to: all they need is `frames`."""
+    """Return the channels by number. The dict may be modified; a channel needs only `frames`."""
     return connection.channels
 
 
 def closing(connection: AiormqConnection) -> asyncio.Future[Any]:
-    """Return what is done when the connection has ended."""
+    """Return the future that is done when the connection has ended."""
     return connection.closing
 
 
 def frame_max(connection: AiormqConnection) -> int:
-    """Return the largest frame, as agreed with the broker."""
+    """Return the maximum frame size negotiated with the broker, in bytes."""
     return connection.connection_tune.frame_max or 131_072
 
 
 def broker_version(connection: AiormqConnection) -> str:
-    """Return the version of RabbitMQ."""
+    """Return the version of RabbitMQ; empty if the broker does not report one."""
     version = (getattr(connection, "server_properties", None) or {}).get("version", "")
     return version.decode() if isinstance(version, bytes) else str(version)
 
 
 async def write_bytes(connection: AiormqConnection, data: bytes) -> None:
-    """Write bytes in turn with aiormq's own frames."""
+    """Queue bytes behind aiormq's own frames."""
     await connection.write_queue.put(ChannelFrame(payload=data, should_close=False))
 
 
 def is_done_at_once(connection: AiormqConnection) -> bool:
-    """Whether the broker takes what is published: aiormq is `ready` then, without waiting."""
+    """Whether publishing is not blocked: aiormq's `ready` then returns without waiting."""
     ready = connection.ready().__await__()
     try:
         next(ready)

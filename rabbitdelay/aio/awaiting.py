@@ -1,4 +1,4 @@
-"""Driving a flow on the event loop: it awaits."""
+"""Drive a flow on the event loop, awaiting its steps."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,14 +13,14 @@ Result = TypeVar("Result")
 
 
 def start(flow: Flow[Result]) -> asyncio.Task[Result]:
-    """Run a flow at once until it waits, and from there on in a task."""
+    """Run a flow up to its first step, then drive it in a task."""
     return asyncio.create_task(drive(flow, next(flow)))
 
 
 async def drive(flow: Flow[Result], step: Step | None = None) -> Result:
-    """Run a flow to its end, from the step that it waits for if it has begun.
+    """Run a flow to its end. If the flow has already started, `step` is its pending step.
 
-    What it raises instead of an error that it was thrown does not drag that one along.
+    If the flow raises another error in place of one thrown into it, the thrown error is released.
     """
     failure: BaseException | None = None
     try:
@@ -35,10 +35,10 @@ async def drive(flow: Flow[Result], step: Step | None = None) -> Result:
         result: Result = stop.value
         return result
     finally:
-        failure = None  # with its traceback it would keep this frame alive
+        failure = None  # its traceback would keep this frame alive
 
 
-async def _take(step: Step) -> Any:  # noqa: ANN401 - whatever the flow asked for
+async def _take(step: Step) -> Any:  # noqa: ANN401 - the result of any step
     if isinstance(step, Wait):
         return await result_of(step.future, step.seconds)
     if isinstance(step, Call):
@@ -50,9 +50,9 @@ async def _take(step: Step) -> Any:  # noqa: ANN401 - whatever the flow asked fo
 
 
 async def result_of(future: Future[Result], seconds: float | None = None) -> Result:
-    """Wait for what another thread, or this loop, will set.
+    """Return the result of a future, which another thread or this loop sets.
 
-    Not asyncio.wrap_future: that cancels the future itself, which others may wait for too.
+    asyncio.wrap_future is not used, because it cancels the future, which may have other waiters.
     """
     if not future.done():
         loop, done = asyncio.get_running_loop(), asyncio.Event()
@@ -72,9 +72,9 @@ async def result_of(future: Future[Result], seconds: float | None = None) -> Res
 
 
 def _take_back(future: Future[Result], tell: Callable[[Future[Result]], None]) -> None:
-    """Let a future that nobody waits for here any more forget us: some are waited for for days.
+    """Remove a callback from a future, because some futures stay pending for days.
 
-    concurrent.futures has no way to do so but to look inside.
+    concurrent.futures has no public way to do so.
     """
     with suppress(AttributeError, ValueError):
         future._done_callbacks.remove(tell)  # type: ignore[attr-defined] # noqa: SLF001

@@ -1,9 +1,10 @@
-"""A channel on aio-pika's connection: without a task of its own, and without one for each message.
+"""A channel on a connection of aio-pika that needs no task, neither per channel nor per message.
 
-aiormq hands every frame of a channel to its `frames` in turn; this one is called right there.
+aiormq passes every frame of a channel to the channel's `frames`, in order. This channel takes its
+place there and handles each frame in that call.
 
-Replies are matched by their kind. RabbitMQ answers the methods of a channel in order, but for
-Basic.Consume and Basic.Cancel of a quorum queue: a later method may be answered first.
+Replies are matched by their kind. RabbitMQ answers the methods of a channel in order, except
+Basic.Consume and Basic.Cancel on a quorum queue: a later method may be answered first.
 """
 
 import secrets
@@ -24,36 +25,36 @@ Answered = Callable[[Any], None]
 
 
 class Question(NamedTuple):
-    """A method that waits for its reply."""
+    """A method that was sent and whose reply has not arrived."""
 
     replies: Sequence[str]
-    """The names of the frames that answer it."""
+    """Names of the frames that are valid replies."""
     answered: Answered
 
 
 class Carrier(Protocol):
-    """The connection, as its channels see it."""
+    """The part of a connection that its channels use."""
 
     aiormq_connection: AbstractConnection
 
     def send_frames(self, data: bytes) -> None:
-        """Send whole frames."""
+        """Send complete frames."""
 
     def delivered(self, number: int, frame: object) -> None:
-        """A frame of a delivery, on a connection that is not ours to read."""
+        """Take a frame of a delivery, on a connection whose bytes aiormq reads."""
 
     def channel_gone(self, number: int) -> None:
-        """Both sides have closed it: its number is free."""
+        """Free the number of a channel that both sides have closed."""
 
 
 class LoopChannel:
-    """One channel."""
+    """A channel that takes its frames from aiormq."""
 
     def __init__(self, carrier: Carrier, number: int) -> None:
         self.number = number
         self.is_open = False
         self.frames = self
-        """What aiormq puts frames into."""
+        """The object whose `put` aiormq calls with each frame."""
         self._carrier = carrier
         self._questions: list[Question] = []
         self._closed: list[Callable[[Channel, Closed], None]] = []
@@ -64,7 +65,7 @@ class LoopChannel:
         self._missing_bytes = 0
 
     def open(self, opened: Callable[[Channel], None]) -> None:
-        """Open it."""
+        """Open the channel."""
 
         def answered(_frame: object) -> None:
             self.is_open = True
@@ -72,33 +73,33 @@ class LoopChannel:
 
         self._put_question(spec.Channel.Open(), answered)
 
-    # What the engine asks for
+    # Called by the engine
 
     def on_closed(self, closed: Callable[[Channel, Closed], None]) -> None:
-        """Call this when the broker closes it."""
+        """Register a callback for the broker closing the channel."""
         self._closed.append(closed)
 
     def on_cancelled(self, cancelled: Callable[[str], None]) -> None:
-        """Call this when the broker cancels a consumer."""
+        """Register a callback for the broker cancelling a consumer."""
         self._cancelled = cancelled
 
     def qos(self, prefetch: int) -> None:
-        """Let so many messages be unacked."""
+        """Set the prefetch of each consumer that is started afterwards."""
         self._ask(spec.Basic.Qos(prefetch_count=prefetch), nothing)
 
     def consume(self, queue: str, arguments: Mapping[str, Any], consuming: Then) -> str:
-        """Consume a queue."""
+        """Start a consumer; return its tag at once."""
         tag = f"rabbitdelay-{secrets.token_hex(8)}"
         method = spec.Basic.Consume(queue=queue, consumer_tag=tag, arguments=dict(arguments))
         self._ask(method, lambda _: consuming())
         return tag
 
     def cancel(self, tag: str, cancelled: Then = nothing) -> None:
-        """Consume no more."""
+        """Cancel a consumer."""
         self._ask(spec.Basic.Cancel(consumer_tag=tag), lambda _: cancelled())
 
     def count(self, queue: str, counted: Callable[[int, int], None]) -> None:
-        """Count what is in a queue."""
+        """Call back with the number of ready messages and of consumers of a queue."""
 
         def answered(frame: spec.Queue.DeclareOk) -> None:
             counted(frame.message_count or 0, frame.consumer_count or 0)
@@ -106,20 +107,20 @@ class LoopChannel:
         self._ask(spec.Queue.Declare(queue=queue, passive=True), answered)
 
     def look(self, exchange: str, seen: Then) -> None:
-        """Look for an exchange."""
+        """Call back if the exchange exists."""
         self._ask(spec.Exchange.Declare(exchange=exchange, passive=True), lambda _: seen())
 
     def declare(
         self, declaration: Exchange | Queue | Binding, declared: Then | None = None
     ) -> None:
-        """Make something."""
+        """Declare an exchange, a queue or a binding."""
         if declared is not None:
             self._ask(_method(declaration), lambda _: declared())
         elif self.is_open:
             self._send(_method(declaration, nowait=True))
 
     def delete(self, queue: str) -> None:
-        """Delete a queue."""
+        """Delete a queue, without a reply from the broker."""
         if self.is_open:
             self._send(spec.Queue.Delete(queue=queue, nowait=True))
 
@@ -131,7 +132,7 @@ class LoopChannel:
         self._ask(delete, lambda _: removed())
 
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
-        """Empty a queue."""
+        """Purge a queue; call back with the number of messages that it held."""
 
         def answered(frame: spec.Queue.PurgeOk) -> None:
             purged(frame.message_count or 0)
@@ -144,21 +145,21 @@ class LoopChannel:
         returned: Callable[[Returned], None],
         then: Then,
     ) -> None:
-        """Let the broker confirm what is published."""
+        """Enable publisher confirms on the channel."""
         self._confirmed, self._returned = confirmed, returned
         self._ask(spec.Confirm.Select(), lambda _: then())
 
     def close(self) -> None:
-        """Close it."""
+        """Close the channel."""
         if self.is_open:
             self.is_open = False
             close = spec.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0)
             self._send(close)
 
-    # What comes in
+    # Called by aiormq
 
     async def put(self, item: tuple[int, object]) -> None:
-        """Take a frame; called by aiormq, which waits for nothing else here."""
+        """Handle a frame. aiormq awaits this, so it must not block."""
         frame = item[1]
         match frame:
             case spec.Basic.Ack() | spec.Basic.Nack():
@@ -205,7 +206,7 @@ class LoopChannel:
 
     def _cancelled_by_broker(self, frame: spec.Basic.Cancel) -> None:
         tag = frame.consumer_tag or ""
-        # RabbitMQ keeps the consumer tag until this is answered, from the version on that says so.
+        # A RabbitMQ that announces this capability keeps the consumer tag until CancelOk.
         if getattr(self._carrier.aiormq_connection, "accept_consumer_cancel_ok", False):
             self._send(spec.Basic.CancelOk(consumer_tag=tag))
         self._cancelled(tag)
@@ -219,7 +220,7 @@ class LoopChannel:
             closed(self, Closed(frame.reply_code or 0, frame.reply_text or ""))
 
     def _ask(self, method: Frame, answered: Answered) -> None:
-        """Ask something; a channel that is about to close gets no answers."""
+        """Send a method that expects a reply, unless the channel is closing."""
         if self.is_open:
             self._put_question(method, answered)
 

@@ -1,4 +1,4 @@
-"""A connection of aio-pika's: our own, or one that the application has lent us."""
+"""A connection of aio-pika: the client's own, or one lent by the application."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -16,12 +16,12 @@ from rabbitdelay.core.amqp.decode import Deliveries, Other
 from rabbitdelay.engine.transport import Channel, OnInbound, Then, nothing
 
 LOOK_SECONDS = 0.25
-"""How often it is looked whether the broker blocks who publishes: aiormq tells nobody."""
+"""Seconds between checks for blocked publishers, because aiormq has no callback for it."""
 BLOCKED = "an alarm of the broker, for memory or disk"
 
 
 class LoopConnection(ABC):
-    """An open connection, which is closed with us or not."""
+    """An open connection. Subclasses decide whether closing the client closes it."""
 
     def __init__(
         self, owner: AbstractConnection, aiormq_connection: AiormqConnection, close: Then
@@ -39,26 +39,26 @@ class LoopConnection(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used."""
+        """Whether the connection can be used."""
         return not (self._is_lost or self.aiormq_connection.is_closed)
 
     @property
     def frame_max(self) -> int:
-        """The largest frame, as agreed with the broker."""
+        """The maximum frame size negotiated with the broker, in bytes."""
         return aiormq_internals.frame_max(self.aiormq_connection)
 
     @property
     def broker_version(self) -> str:
-        """The version of RabbitMQ."""
+        """The version of RabbitMQ, such as `4.3.6`; empty if the broker does not report one."""
         return aiormq_internals.broker_version(self.aiormq_connection)
 
     def on_blocked(self, blocked: Callable[[str | None], None]) -> None:
-        """Call this when the broker blocks who publishes, and when it does no more."""
+        """Register a callback, given the reason when the broker blocks publishers, then None."""
         self._blocked = blocked
         self._look()
 
     def open_channel(self, opened: Callable[[Channel], None]) -> None:
-        """Open a channel, on the lowest number that is free."""
+        """Open a channel with the lowest free number."""
         number = 1
         while number in self._numbers:
             number += 1
@@ -67,32 +67,32 @@ class LoopConnection(ABC):
         channel.open(opened)
 
     def channel_gone(self, number: int) -> None:
-        """Both sides have closed it: its number is free."""
+        """Free the number of a channel that both sides have closed."""
         channel = self._channels.pop(number, None)
-        if self._numbers.get(number) is channel:  # not every aiormq sees to that
+        if self._numbers.get(number) is channel:  # not every version of aiormq does so
             self._numbers.pop(number, None)
 
     def close(self) -> None:
-        """Close it, or give it back."""
+        """Close the channels, then close the connection or return it to the application."""
         for channel in self._channels.values():
             channel.close()
         self._close()
 
     @abstractmethod
     def cut(self) -> None:
-        """End it without waiting for the broker, if it is ours."""
+        """Drop the connection without waiting for the broker, unless the application lent it."""
 
     @abstractmethod
     def send_frames(self, data: bytes) -> None:
-        """Send whole frames, on any of its channels."""
+        """Send complete frames, which may belong to any channel of the connection."""
 
     @abstractmethod
     def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
-        """Hand over messages; `on_read` is called after all that came at once."""
+        """Pass on each message; call `on_read` after all messages that arrived together."""
 
     @abstractmethod
     def delivered(self, number: int, frame: object) -> None:
-        """A frame of a delivery has come by way of aiormq."""
+        """Take a frame of a delivery that aiormq has decoded."""
 
     def _lost(self, _closing: object) -> None:
         self._is_lost = True
@@ -110,7 +110,7 @@ class LoopConnection(ABC):
 
 
 class OwnConnection(LoopConnection):
-    """A connection of our own: deliveries are read, and frames written, past aio-pika."""
+    """The client's own connection. Deliveries and published frames bypass aio-pika."""
 
     def __init__(
         self,
@@ -128,23 +128,23 @@ class OwnConnection(LoopConnection):
             self._transport.writer.transport.abort()
 
     def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
-        """Hand over messages."""
+        """Pass on each message; call `on_read` after all messages that arrived together."""
         reader = self._transport.reader
         reader.on_inbound, reader.on_read = on_inbound, on_read
 
     def delivered(self, number: int, frame: object) -> None:
-        """None comes this way."""
+        """Do nothing. The frame reader takes deliveries before aiormq sees them."""
 
     def send_frames(self, data: bytes) -> None:
-        """Send whole frames, at once: a drain for each costs more than it saves."""
+        """Send complete frames at once, without a drain, which would cost more than it saves."""
         writer = self._transport.writer
         if writer is not None and self.is_open:
-            with suppress(RuntimeError):  # aiormq ends it, and will tell
+            with suppress(RuntimeError):  # aiormq is closing the connection and will report that
                 writer.write(data)
 
 
 class LentConnection(LoopConnection):
-    """The application's own connection: it goes on when we are closed."""
+    """A connection lent by the application, which stays open when the client is closed."""
 
     def __init__(
         self, owner: AbstractConnection, aiormq_connection: AiormqConnection, close: Then
@@ -157,14 +157,14 @@ class LentConnection(LoopConnection):
         self._is_sending = False
 
     def cut(self) -> None:
-        """Do nothing: the connection is the application's."""
+        """Do nothing, because the connection belongs to the application."""
 
     def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
-        """Hand over messages."""
+        """Pass on each message; call `on_read` after all messages that arrived together."""
         self._on_inbound, self._on_read = on_inbound, on_read
 
     def delivered(self, number: int, frame: object) -> None:
-        """A frame that aiormq has decoded: the same reader takes it as for our own connections."""
+        """Encode a frame that aiormq has decoded, for the decoder that own connections use."""
         data = pamqp.frame.marshal(frame, number)  # type: ignore[arg-type] # any frame
         for found in self._deliveries.feed(data):
             if not isinstance(found, Other):
@@ -172,7 +172,7 @@ class LentConnection(LoopConnection):
                 self._on_read()
 
     def send_frames(self, data: bytes) -> None:
-        """Send whole frames, through aiormq's own queue: as one piece what comes at once."""
+        """Queue complete frames for aiormq's writer, joined if they are sent together."""
         self._unsent.append(data)
         if not self._is_sending:
             self._is_sending = True

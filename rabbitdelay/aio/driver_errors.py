@@ -1,4 +1,4 @@
-"""aiormq's errors as ours, in one table. A test fails when aiormq adds one that is not in it."""
+"""Map aiormq's errors to this package's, in one table. A test fails if an error is missing."""
 
 import os
 import ssl
@@ -29,7 +29,7 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     aiormq_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, reply_codes.NO_HANDSHAKE),
     aiormq_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, reply_codes.NOT_AMQP),
     aiormq_errors.ConnectionClosed: (errors.BrokerUnreachable, "the broker says {cause}"),
-    CancelledError: (errors.BrokerUnreachable, _LOST),  # how aiormq ends one that has gone silent
+    CancelledError: (errors.BrokerUnreachable, _LOST),  # aiormq's error for missed heartbeats
     TimeoutError: (
         errors.BrokerUnreachable,
         "nobody answers there in time: is the broker running, and is this its address?",
@@ -40,11 +40,11 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
         "nobody answers there ({cause}): is the broker running, and is this its address?",
     ),
 }
-"""From the most to the least particular: the first that fits is taken."""
+"""Ordered from specific to general, because the first match is used."""
 
 
 def connection_error(error: BaseException | None, address: Address) -> errors.ConnectionFailed:
-    """Return our error for a connection that failed or was closed."""
+    """Return this package's error for a connection that failed or was closed."""
     if error is None:
         return errors.BrokerUnreachable(f"{address}: {_LOST}")
     if isinstance(error, errors.ConnectionFailed):
@@ -63,7 +63,7 @@ def connection_error(error: BaseException | None, address: Address) -> errors.Co
 
 
 def _reply(error: BaseException) -> tuple[int, str] | None:
-    """The broker's code and text, where aiormq has kept both."""
+    """Return the broker's reply code and text, if aiormq has kept both."""
     if not isinstance(error, aiormq_errors.ConnectionClosed) or len(error.args) != 2:  # noqa: PLR2004 - a code and a text
         return None
     code, text = error.args
@@ -71,7 +71,7 @@ def _reply(error: BaseException) -> tuple[int, str] | None:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """An error and what caused it. aiormq lets a refused login be the cause of itself."""
+    """Return an error and its causes. In aiormq, a refused login can be its own cause."""
     causes = [error]
     for cause in causes:
         inner = (*cause.args, cause.__cause__)
@@ -80,7 +80,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _said(cause: BaseException) -> str:
-    """What an error says, in the system's words: asyncio's name the address and not the reason."""
+    """Return the text of an error; the system's own, as asyncio's omits the reason."""
     if isinstance(cause, ConnectionError) and cause.errno:
         return f"[Errno {cause.errno}] {os.strerror(cause.errno)}"
     return str(cause)

@@ -1,7 +1,7 @@
-"""The transport of our own connections: it reads deliveries before aio-pika sees them.
+"""Read deliveries on the client's own connections before aio-pika sees them.
 
-aiormq waits three times for each frame and makes three objects and a task of each delivery; and a
-header that it cannot decode ends the connection, again and again. Everything else is handed on.
+aiormq awaits three times per frame, and creates three objects and a task per delivery. A header
+that it cannot decode closes the connection, after every reconnect. All other frames are passed on.
 """
 
 import asyncio
@@ -20,27 +20,27 @@ from rabbitdelay.engine.transport import OnInbound, Then, nothing
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 CLOSE, CLOSE_AT = b"\x00\x0a\x00\x32", 7
-"""Connection.Close, behind the header of its frame."""
+"""The method id of Connection.Close, and its offset after the frame header."""
 TELL_SECONDS = 1.0
-"""How often aiormq is told that the broker is alive: it sees no delivery."""
+"""Seconds between heartbeats fed to aiormq, because it does not see deliveries."""
 
 
 class FrameReader(asyncio.StreamReader):
-    """A reader that takes deliveries out of what it is fed."""
+    """A stream reader that takes deliveries out of the bytes fed to it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.on_inbound: OnInbound = nothing
         self.on_read: Then = nothing
         self._has_heard = False
-        """Whether a whole frame has come: who answers speaks AMQP."""
+        """Whether a complete frame has arrived, which shows that the server speaks AMQP."""
         self._close: bytes | None = None
-        """The frame in which the broker said why it closes the connection."""
+        """The Connection.Close frame with the broker's reason, if one has arrived."""
         self._deliveries = Deliveries()
         self._told_at = 0.0
 
-    def feed_data(self, data: bytes) -> None:  # type: ignore[override] # it is always bytes
-        """Take bytes as they come."""
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override] # always bytes here
+        """Take received bytes: deliver the messages, and pass all other frames to aiormq."""
         took = False
         for found in self._deliveries.feed(data):
             if isinstance(found, Other):
@@ -56,7 +56,7 @@ class FrameReader(asyncio.StreamReader):
             self.on_read()
 
     def reason(self, error: AMQPError) -> AMQPError:
-        """Why a connection could not be made: of what the broker says aiormq tells only a part."""
+        """Return why connecting failed, because aiormq drops part of the broker's reason."""
         if self._close is not None:
             frame = pamqp.frame.unmarshal(self._close)[2]
             assert isinstance(frame, spec.Connection.Close)
@@ -64,7 +64,7 @@ class FrameReader(asyncio.StreamReader):
         return error if self._has_heard else IncompatibleProtocolError(*error.args)
 
     def _tell(self) -> None:
-        """Let aiormq have a heartbeat, else it takes a busy broker for dead."""
+        """Feed aiormq a heartbeat, or it would consider a busy broker dead."""
         now = time.monotonic()
         if now - self._told_at > TELL_SECONDS:
             self._told_at = now
@@ -81,7 +81,7 @@ class FrameTransport(TransportFactory):
 
     async def create(
         self,
-        url: URL,  # noqa: ARG002 - aiormq's; the address is what we were given
+        url: URL,  # noqa: ARG002 - aiormq's; the address is used instead
         **kwargs: Any,  # noqa: ANN401, ARG002 - the same
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect, with TLS if the address says so."""

@@ -1,4 +1,4 @@
-"""Tasks: coroutine handlers at work on the event loop; plain functions in threads beside it."""
+"""Run coroutine handlers as tasks on the event loop, and plain functions on threads."""
 
 import asyncio
 import threading
@@ -15,12 +15,12 @@ from rabbitdelay.engine.work.runner import Hooks, Runner
 from rabbitdelay.executors.thread_executor import ThreadExecutor
 
 CANCEL_SECONDS = 5.0
-"""How long a handler that is cancelled at the end may take to clean up."""
+"""Seconds that handlers cancelled when the worker stops may take to clean up."""
 Task = asyncio.Task[None]
 
 
 class TaskExecutor:
-    """Runs coroutine handlers as tasks, which are cancelled when their job is taken away."""
+    """Runs coroutine handlers as tasks, which are cancelled when their lease is lost."""
 
     def __init__(self, consumer: Consumer, hooks: Hooks, threads: ThreadExecutor | None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -33,11 +33,11 @@ class TaskExecutor:
 
     @property
     def lost(self) -> int:
-        """How many are still at work on a job that was taken from them."""
+        """Number of tasks and threads still running a handler whose job's lease is lost."""
         return len(self._lost) + (self._threads.lost if self._threads is not None else 0)
 
     def start(self, run: Run, end: EndRun) -> None:
-        """Run the handler of a job that was handed out."""
+        """Run a handler, as a task or as soon as a thread is free. Safe from any thread."""
         if not run.handler.is_async and self._threads is not None:
             self._threads.start(run, end)
         elif threading.get_ident() == self._thread:
@@ -46,7 +46,7 @@ class TaskExecutor:
             self._loop.call_soon_threadsafe(self._start, run, end)
 
     def let_go(self, run: Run) -> None:
-        """Count on it no more, and tell the hooks."""
+        """Abandon the task or thread of a run, and call the timeout hooks."""
         if not run.handler.is_async and self._threads is not None:
             self._threads.let_go(run)
             return
@@ -56,18 +56,18 @@ class TaskExecutor:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether something waits for a thread."""
+        """Whether work is waiting for a thread."""
         return self._threads is not None and self._threads.has_backlog
 
     def nudge(self) -> None:
-        """What waits has waited for a moment."""
+        """Wake another thread for work that has been waiting for a while."""
         if self._threads is not None:
             self._threads.nudge()
 
     def close(self) -> Flow[None]:
-        """Cancel what is still at work, and let it clean up."""
+        """Cancel the running tasks and let them clean up, then close the threads."""
         for task in self._tasks:
-            if not task.cancelling():  # a second time would end its cleaning up
+            if not task.cancelling():  # a second cancel would interrupt its cleanup
                 task.cancel()
         if self._tasks:
             yield Call(partial(asyncio.wait, set(self._tasks), timeout=CANCEL_SECONDS))
@@ -78,14 +78,14 @@ class TaskExecutor:
         run.worker = self._run_task(self._work(run, end))
 
     async def _work(self, run: Run, end: EndRun) -> None:
-        """Run it. Only from here on can it be cancelled: a task that has not begun tells nobody."""
+        """Run a handler. Cancelling starts here, as a task cancelled earlier reports nothing."""
         task = asyncio.current_task()
         assert task is not None
         self._settlement.on_end(run.lease, partial(self._cancel, task))
         await drive(self._runner.work(run, end))
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
-        """Its job is taken away: at the ttr, on the loop; or, with the connection, anywhere."""
+        """Cancel a task whose lease is lost. Safe from any thread."""
         if threading.get_ident() == self._thread:
             task.cancel()
         else:

@@ -1,4 +1,4 @@
-"""The transport over aio-pika: the event loop, and a connection on it."""
+"""The transport on aio-pika: the event loop with one connection."""
 
 import asyncio
 import logging
@@ -20,18 +20,18 @@ from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.transport import Connection, Then, TransportOwner
 from rabbitdelay.errors import ConnectionFailed
 
-# Without this, a program that set up no logging gets their warnings on its terminal whenever a
-# connection is refused. Handlers that the program did set up still get them.
+# Without this, a program that has not configured logging gets their warnings on its terminal
+# whenever a connection is refused. Handlers that the program has configured still get them.
 for _name in ("aio_pika", "aiormq"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 END_SECONDS = 2.0
-"""How long a connection may take to close when the event loop ends."""
+"""Seconds that a connection may take to close when the event loop ends."""
 
 
 class LoopTransport(ABC):
-    """The running event loop."""
+    """The event loop that is running when the transport is created."""
 
     def __init__(self) -> None:
         self.ended: Future[None] = Future()
@@ -43,15 +43,15 @@ class LoopTransport(ABC):
         self._opening: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    # From any thread
+    # Called from any thread
 
     def start(self, owner: TransportOwner, first: Then) -> None:
-        """Begin."""
+        """Start by scheduling `first` on the event loop."""
         self._owner = owner
         self.call(first)
 
     def call(self, function: Then) -> bool:
-        """Run a function soon; False when it has ended, or the loop is closed."""
+        """Schedule a function; False if the transport has ended or the loop is closed."""
         if self.ended.done() or self._loop.is_closed():
             return False
         if threading.get_ident() == self._thread:
@@ -61,17 +61,17 @@ class LoopTransport(ABC):
         return True
 
     def may_wait(self) -> bool:
-        """Whether the caller may wait: to await stops nobody."""
+        """Whether the caller may wait, which is always so because awaiting blocks no thread."""
         return True
 
-    # On the loop
+    # Called on the event loop
 
     def call_later(self, seconds: float, function: Then) -> object:
-        """Run a function after a while."""
+        """Schedule a function after a delay; return a handle for `cancel`."""
         return self._loop.call_later(seconds, function)
 
     def cancel(self, timer: object) -> None:
-        """Do not run it after all."""
+        """Cancel a function scheduled with `call_later`."""
         assert isinstance(timer, asyncio.TimerHandle)
         timer.cancel()
 
@@ -81,10 +81,10 @@ class LoopTransport(ABC):
         opened: Callable[[Connection], None],
         failed: Callable[[ConnectionFailed], None],
     ) -> None:
-        """Connect, and tell how that ends."""
+        """Connect; call `failed` once, when connecting fails or the connection is lost."""
 
         def tell_if_never_begun(opening: asyncio.Task[None]) -> None:
-            if opening.cancelled():  # before its first step: else it tells by itself
+            if opening.cancelled():  # before its first step; later, `_connect` reports it
                 self._opening = None
                 failed(driver_errors.connection_error(None, address))
 
@@ -93,7 +93,7 @@ class LoopTransport(ABC):
         self._opening.add_done_callback(tell_if_never_begun)
 
     def stop(self) -> None:
-        """Close the connection, also one that is being made, and end."""
+        """Close the connection, even while it is opening, and end."""
         if self._opening is not None:
             self._opening.cancel()
         elif self._connection is not None:
@@ -102,12 +102,12 @@ class LoopTransport(ABC):
             self._end()
 
     def cut(self) -> None:
-        """End a connection whose end the broker does not confirm."""
+        """Drop a connection whose closing handshake the broker does not complete."""
         if self._connection is not None:
             self._connection.cut()
 
     def abandon(self) -> None:  # noqa: B027 - not abstract: there is nothing to do
-        """Nothing to do: an event loop does not go on in a forked child."""
+        """Do nothing, because an event loop does not run on in a forked child."""
 
     async def _connect(
         self,
@@ -118,7 +118,7 @@ class LoopTransport(ABC):
         try:
             async with asyncio.timeout(address.connection_timeout_seconds):
                 connection = await self._open(address)
-        except BaseException as error:  # noqa: BLE001 - reported to whoever waits for it
+        except BaseException as error:  # noqa: BLE001 - passed to `failed`
             self._opening = None
             failed(driver_errors.connection_error(error, address))
             return
@@ -136,7 +136,7 @@ class LoopTransport(ABC):
 
     @abstractmethod
     async def _open(self, address: Address) -> LoopConnection:
-        """Return a connection that is open."""
+        """Return an open connection."""
 
     def _end(self) -> None:
         if not self.ended.done():
@@ -150,7 +150,7 @@ class LoopTransport(ABC):
 
 
 class OwnTransport(LoopTransport):
-    """Connections of our own."""
+    """Opens the client's own connections."""
 
     async def _open(self, address: Address) -> LoopConnection:
         transport = FrameTransport(address)
@@ -167,9 +167,9 @@ class OwnTransport(LoopTransport):
         return OwnConnection(aio_connection, underlying(aio_connection), transport, close)
 
     async def _outlive(self, aio_connection: FactoryConnection) -> None:
-        """Wait for the end of a connection. When that of the event loop comes first, close it.
+        """Wait for the end of a connection, and close it if the event loop ends first.
 
-        asyncio.run waits for the tasks that it cancels, and not for those that aiormq begins then.
+        asyncio.run waits for the tasks that it cancels, but not for those that aiormq starts then.
         """
         closed = closing(underlying(aio_connection))
         try:
@@ -185,7 +185,7 @@ class OwnTransport(LoopTransport):
 
 
 class LentTransport(LoopTransport):
-    """The application's own connection, which comes back by itself if it is a robust one."""
+    """Uses a connection lent by the application. A robust one reconnects by itself."""
 
     def __init__(self, aio_connection: AbstractConnection) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ class LentTransport(LoopTransport):
         return LentConnection(aio_connection, underlying(aio_connection), close)
 
     async def _until_connected_or_closed(self) -> None:
-        """Wait for either: the application may close a connection that is being restored."""
+        """Wait for either, because the application may close a connection while it reconnects."""
         closed = asyncio.ensure_future(self._lent_connection.closed())
         connected = asyncio.ensure_future(self._lent_connection.connected.wait())
         try:
@@ -215,7 +215,7 @@ class LentTransport(LoopTransport):
 
 
 def _url(address: Address) -> URL:
-    """What aio-pika is told; the socket, and TLS, are opened by our own transport."""
+    """Return the URL for aio-pika. FrameTransport opens the socket, with TLS if needed."""
     return URL.build(
         scheme="amqp",
         user=address.user,
