@@ -1,4 +1,4 @@
-"""The client: what people call."""
+"""The client: the application's interface for putting and popping jobs."""
 
 import asyncio
 import time
@@ -34,35 +34,35 @@ from rabbitdelay.models import DEFAULT_TTR_MS, Job, JobOptions, JobSpec, PutOpti
 
 
 class Client:
-    """Puts jobs, and takes them one by one. Any number of tasks of one event loop may share one.
+    """Puts and pops jobs. Any number of tasks of one event loop may share one.
 
     Args:
-        url: The broker, `amqp://user:password@host:port/vhost` or `amqps://`; several nodes of a
-            cluster with commas between them. Default: RABBITDELAY_URL, else the private node
-            that `rabbitdelay broker start` started, else amqp://localhost.
-        connection: The application's own aio-pika connection, instead of a URL. It is shared by
-            what goes out and what comes in, and goes on when the client is closed.
-        namespace: What all names on the broker begin with.
-        declare: Whether missing exchanges and queues are made, as far as the broker lets this user:
-            one who may not declare goes on if everything is there. False: never try.
-        queue_type: "quorum", replicated and safe, or "classic", for one node and most speed.
-        timeout: How long a put may take, in seconds, reconnects included.
-        connect_timeout: How long to wait for the first connection, in seconds.
-        window: How many puts may be on their way at once; further ones wait.
-        max_body_bytes: The largest body that is taken.
-        settle_seconds: Age in seconds at which a new queue counts as safe from a crash. Default:
-            the client makes sure that the queue is registered on the broker's disk, which takes
-            some milliseconds, and waits 3 s only for brokers that it does not know (after 4.3).
-        retry: How often a job that was popped is tried, and how long is waited in between, when
-            the job does not say so itself.
-        allow_reply_to: Queues of other programs that responses may be written to, by name or by a
-            pattern such as "myapp.*". Always allowed: the reply queues of this namespace's clients.
-        max_delay: The longest delay that is put in this namespace, at most and by default 9 years.
-            Deletes are kept for that long: with much to delete, say how long is long enough. It
-            is fixed when the namespace is first used.
-        management_url: The broker's management API, `http://host:15672` or `https://`. Default:
-            port 15672 (15671 with TLS) of the broker's host, or that of the private node.
-        clock: Tells the time, in seconds since 1970; for tests.
+        url: URL of the broker, `amqp://user:password@host:port/vhost` or `amqps://`, or of
+            several nodes of a cluster, separated by commas. Default: RABBITDELAY_URL, else the
+            private node that `rabbitdelay broker start` started, else amqp://localhost.
+        connection: The application's own aio-pika connection, instead of a URL. The client
+            publishes and consumes on it, and leaves it open when the client is closed.
+        namespace: Prefix of every exchange and queue name.
+        declare: Whether to declare missing exchanges and queues. A user without that permission
+            can use the client if everything exists. With False, the client never declares.
+        queue_type: "quorum", replicated and safe, or "classic", fastest and on one node only.
+        timeout: Maximum duration of a put, in seconds, including reconnects.
+        connect_timeout: Maximum wait for the first connection, in seconds.
+        window: Maximum number of puts in flight; further puts wait.
+        max_body_bytes: Maximum size of a body, in bytes.
+        settle_seconds: Age in seconds at which a new queue is considered crash-safe. Default: the
+            client makes sure that the queue is registered on the broker's disk, which takes a few
+            milliseconds, and waits 3 s only with brokers newer than 4.3, which it does not know.
+        retry: Maximum attempts and backoff for popped jobs that do not set their own.
+        allow_reply_to: Queues of other programs to which responses may be published, by name or by
+            a pattern such as "myapp.*". The reply queues of this namespace's clients are always
+            allowed.
+        max_delay: Maximum delay of a job in this namespace, at most and by default 9 years. Deletes
+            are kept for that long, so set a lower value if many jobs are deleted. The value is
+            fixed when the namespace is first used.
+        management_url: URL of the broker's management API, `http://host:15672` or `https://`.
+            Default: port 15672 (15671 with TLS) of the broker's host, or that of the private node.
+        clock: Function that returns the current Unix time in seconds; for tests.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class Client:
 
     @classmethod
     def _over(cls, engine: ClientEngine) -> Self:
-        """Return a client with an engine that has other settings than the arguments."""
+        """Return a client on an existing engine."""
         client = cls.__new__(cls)
-        client._engine = engine  # noqa: SLF001 - it is of this class
+        client._engine = engine  # noqa: SLF001 - of this class
         return client
 
     async def __aenter__(self) -> Self:
@@ -126,7 +126,7 @@ class Client:
 
     @property
     def topology(self) -> ClientTopology:
-        """The exchanges and queues of the namespace: their names, and what makes them."""
+        """The exchanges and queues of the namespace, with verbs to declare and remove them."""
         names = self._engine.topology
         return ClientTopology(
             names.namespace,
@@ -136,29 +136,30 @@ class Client:
         )
 
     async def connect(self) -> None:
-        """Connect now, and not with the first put."""
+        """Connect now instead of at the first use."""
         await drive(self._engine.connect())
 
     async def put(
         self,
         topic: str,
-        body: Any = None,  # noqa: ANN401 - whatever is JSON-able
+        body: Any = None,  # noqa: ANN401 - any JSON value
         *,
         reply: bool = False,
         timeout: float | None = None,
         **options: Unpack[PutOptions],
     ) -> Job:
-        """Put a job, and return when the broker has confirmed it.
+        """Put a job and return once the broker has confirmed it.
 
-        The options are the fields of JobSpec. With `reply`, what its handler returns can be had
-        with `response`. The job is guaranteed not to be ready before its time; it may be ready
-        slightly after.
+        The options are the fields of JobSpec. With `reply`, the return value of the job's handler
+        is available from `response`. A job never becomes ready before it is due; it may become
+        ready slightly later.
 
         Raises:
-            InvalidJob: An argument is wrong; nothing was sent.
-            OutcomeUnknown: Not confirmed within the timeout; `sent` tells whether it may arrive.
-            TopologyError: A queue is missing, has other arguments, or may not be made.
-            ConnectionFailed: There has been no connection to the broker yet.
+            InvalidJob: An argument is invalid; nothing was sent.
+            OutcomeUnknown: The job was not confirmed within the timeout; `sent` says whether it may
+                still arrive.
+            TopologyError: A queue is missing, has other arguments, or may not be declared.
+            ConnectionFailed: The client has not been able to connect to the broker yet.
         """
         return await drive(
             self._engine.put(make_spec(topic, body, **options), timeout, reply=reply)
@@ -167,15 +168,15 @@ class Client:
     def put_nowait(
         self,
         topic: str,
-        body: Any = None,  # noqa: ANN401 - whatever is JSON-able
+        body: Any = None,  # noqa: ANN401 - any JSON value
         *,
         reply: bool = False,
         timeout: float | None = None,
         **options: Unpack[PutOptions],
     ) -> asyncio.Task[Job]:
-        """Put a job, and return a task that has the Job when the broker has confirmed it.
+        """Put a job and return a task, which has the Job once the broker has confirmed it.
 
-        To cancel the task ends the waiting, and not the put: whether it arrives is not known.
+        Cancelling the task ends the wait but does not undo the put: the job may still arrive.
         """
         return start(self._engine.put(make_spec(topic, body, **options), timeout, reply=reply))
 
@@ -186,32 +187,33 @@ class Client:
         timeout: float | None = None,
         on_confirmed: OnConfirmed | None = None,
     ) -> int:
-        """Put many jobs, from a generator too, and return how many the broker has confirmed.
+        """Put many jobs, from any iterable, and return how many the broker has confirmed.
 
-        `timeout` is for each job. `on_confirmed` is called with each confirmed Job, on the event
-        loop.
+        `timeout` applies to each job. `on_confirmed` is called with each confirmed Job, on the
+        event loop.
 
         Raises:
-            PutManyFailed: It stopped at the first job that failed, and says which are confirmed.
+            PutManyFailed: A job failed, and the rest of the input was not read. The error lists the
+                unconfirmed jobs.
         """
         return await drive(self._engine.put_many(specs, timeout, on_confirmed))
 
     async def replace(
         self,
         topic: str,
-        body: Any = None,  # noqa: ANN401 - whatever is JSON-able
+        body: Any = None,  # noqa: ANN401 - any JSON value
         *,
         id: str,
         timeout: float | None = None,
         **options: Unpack[JobOptions],
     ) -> Job:
-        """Put a job, and delete what was put under its id before: only the new one lives.
+        """Put a job and delete all jobs that were put with the same id before.
 
-        The other arguments are those of put. The new job is put first: should this fail or crash
-        in between, both live, and never none.
+        The other arguments are those of `put`. The new job is put first, so a failure or crash in
+        between leaves both jobs, never neither.
 
         Raises:
-            OutcomeUnknown: The new job is put, and whether the old one lives is not known.
+            OutcomeUnknown: The new job was put, but the old one may or may not be deleted.
         """
         return await drive(self._engine.replace(make_spec(topic, body, id=id, **options), timeout))
 
@@ -223,27 +225,27 @@ class Client:
         at: datetime | None = None,
         timeout: float | None = None,
     ) -> Job:
-        """Let a job be due at another time: put it again, and delete the one that was.
+        """Change when a job is due: put it again and delete the original.
 
-        The new job has the same id and the same attempt. Whatever the clocks say, the old one is
-        deleted.
+        The new job has the same id and the same attempt. The original is deleted even if clocks
+        disagree.
         """
         return await drive(self._engine.reschedule(job, delay, at, timeout))
 
     async def delete(self, job: str | Job, *, timeout: float | None = None) -> int:
-        """Delete a job, by its id or as put returned it, and return when that is durable.
+        """Delete a job, given by id or as returned by `put`, and return once the delete is durable.
 
-        From then on it is not handed out, but for the few milliseconds in which consumers learn of
-        it. By its id, all jobs are deleted that were put under it until now, retries included; what
-        is put later lives. As put returned it, that one is, whatever the clocks say. Deleting what
-        is finished, unknown or deleted is no error.
+        From then on no consumer receives the job, except in the few milliseconds until consumers
+        learn of the delete. An id deletes all jobs put with it so far, including their retries, but
+        not jobs put later. A Job deletes exactly that job, even if clocks disagree. Deleting a job
+        that is finished, unknown or already deleted is not an error.
 
-        Return how many ids were recorded as deleted, which is 1. Whether there was such a job is
-        not known: no queue can be asked for an id.
+        Return the number of ids recorded as deleted, which is 1. The client cannot know whether the
+        job existed, because RabbitMQ queues cannot be searched by id.
 
         Raises:
-            OutcomeUnknown: Not confirmed within the timeout: it may be deleted or not.
-            NamespaceMissing: The namespace does not exist: there is nothing to delete.
+            OutcomeUnknown: The delete was not confirmed within the timeout and may have happened.
+            NamespaceMissing: The namespace does not exist, so there is nothing to delete.
         """
         return await drive(self._engine.delete(job, timeout))
 
@@ -254,57 +256,61 @@ class Client:
         timeout: float | None = None,
         on_deleted: OnDeleted | None = None,
     ) -> int:
-        """Delete many jobs, from a generator too, and return how many ids were recorded.
+        """Delete many jobs, from any iterable, and return how many ids were recorded.
 
-        `timeout` is for each thousand. `on_deleted` is called with how many are deleted so far.
+        `timeout` applies to each thousand jobs. `on_deleted` is called with the number of jobs
+        deleted so far.
 
         Raises:
-            DeleteManyFailed: It stopped, and says how many are deleted for sure.
+            DeleteManyFailed: A delete failed; the error has the number of confirmed deletes.
         """
         return await drive(self._engine.delete_many(jobs, timeout, on_deleted))
 
     async def purge(self, topic: str, *, timeout: float | None = None) -> int:
-        """Delete every job that was put in a topic until now: delayed, ready and buried.
+        """Delete every job put in a topic so far: delayed, ready and buried.
 
-        Return how many were ready or buried, and are gone at once. What is delayed is dropped when
-        it is due.
+        Return the number of ready and buried jobs, which are removed at once. Delayed jobs are
+        dropped when they are due.
         """
         return await drive(self._engine.purge(topic, timeout))
 
     async def pause(self, topic: str, *, timeout: float | None = None) -> None:
-        """Let no job of a topic be handed out, anywhere, until `resume`. What is held goes on."""
+        """Pause a topic: no consumer receives its jobs until `resume()`.
+
+        Jobs already being processed are not affected.
+        """
         await drive(self._engine.pause(topic, timeout))
 
     async def resume(self, topic: str, *, timeout: float | None = None) -> None:
-        """Let the jobs of a topic be handed out again."""
+        """Resume a topic: consumers receive its jobs again."""
         await drive(self._engine.resume(topic, timeout))
 
     async def topics(self, *names: str) -> list[TopicCounts]:
-        """Count the jobs of these topics, or of all, and say which topics are paused.
+        """Count the jobs of the given topics, or of all, and report which topics are paused.
 
-        Without names it asks the broker's management API which topics there are.
+        Without names, the broker's management API lists the topics.
 
         Raises:
-            ManagementUnreachable: No topics were named, and the API does not answer.
-            CutOff: The log of deletes cannot be read, so that paused topics are unknown.
+            ManagementUnreachable: No topics were given, and the API does not answer.
+            CutOff: The log of deletes cannot be read, so the paused topics are unknown.
         """
         return await drive(self._engine.topics(names))
 
     async def count(self, topic: str) -> TopicCounts | None:
-        """Count the ready and buried jobs of a topic; None when there is no such topic.
+        """Count the ready and buried jobs of a topic; None if the topic does not exist.
 
-        Only the two queues of the topic are queried: how many jobs are reserved, and whether the
-        topic is paused, is None.
+        Only the two queues of the topic are queried, so the number of reserved jobs and whether the
+        topic is paused are None.
         """
         return await drive(self._engine.count(topic))
 
     async def stats(self, *names: str, delayed: bool = True) -> Statistics:
-        """Count the jobs of these topics, or of all, and the delayed ones by hold queue.
+        """Count the jobs of the given topics, or of all, and the delayed jobs by hold queue.
 
-        The management API lists the topics and counts what is reserved. Without it only named
-        topics are counted, and `management_error` says why. Pauses are unknown when the log of
-        deletes cannot be read within 5 s; `deletes_error` says why. `delayed=False` leaves out the
-        hold queues, which without the API are queried one by one.
+        The management API lists the topics and counts reserved jobs. Without the API, only the
+        given topics are counted, and `management_error` has the reason. If the log of deletes
+        cannot be read within 5 s, paused topics are unknown, and `deletes_error` has the reason.
+        `delayed=False` omits the hold queues, which are queried one by one without the API.
 
         Raises:
             ConnectionFailed: There is no connection to the broker.
@@ -312,9 +318,9 @@ class Client:
         return await drive(self._engine.stats(names, delayed=delayed))
 
     async def namespaces(self) -> list[NamespaceCounts]:
-        """List the namespaces of the broker's vhost, with the number of their topics and jobs.
+        """List the namespaces in the broker's vhost, with the numbers of their topics and jobs.
 
-        The counts are some seconds old.
+        The counts are a few seconds old.
 
         Raises:
             ManagementUnreachable: Only the management API can list them, and it does not answer.
@@ -327,11 +333,11 @@ class Client:
         longest_ttr: float | timedelta = DEFAULT_TTR_MS / 1000,
         on_step: OnStep | None = None,
     ) -> tuple[Check, ...]:
-        """Check the broker and the namespace, and return what is right and wrong with them.
+        """Check the broker and the namespace, and return the result of each check.
 
-        It makes nothing and changes no job. It takes up to 30 seconds where jobs seem to be stuck.
-        `longest_ttr` is compared with the broker's `consumer_timeout`. `on_step` is called with a
-        few words before each step.
+        The checks declare nothing and do not change jobs. They take up to 30 seconds if jobs appear
+        to be stuck. `longest_ttr` is compared with the broker's `consumer_timeout`. `on_step` is
+        called with a short description before each step.
 
         Raises:
             ConnectionFailed: There is no connection to the broker.
@@ -339,19 +345,19 @@ class Client:
         return await drive(self._engine.examine(longest_ttr, on_step))
 
     async def tombstones(self) -> TombstoneStats:
-        """Read the log of deletes to its end, and say what is known by it."""
+        """Read the log of deletes to its end and return statistics of its records."""
         return (await self._log_reader()).stats()
 
     def buried(self, topic: str) -> BuriedJobs:
-        """Return the buried jobs of a topic: to count, list, show, kick or drop them.
+        """Return the buried jobs of a topic, with verbs to count, list, show, kick and drop them.
 
         Raises:
-            InvalidJob: The topic is not valid.
+            InvalidJob: The topic name is invalid.
         """
         return BuriedJobs(self._engine.buried(topic))
 
     def unrouted(self) -> UnroutedJobs:
-        """Return the jobs that could not be routed: to count, list, show, retry or drop them."""
+        """Return the unrouted jobs, with verbs to count, list, show, retry and drop them."""
         return UnroutedJobs(self._engine.unrouted())
 
     @overload
@@ -367,58 +373,60 @@ class Client:
     async def pop(
         self, topics: str | Sequence[str], *, max: int | None = None, wait: Duration = 0
     ) -> ReservedJob | list[ReservedJob] | None:
-        """Take the next job of a topic, or of several, and hold it for at most its ttr.
+        """Reserve the next job of one or several topics, for at most the job's ttr.
 
-        It waits on the broker for at most `wait` seconds, without a limit when that is None, and
-        returns None when no job came. With `max` it returns a list of what is there, at most so
-        many, and waits for the first of them only. It makes no topic: one that does not exist yet
-        is waited for.
+        Wait for a job for at most `wait` seconds, or without limit if `wait` is None. Return None
+        if no job arrived. With `max`, return a list of at most that many available jobs; only the
+        first of them is waited for. The topics are not declared; a topic that does not exist yet is
+        waited for.
 
         Raises:
-            InvalidJob: A topic is none.
-            NamespaceMissing: The namespace does not exist, and did not until the end.
-            ConnectionFailed: There is no connection to the broker, and was none until the end.
+            InvalidJob: A topic name is invalid.
+            NamespaceMissing: The namespace did not exist by the end of the wait.
+            ConnectionFailed: There was no connection to the broker by the end of the wait.
         """
         consumer, leases = await drive(self._engine.pop(topics, max, wait))
         jobs = [reserved_job(lease, consumer.settlement, self) for lease in leases]
         return jobs if max is not None else jobs[0] if jobs else None
 
     async def response(self, job: Job, *, wait: Duration = 30) -> Response | None:
-        """Return the response to a job that this client put with `reply`, once.
+        """Return the response to a job that this client put with `reply`, only once per job.
 
-        It waits for at most `wait` seconds, without a limit when that is None, and returns None
-        when no response came.
+        Wait for at most `wait` seconds, or without limit if `wait` is None. Return None if no
+        response arrived.
 
         Raises:
-            NoResponse: There will be none: the job was buried. It tells why.
+            NoResponse: No response will come, because the job was buried; the error says why.
             InvalidJob: The job was not put with `reply` by this client.
         """
         return await drive(self._engine.response(job, wait))
 
     async def reply_queue(self) -> str:
-        """Return the queue of this client's responses, for a JobSpec's `reply_to`; made if need be.
+        """Return the name of this client's reply queue, for `JobSpec.reply_to`.
 
-        It goes an hour after the client. What comes in it is had with `response`.
+        The queue is declared if it is missing, and expires an hour after the client is gone.
+        `response` returns the responses that arrive in it.
         """
         return await drive(self._engine.reply_queue())
 
     async def close(self, timeout: float | None = None) -> None:
-        """Wait for what is on its way, at most `timeout` seconds, and close.
+        """Wait at most `timeout` seconds for operations in flight, then close the client.
 
-        Jobs that are still held go back to the broker.
+        Jobs that are still reserved return to their queues.
         """
         await drive(self._engine.close(timeout))
 
     async def _log_reader(self) -> LogReader:
-        """Return the reader of the log of deletes, which has read it to its end."""
+        """Return a reader that has read the log of deletes to its end."""
         return await drive(self._engine.log_reader())
 
 
 def new_engine(settings: ClientSettings, connection: Connection | None) -> ClientEngine:
-    """Return the engine of a new client, not connected.
+    """Return the engine of a new client, not yet connected.
 
     Raises:
-        InvalidConfiguration: There are a URL and a connection, or it is no connection of aio-pika.
+        InvalidConfiguration: Both a URL and a connection are given, or the connection is not one of
+            aio-pika's.
     """
     if connection is None:
         addresses = discovery.locate(settings.url)
@@ -437,5 +445,5 @@ def new_engine(settings: ClientSettings, connection: Connection | None) -> Clien
 
 
 def _addresses(connection: Connection) -> tuple[address.Address, ...]:
-    """Where a connection leads, for what is said about it; its options are aio-pika's own."""
+    """Return the address of a connection, for messages, without aio-pika's URL options."""
     return (address.parse(str(connection.url.with_query(None))),)

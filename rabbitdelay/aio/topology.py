@@ -1,4 +1,4 @@
-"""The topology of a client's namespace: its names, and the verbs that make and remove it."""
+"""The topology of a client's namespace, with the verbs that declare and remove it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,8 +22,8 @@ class ClientTopology(Topology):
     """The exchanges and queues of a namespace. `Client.topology` returns it.
 
     Every namespace has its levels, `unrouted`, `settling` and the log of deletes. Hold queues and
-    topics are made by the first put that needs them, or ahead of it with `apply`. The hold queues
-    are selected by the `delays` that need them or by `all_hold_queues`.
+    topics are declared by the first put that needs them, or in advance by `apply`. Hold queues are
+    selected by the `delays` that need them or by `all_hold_queues`.
     """
 
     _administration: Administration = field(kw_only=True, repr=False, compare=False)
@@ -37,15 +37,15 @@ class ClientTopology(Topology):
         on_progress: OnProgress | None = None,
         timeout: float | None = None,
     ) -> Applied:
-        """Make what is missing, and return when it is safe to put through.
+        """Declare missing exchanges, queues and bindings; return once it is safe to put jobs.
 
-        `timeout` is the time without any answer, in seconds. `on_progress` is called with the
-        number of declarations that are done, and of all, on the I/O thread.
+        `timeout` is the maximum time without a reply, in seconds. `on_progress` is called with the
+        numbers of completed and of all declarations, on the I/O thread.
 
         Raises:
-            TopologyConflict: Something exists with other arguments.
+            TopologyConflict: An exchange or queue exists with other arguments.
             PermissionRefused: The user may not declare.
-            OutcomeUnknown: The broker stopped answering; calling again completes it.
+            OutcomeUnknown: The broker stopped answering; another call completes the rest.
         """
         selection = Selection.of(topics, delays, all_hold_queues=all_hold_queues)
         return await drive(self._administration.apply(selection, on_progress, timeout))
@@ -58,11 +58,11 @@ class ClientTopology(Topology):
         all_hold_queues: bool = False,
         timeout: float | None = None,
     ) -> Verification:
-        """Compare the broker with what should be there; nothing is made.
+        """Compare the namespace on the broker with its expected topology, without changing it.
 
-        With the management API everything that exists in the namespace is compared, with its
-        bindings and the policies that apply to it. Without it, only what every namespace has and
-        what is selected, and neither bindings nor policies: `unchecked` says why.
+        With the management API, the comparison covers everything in the namespace, including its
+        bindings and the policies that apply to it. Without the API, it covers the parts that every
+        namespace has and the selection, without bindings and policies; `unchecked` has the reason.
         """
         selection = Selection.of(topics, delays, all_hold_queues=all_hold_queues)
         return await drive(self._administration.verify(selection, timeout))
@@ -75,9 +75,9 @@ class ClientTopology(Topology):
         all_hold_queues: bool = False,
         vhost: str | None = None,
     ) -> Definitions:
-        """Return RabbitMQ definitions to import, for a broker that clients may not change.
+        """Return RabbitMQ definitions to import into a broker on which clients may not declare.
 
-        No broker is needed. The default vhost is that of the client.
+        The call does not connect to a broker. The default vhost is that of the client.
         """
         selection = Selection.of(topics, delays, all_hold_queues=all_hold_queues)
         return self._administration.export(selection, vhost)
@@ -87,11 +87,11 @@ class ClientTopology(Topology):
         return await drive(self._administration.exists())
 
     async def require(self) -> None:
-        """Make sure that the namespace exists.
+        """Raise an error unless the namespace exists.
 
         Raises:
-            NamespaceMissing: It does not. Namespaces with similar names are suggested, where the
-                management API answers.
+            NamespaceMissing: The namespace does not exist. If the management API answers, the error
+                suggests namespaces with similar names.
         """
         await drive(self._administration.require())
 
@@ -105,16 +105,16 @@ class ClientTopology(Topology):
     ) -> Removal:
         """Remove the namespace: its queues, its exchanges and its log of deletes.
 
-        Stop the programs that put first: a put makes the namespace again. Without `force` it is
-        removed only when it has no jobs and no consumers. With `dry_run` nothing is removed. The
-        management API lists what there is; its counts of reserved jobs and consumers are some
-        seconds old.
+        Stop all programs that put jobs first, because a put declares the namespace again. Without
+        `force`, the namespace is removed only if it has neither jobs nor consumers. With `dry_run`,
+        nothing is removed. The management API lists the exchanges and queues; its counts of
+        reserved jobs and consumers are a few seconds old.
 
-        Return what was removed, with the number of jobs that were in it.
+        Return the removed exchanges and queues, with the number of jobs that they contained.
 
         Raises:
-            NamespaceInUse: It has jobs or consumers, and `force` was not given.
-            NamespaceMissing: It does not exist.
+            NamespaceInUse: The namespace has jobs or consumers, and `force` was not given.
+            NamespaceMissing: The namespace does not exist.
             ManagementUnreachable: The management API does not answer.
         """
         return await drive(

@@ -1,4 +1,4 @@
-"""The worker: handlers for topics, run until it is told to stop."""
+"""The worker, which runs the handlers of its topics until it is stopped."""
 
 import signal
 import time
@@ -20,21 +20,22 @@ from rabbitdelay.sync.client import Client, new_engine
 
 
 class Worker(BaseWorker[Client]):
-    """Runs a handler for each job of its topics.
+    """Runs the registered handler for each job of its topics.
 
     Args:
         url, namespace, declare, queue_type, settle_seconds, max_delay: As for Client.
-        concurrency: How many handlers at once, of all topics together.
-        prefetch: How many jobs of a topic are held at once, running or not. Default: as many as
-            may run. More is faster for small jobs; with less, none waits here for its turn while
-            another worker is idle, which may be with several topics.
-        pool: "thread", or "process" for handlers that may hang or crash: each runs in a process
-            of its own, which is killed at the ttr.
-        grace: How long handlers may take to finish when the worker is told to stop, in seconds.
-        allow_reply_to: Queues of other programs that responses may be written to, by name or by a
-            pattern such as "myapp.*". Always allowed: the reply queues of this namespace's clients.
-        connect_timeout: How long to wait for the first connection, in seconds.
-        clock: Tells the time, in seconds since 1970; for tests.
+        concurrency: Maximum number of handlers running at once, over all topics.
+        prefetch: Maximum number of jobs reserved per topic, running or waiting. Default: the
+            topic's own limit, else `concurrency`. A higher value is faster for small jobs. With
+            several topics, a lower value keeps jobs from waiting here while another worker is idle.
+        pool: "thread", or "process" for handlers that may hang or crash. Each then runs in its own
+            process, which is killed at the ttr.
+        grace: Seconds that running handlers may take to finish when the worker is stopped.
+        allow_reply_to: Queues of other programs to which responses may be published, by name or by
+            a pattern such as "myapp.*". The reply queues of this namespace's clients are always
+            allowed.
+        connect_timeout: Maximum wait for the first connection, in seconds.
+        clock: Function that returns the current Unix time in seconds; for tests.
     """
 
     def __init__(
@@ -81,20 +82,21 @@ class Worker(BaseWorker[Client]):
         until_empty: bool = False,
         handle_signals: bool | None = None,
     ) -> None:
-        """Run until SIGTERM, SIGINT or `stop`; then let handlers finish within the grace.
+        """Run until SIGTERM, SIGINT or `stop`, then let handlers finish within the grace period.
 
-        A second signal ends it at once. With `max_jobs` it ends after so many runs of handlers,
-        with `until_empty` when no job of its topics is ready. A handler in a thread that overruns
-        the grace goes on in it, while its job is given back.
+        A second signal ends the worker at once. With `max_jobs`, it ends after that many handler
+        runs; with `until_empty`, when no job of its topics is ready. A handler in a thread that
+        exceeds the grace period keeps running, but its job is released.
 
-        By default it handles those of the two signals that the program has left to Python, and none
-        on another thread than the main one. `handle_signals=False` leaves both to the program,
-        which calls `stop`; `handle_signals=True` takes both.
+        By default the worker handles each of the two signals for which the program has not set a
+        handler of its own, and neither signal outside the main thread. With `handle_signals=False`
+        it handles neither, and the program calls `stop`. With `handle_signals=True` it handles
+        both.
 
         Raises:
-            WorkerFailed: 100 threads were lost to handlers that do not come back.
-            ConnectionFailed: There has been no connection to the broker yet.
-            TopologyError: A queue is missing, has other arguments, or may not be made.
+            WorkerFailed: 100 threads are stuck in handlers that do not return.
+            ConnectionFailed: The worker has not been able to connect to the broker yet.
+            TopologyError: A queue is missing, has other arguments, or may not be declared.
         """
         with self._on_signals(handle_signals):
             drive(self._run(max_jobs, until_empty=until_empty))
@@ -106,7 +108,7 @@ class Worker(BaseWorker[Client]):
 
     @contextmanager
     def _on_signals(self, handle_signals: bool | None) -> Iterator[None]:  # noqa: FBT001 - run's
-        """Stop on the signals that are the worker's to handle."""
+        """Stop the worker on the signals that it handles."""
         numbers = signals.to_handle(handle_signals)
         before = {number: signal.signal(number, self._signalled) for number in numbers}
         try:

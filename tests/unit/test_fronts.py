@@ -24,7 +24,7 @@ NAMES = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 WORDS = [
     ("Task[", "Future["),
     ("AsyncIterator[", "Iterator["),
-    ("a task that has", "a future that has"),
+    ("a task, which has", "a future, which has"),
     ("tasks of one event loop may", "threads may"),
     ("with it, awaiting.", "with it, waiting."),
 ]
