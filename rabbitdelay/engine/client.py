@@ -1,4 +1,4 @@
-"""The verbs: what people call on a client, as flows. Both fronts drive these."""
+"""The operations of a client, as flows that both front ends drive."""
 
 import secrets
 import time
@@ -48,17 +48,17 @@ from rabbitdelay.errors import (
 from rabbitdelay.models import Job, JobSpec
 
 Duration = float | timedelta | None
-"""How long to wait: seconds or a timedelta; None is without a limit."""
+"""Maximum wait, in seconds or as a timedelta; None waits without limit."""
 Resolved = Callable[[Job, Exception | None], None]
 OWN_RECORD_SECONDS = 1.0
-"""How long a client waits for a record of its own to come back to it."""
+"""Maximum wait until a client has read back a record that it wrote."""
 PAUSES_SECONDS = 5.0
-"""How long `stats` waits for the log of deletes: the counts are worth more than a long wait."""
+"""Maximum wait of `stats` for the log of deletes. Counts without pauses beat a longer wait."""
 POLL_SECONDS = 0.05
 
 
 class ClientEngine:
-    """What one client does."""
+    """Implements one client, without the driver."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class ClientEngine:
         return f"({addresses!r}, namespace={self.topology.namespace!r})"
 
     def connect(self) -> Flow[None]:
-        """Connect now, and not with the first put."""
+        """Connect now instead of with the first put."""
         yield from self.connections.publisher()
 
     # Putting
@@ -105,7 +105,7 @@ class ClientEngine:
         after_ms: int = 0,
         attempt: int = 1,
     ) -> Flow[Future[Job]]:
-        """Put a job, and wait while the window is full."""
+        """Put a job, waiting only while the publish window is full."""
         if reply:
             spec = yield from self._with_reply_to(spec)
         future: Future[Job] = Future()
@@ -126,13 +126,13 @@ class ClientEngine:
         timeout: float | None,
         on_confirmed: OnConfirmed | None,
     ) -> Flow[int]:
-        """Put many jobs, and return how many the broker has confirmed."""
+        """Put many jobs; return the number that the broker has confirmed."""
         self._refuse_to_wait()
         batch, source = Batch(on_confirmed), Source(specs)
         while not batch.failed:
             try:
                 spec = yield from source.next()
-            except Exception as error:  # noqa: BLE001 - it comes from the caller's code
+            except Exception as error:  # noqa: BLE001 - raised by the caller's iterable
                 batch.refuse(batch.take(), error)
                 break
             if spec is END:
@@ -145,7 +145,7 @@ class ClientEngine:
         return (yield from batch.wait())
 
     def replace(self, spec: JobSpec, timeout: float | None) -> Flow[Job]:
-        """Put a job, and delete what was put under its id before."""
+        """Put a job, and delete the earlier jobs with the same id."""
         if spec.id is None:
             raise InvalidJob("replace needs the id of the job to replace")
         return self._replace(spec, None, timeout)
@@ -157,11 +157,11 @@ class ClientEngine:
         at: datetime | None,
         timeout: float | None,
     ) -> Flow[Job]:
-        """Put a job again, and delete the one that was."""
+        """Put a job again with another due time, and delete the old one."""
         if not isinstance(job, Job):
             raise InvalidJob("reschedule needs the job that put returned: use replace with an id")
         if delay is None and at is None:
-            raise InvalidJob("say when the job is to be due: give delay or at")
+            raise InvalidJob("reschedule() requires either `delay` or `at`")
         asked = job.as_put() if isinstance(job, HeldJob) else job
         spec = validation.same_at(asked, delay=0 if delay is None else delay, at=at)
         return self._replace(spec, job, timeout)
@@ -169,7 +169,7 @@ class ClientEngine:
     # Deleting
 
     def delete(self, job: str | Job, timeout: float | None) -> Flow[int]:
-        """Delete a job, and wait until that is durable; return how many ids were recorded."""
+        """Delete a job, and wait until the delete is durable; return the number of recorded ids."""
         self._refuse_to_wait()
         return self._log_writer.delete(job, timeout)
 
@@ -179,14 +179,15 @@ class ClientEngine:
         timeout: float | None,
         on_deleted: OnDeleted | None,
     ) -> Flow[int]:
-        """Delete many jobs, and return how many ids were recorded."""
+        """Delete many jobs; return the number of recorded ids."""
         self._refuse_to_wait()
         return self._log_writer.delete_many(jobs, timeout, on_deleted)
 
     def purge(self, topic: str, timeout: float | None) -> Flow[int]:
-        """Delete every job that was put in a topic until now; return how many are gone at once.
+        """Delete every job put to a topic until now; return the number removed at once.
 
-        What is held by a consumer is in no queue: the tombstone is for that, and what is delayed.
+        Those are the jobs in the ready and the buried queue. Delayed jobs and jobs that a consumer
+        has received are covered by the tombstone.
         """
         self._refuse_to_wait()
         yield from self._log_writer.purge(validation.check_topic(topic), timeout)
@@ -197,19 +198,19 @@ class ClientEngine:
         return gone
 
     def pause(self, topic: str, timeout: float | None) -> Flow[None]:
-        """Let no job of a topic be handed out."""
+        """Pause a topic: no consumer hands out its jobs until `resume()`."""
         self._refuse_to_wait()
         yield from self._log_writer.append(Pause(validation.check_topic(topic)), timeout)
         yield from self._until_known(lambda known: known.is_paused(topic))
 
     def resume(self, topic: str, timeout: float | None) -> Flow[None]:
-        """Let the jobs of a topic be handed out again."""
+        """Resume a paused topic."""
         self._refuse_to_wait()
         yield from self._log_writer.append(Resume(validation.check_topic(topic)), timeout)
         yield from self._until_known(lambda known: not known.is_paused(topic))
 
     def _until_known(self, holds: Callable[[LogReader], bool]) -> Flow[None]:
-        """Wait until this client has read what it wrote, if it reads the log: for a moment only."""
+        """Wait briefly until this client has read its own record, if it reads the log."""
         log_reader = self.connections.current_log_reader
         deadline = time.monotonic() + OWN_RECORD_SECONDS
         while log_reader is not None and log_reader.is_current and not holds(log_reader):
@@ -217,10 +218,10 @@ class ClientEngine:
                 return
             yield Sleep(0.001)
 
-    # Looking
+    # Inspecting
 
     def topics(self, names: Sequence[str]) -> Flow[list[TopicCounts]]:
-        """Count the jobs of these topics, or of all, and say which are paused."""
+        """Count the jobs of these topics, or of all, with the state of each topic."""
         paused = (yield from self.log_reader()).paused()
         chosen = [validation.check_topic(name) for name in names]
         try:
@@ -235,13 +236,13 @@ class ClientEngine:
         return [count for count in found.values() if count is not None]
 
     def count(self, topic: str) -> Flow[TopicCounts | None]:
-        """Count the jobs of a topic in its queues; None when there is no such topic."""
+        """Count the jobs in the queues of a topic; None if the topic does not exist."""
         queries = yield from self._queue_queries()
         name = validation.check_topic(topic)
         return (yield from count_topics(queries, self.topology, [name], Listing()))[name]
 
     def stats(self, names: Sequence[str], *, delayed: bool) -> Flow[Statistics]:
-        """Count the jobs of these topics, or of all, and the delayed ones."""
+        """Count the jobs of these topics, or of all, and optionally the delayed jobs."""
         chosen = [validation.check_topic(name) for name in names]
         side = yield from self.connections.consuming_side()
         queries = QueueQueries(side.consumer, self.settings.timeout)
@@ -267,7 +268,7 @@ class ClientEngine:
         return examination.checks(validation.check_ttr_ms(longest_ttr))
 
     def _paused(self, side: ConsumingSide, queries: QueueQueries) -> Flow[Collection[str]]:
-        """Return the paused topics; wait for a moment only, and make no log where there is none."""
+        """Return the paused topics; wait only briefly, and do not create a missing log."""
         if (yield from queries.count(self.topology.tombstones)) is None:
             return ()
         deadline = time.monotonic() + min(PAUSES_SECONDS, self.settings.timeout)
@@ -279,7 +280,7 @@ class ClientEngine:
         return log_reader.paused()
 
     def log_reader(self, timeout: float | None = None) -> Flow[LogReader]:
-        """Return who knows which jobs were deleted, when the log was read to its end."""
+        """Return the reader of the log of deletes once it has read the log to its end."""
         side = yield from self.connections.consuming_side()
         seconds = self.settings.timeout if timeout is None else timeout
         log_reader = yield from side.until_read(seconds)
@@ -305,12 +306,12 @@ class ClientEngine:
         """Return the queue of the jobs that could not be routed."""
         return UnroutedQueue(self.connections, self.settings)
 
-    # Taking
+    # Reserving
 
     def pop(
         self, topics: str | Sequence[str], most: int | None, wait: Duration
     ) -> Flow[tuple[Consumer, list[Lease]]]:
-        """Take the next jobs of these topics, and hold them; return who holds them, and them."""
+        """Reserve the next jobs of these topics; return the consumer and their leases."""
         names = validation.check_topics(topics)
         count = 1 if most is None else validation.check_count(most, "max", MAX_AT_ONCE)
         side = yield from self.connections.consuming_side()
@@ -328,16 +329,16 @@ class ClientEngine:
         return (yield from replies.wait(job, _deadline(wait)))
 
     def reply_queue(self) -> Flow[str]:
-        """The queue of this client's responses; it is made if need be."""
+        """Return the name of this client's response queue, and declare it on first use."""
         replies = (yield from self.connections.consuming_side()).replies
         yield from replies.start(self.settings.timeout)
         return replies.queue
 
     def close(self, timeout: float | None) -> Flow[None]:
-        """Wait for what is on its way, and close."""
+        """Wait for everything that is in flight, and close."""
         return self.connections.close(self._timeout(timeout))
 
-    # The way of a put
+    # Sending
 
     def _send(
         self,
@@ -370,16 +371,14 @@ class ClientEngine:
     def _wait_for_room(publisher: Publisher, deadline: float) -> Flow[None]:
         """Wait until the window has room.
 
-        On the transport's own thread, in a future's callback, nothing else could make room
-        meanwhile.
+        Does not wait on the transport's own thread, in a future's callback, because that thread is
+        the one that makes room.
         """
         has_room = yield from publisher.window.wait(
             deadline if publisher.may_wait() else time.monotonic()
         )
         if not has_room:
-            raise OutcomeUnknown(
-                "put was never sent: too many puts are waiting for the broker", sent=False
-            )
+            raise OutcomeUnknown("put was never sent: the publish window is full", sent=False)
 
     def _replace(self, spec: JobSpec, old: Job | None, timeout: float | None) -> Flow[Job]:
         self._refuse_to_wait()
@@ -407,7 +406,7 @@ class ClientEngine:
             raise InvalidJob("give either reply or reply_to, not both")
         return replace(spec, reply_to=(yield from self.reply_queue()))
 
-    # Pieces
+    # Helpers
 
     def _queue_queries(self) -> Flow[QueueQueries]:
         side = yield from self.connections.consuming_side()
@@ -426,8 +425,8 @@ class ClientEngine:
     def _refuse_to_wait(self) -> None:
         if not self.connections.may_wait:
             raise RabbitDelayError(
-                "this waits for the broker, and would wait for ever on the client's own I/O "
-                "thread: use put_nowait in callbacks"
+                "this call waits for the broker, and would wait forever on the client's own I/O "
+                "thread: use put_nowait() in callbacks"
             )
 
 

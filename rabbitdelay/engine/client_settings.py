@@ -14,7 +14,7 @@ from rabbitdelay.core.work.retry import RetryPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What a client is told when it is made. The arguments of Client document each field.
+    """Settings of one client. The arguments of Client document each field.
 
     Raises:
         InvalidConfiguration: A value is out of range; the error names the setting.
@@ -36,11 +36,11 @@ class ClientSettings:
     clock: Callable[[], float] = time.time
 
     topology: Topology = field(init=False)
-    """From `namespace`, `queue_type` and `max_delay`."""
+    """Topology derived from `namespace`, `queue_type` and `max_delay`."""
     bounds: Bounds = field(init=False)
-    """From `max_body_bytes` and `max_delay`."""
+    """Bounds derived from `max_body_bytes` and `max_delay`."""
     reply_queues: ReplyQueues = field(init=False)
-    """From `allow_reply_to`."""
+    """Permitted reply queues, derived from `allow_reply_to`."""
 
     def __post_init__(self) -> None:
         max_delay_ms = validation.check_max_delay_ms(self.max_delay)

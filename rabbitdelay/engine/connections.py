@@ -1,4 +1,4 @@
-"""The connections of a client, each opened when it is first needed."""
+"""The connections of a client, each opened on first use."""
 
 import os
 import threading
@@ -27,7 +27,7 @@ WINDOW_BYTES = 64 * 1024 * 1024
 
 
 class Connections:
-    """The publisher and the consuming side of one client, in the process that uses them."""
+    """Owns the publisher and the consuming side of one client in one process."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Connections:
         self._begin_anew()
 
     def publisher(self) -> Flow[Publisher]:
-        """The publisher, connected; made if need be."""
+        """Return the connected publisher, and create it on first use."""
         if self._process_id != os.getpid():
             self._begin_anew()
         publisher = self._publisher
@@ -55,38 +55,38 @@ class Connections:
         return publisher if publisher is not None else (yield from self._start_publisher())
 
     def ready_publisher(self) -> Publisher | None:
-        """Return the publisher if it is connected, without the steps of a flow; else None."""
+        """Return the publisher without running a flow; None if it is not connected."""
         publisher = self._publisher
         if publisher is None or publisher.has_ended or self._process_id != os.getpid():
             return None
         return publisher
 
     def consuming_side(self) -> Flow[ConsumingSide]:
-        """The consuming side, connected; made if need be."""
+        """Return the connected consuming side, and create it on first use."""
         if self._process_id != os.getpid():
             self._begin_anew()
         side = self._consuming_side
         if side is not None and side.consumer.has_ended and not self._closed:
-            side = self._consuming_side = None  # the same
+            side = self._consuming_side = None  # for the same reasons
         if side is not None and not side.consumer.may_wait:
             raise RabbitDelayError(
-                "this waits for the broker, and must not be called in a callback"
+                "this call waits for the broker, and must not be made in a callback"
             )
         return side if side is not None else (yield from self._start_consuming_side())
 
     @property
     def may_wait(self) -> bool:
-        """Whether the caller may wait for the publisher: not on its own thread."""
+        """Whether the caller may wait for the publisher. False on the publisher's own thread."""
         return self._publisher is None or self._publisher.may_wait()
 
     @property
     def current_log_reader(self) -> LogReader | None:
-        """Who reads the log of deletes for this client; None when nobody has, to its end."""
+        """The reader of the log of deletes; None unless it has read the log to its end."""
         side = self._consuming_side
         return side.log_reader if side is not None and side.log_reader.is_current else None
 
     def refuse_when_closed(self) -> None:
-        """Raise ClientClosed when the client was closed."""
+        """Raise ClientClosed if the client was closed."""
         if self._closed:
             raise ClientClosed("the client is closed")
 
@@ -97,12 +97,12 @@ class Connections:
             side.log_reader.learn(record)
 
     def new_consumer(self, policy: Callable[[str], Policies]) -> Flow[Consumer]:
-        """Return a consumer that gives back through the publisher."""
+        """Return a consumer that republishes through the client's publisher."""
         publisher = yield from self.publisher()
         return self._consumer(publisher, policy, may_found=True)
 
     def new_log_reader(self, consumer: Consumer, *, is_wanted: bool = True) -> LogReader:
-        """Return who tells a consumer which jobs were deleted."""
+        """Return a log reader that tells a consumer which jobs are deleted."""
         appender = Appender(consumer.publisher, may_found=consumer.may_found)
         log_reader = LogReader(consumer, appender, clock=self._settings.clock, is_wanted=is_wanted)
         consumer.settlement.death = log_reader.death
@@ -110,7 +110,7 @@ class Connections:
         return log_reader
 
     def close(self, flush_seconds: float) -> Flow[None]:
-        """Wait for what is on its way, and close."""
+        """Wait for everything that is in flight, and close."""
         with self._lock:
             self._closed = True
             side, self._consuming_side = self._consuming_side or self._connecting_side, None
@@ -124,7 +124,7 @@ class Connections:
             yield from publisher.close(max(0.0, deadline - time.monotonic()))
 
     def _start_publisher(self) -> Flow[Publisher]:
-        """Connect, or wait for somebody else who does."""
+        """Connect, or wait for the connection that another caller has started."""
         with self._lock:
             self.refuse_when_closed()
             publisher = self._publisher or self._connecting
@@ -166,7 +166,7 @@ class Connections:
         return side
 
     def _start(self, start: Callable[[], None], one: Publisher | Consumer) -> None:
-        """Begin to connect; a signal handler that raises meanwhile leaves nothing behind."""
+        """Start to connect, and clean up if a signal handler raises meanwhile."""
         try:
             start()
         except BaseException:
@@ -175,11 +175,11 @@ class Connections:
             raise
 
     def _until_connected(self, one: Publisher | Consumer) -> Flow[None]:
-        """Wait for a first connection. Others may wait for it too: the last to give up ends it."""
+        """Wait for a first connection. Several callers may; the last to give up closes it."""
         try:
             yield from one.connected(self._settings.connect_timeout)
             self.refuse_when_closed()
-        except GeneratorExit:  # a signal handler raised in the caller: there is no waiting here
+        except GeneratorExit:  # a signal handler raised in the caller, so waiting is impossible
             if self._gives_up_last(one):
                 one.close_soon(0)
             raise
@@ -227,11 +227,11 @@ class Connections:
         )
 
     def _begin_anew(self) -> None:
-        """Start with nothing shared: at first, and in a forked child, where threads are gone."""
+        """Reset all state, initially and in a forked child, where no threads survive."""
         self._process_id = os.getpid()
         self.rescue_pause = RescuePause()
         self._lock = threading.Lock()
         self._publisher = self._connecting = None
         self._consuming_side = self._connecting_side = None
         self._waiting: Counter[Publisher | Consumer] = Counter()
-        """How many wait for the first connection of each."""
+        """Number of callers waiting for the first connection of each."""

@@ -12,7 +12,7 @@ from rabbitdelay.errors import CutOff, NamespaceMissing
 
 
 class ConsumingSide:
-    """The consuming side of a client."""
+    """Combines the consumer of a client with its log reader, popper and reply queue."""
 
     def __init__(self, consumer: Consumer, log_reader: LogReader) -> None:
         self.consumer = consumer
@@ -21,11 +21,11 @@ class ConsumingSide:
         self.replies = ReplyQueue(consumer, secrets.token_hex(8))
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start to connect."""
         self.consumer.start(ConsumerListeners(self.log_reader, self.popper, self.replies))
 
     def until_read(self, timeout: float) -> Flow[LogReader]:
-        """Wait until the log of deletes was read to its end for the first time."""
+        """Wait until the log of deletes has been read to its end once."""
         log_reader = self.log_reader
         if log_reader.has_caught_up and not isinstance(log_reader.failure, NamespaceMissing):
             return log_reader
