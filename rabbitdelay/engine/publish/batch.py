@@ -1,4 +1,4 @@
-"""A batch: what became of the many jobs of one put_many."""
+"""The batch of one put_many: counts its confirmed jobs and collects the errors."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,10 @@ OnConfirmed = Callable[[Job], None]
 
 
 class Batch:
-    """Counts on the transport's thread, for a caller who waits elsewhere.
+    """Counts results on the transport's thread while the caller waits on another.
 
-    It keeps the failures alone: putting stops at the first, so there are never more of them than
-    the window has room for, however many jobs there are.
+    Only failures are kept. put_many stops at the first one, so there are never more failures than
+    the publish window has room for, however many jobs the batch has.
     """
 
     def __init__(self, on_confirmed: OnConfirmed | None) -> None:
@@ -27,31 +27,31 @@ class Batch:
 
     @property
     def failed(self) -> bool:
-        """Whether to stop taking more."""
+        """Whether put_many must stop taking jobs."""
         return bool(self._failures) or self._caller_error is not None
 
     def take(self) -> int:
-        """Return the position of the next job."""
+        """Count the next job, and return its position."""
         self._taken += 1
         return self._taken - 1
 
     def refuse(self, position: int, error: Exception) -> None:
-        """Note a job that never left."""
+        """Record the error of a job that was never sent."""
         self._failures[position] = error
 
     def resolved(self, position: int, job: Job, error: Exception | None) -> None:
-        """Note what became of a job that was sent; on the transport's thread."""
+        """Record the result of a job that was sent; on the transport's thread."""
         if error is not None:
             self._failures[position] = error
         else:
             self._confirmed += 1
             self._tell(job)
-        # Counted first and looked at after: whoever begins to wait meanwhile sees the count.
+        # Count before checking: a caller that starts to wait in between sees the count.
         if self._all_taken and self._is_all_resolved():
             self._all_resolved.ring()
 
     def _tell(self, job: Job) -> None:
-        """Tell the caller's function, whose errors must not end the thread."""
+        """Call `on_confirmed`, whose errors must not end the transport's thread."""
         if self._on_confirmed is None or self._caller_error is not None:
             return
         try:
@@ -63,7 +63,7 @@ class Batch:
         return self._confirmed + len(self._failures) == self._taken
 
     def wait(self) -> Flow[int]:
-        """Wait until everything is resolved; return how many, or raise PutManyFailed."""
+        """Wait for all results; return the number of confirmed jobs, or raise PutManyFailed."""
         self._all_taken = True
         yield from until(self._all_resolved, self._is_all_resolved, None)
         if self._caller_error is not None:

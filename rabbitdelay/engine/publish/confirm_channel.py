@@ -1,4 +1,4 @@
-"""A confirm channel: a channel that messages are published on, and what is in flight there."""
+"""A channel in confirm mode, and the messages in flight on it."""
 
 import time
 from typing import Protocol
@@ -8,23 +8,23 @@ from rabbitdelay.engine.transport import Channel, Closed, Confirm, Connection, R
 
 
 class ConfirmListener(Protocol):
-    """Is told what happens on outgoing channels that are in use."""
+    """Receives the events of the confirm channels that are in use."""
 
     def channel_opened(self, outgoing: "ConfirmChannel", seconds: float) -> None:
-        """Messages can be sent; opening took so long."""
+        """Handle a channel that is ready to publish; opening it took `seconds`."""
 
     def confirmed(self, outgoing: "ConfirmChannel", confirm: Confirm) -> None:
-        """The broker has some messages, or refuses them."""
+        """Handle an ack or a nack of one or several messages."""
 
     def returned(self, outgoing: "ConfirmChannel", returned: Returned) -> None:
-        """The broker could not route a message."""
+        """Handle a message that the broker could not route."""
 
     def channel_closed(self, outgoing: "ConfirmChannel", closed: Closed) -> None:
-        """The broker closed the channel."""
+        """Handle a channel that the broker closed."""
 
 
 class ConfirmChannel:
-    """One channel in confirm mode; on the transport's thread."""
+    """Publishes on one channel in confirm mode; on the transport's thread."""
 
     def __init__(
         self, connection: Connection, lane: str, flight: Flight, listener: ConfirmListener
@@ -32,9 +32,9 @@ class ConfirmChannel:
         self.lane = lane
         self.flight = flight
         self.asked_at = time.monotonic()
-        """When the broker was asked for the channel."""
+        """Monotonic time at which the channel was requested."""
         self.number = 0
-        """The number of the channel, once it is opened."""
+        """Number of the channel; 0 until it is open."""
         self._connection = connection
         self._listener = listener
         self._channel: Channel | None = None
@@ -42,18 +42,18 @@ class ConfirmChannel:
         self._is_dropped = False
 
     def open(self) -> None:
-        """Ask the broker for the channel."""
+        """Request the channel from the broker."""
         self._connection.open_channel(self._opened)
 
     def drop(self) -> None:
-        """Close the channel, also one that is yet to be opened; the listener hears no more."""
+        """Close the channel, even before it is open, and stop calling the listener."""
         self._is_dropped = True
         if self._channel is not None and self._channel.is_open:
             self._channel.close()
 
     @property
     def is_ready(self) -> bool:
-        """Whether messages can be sent now."""
+        """Whether messages can be published now."""
         return self._is_ready and self._channel is not None and self._channel.is_open
 
     def _opened(self, channel: Channel) -> None:

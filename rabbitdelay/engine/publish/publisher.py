@@ -1,7 +1,7 @@
-"""The publisher: the way of a put from any thread to the broker's confirm.
+"""The publisher: takes puts from any thread and publishes them until the broker confirms them.
 
-Callers hand puts over with `submit`. All else happens on the transport's thread: what must be made
-is made, what can be sent is sent, and what is confirmed, refused or late is resolved.
+Callers pass puts to `submit`. The rest runs on the transport's thread, which declares missing
+queues, publishes messages, and resolves those that are confirmed, refused or timed out.
 """
 
 import random
@@ -35,32 +35,32 @@ from rabbitdelay.errors import (
 )
 
 TICK_SECONDS = 0.1
-"""How often deadlines, settling queues and stalls are looked at while something is on its way."""
+"""Interval of the checks for deadlines, new queues and stalls while messages are unresolved."""
 REFUSED_SECONDS = 2.0
-"""How long a target may refuse messages on one channel before they are sent on another.
+"""How long a target may refuse messages on one channel before another channel is tried.
 
-A channel of RabbitMQ 3.10 whose queue has lost its leader may refuse everything for good.
+On RabbitMQ 3.10 a channel may nack everything for good once its queue has lost its leader.
 """
 REOPEN_SECONDS = 0.25
-"""The pause before a new channel when the broker closes one after the other."""
+"""Pause before a new channel if the broker closes channels in quick succession."""
 MAIN = ""
-"""The lane of everything that needs none of its own."""
+"""Name of the lane for all messages without a lane of their own."""
 
 
 class Way(NamedTuple):
-    """Where a message goes."""
+    """The exchange, routing key and lane of a message."""
 
     exchange: str
     key: str
     safe_at: float
-    """When the youngest queue on the way will have settled."""
+    """Monotonic time at which the youngest queue on the way is stable."""
     lane: str
-    """The queue or exchange that may refuse it or not answer."""
+    """The queue or exchange that may refuse the message or not answer."""
     is_stream: bool = False
 
 
 class Publisher:
-    """One publishing connection, with its outbox."""
+    """Publishes over one connection, and keeps messages in an outbox until they are resolved."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class Publisher:
     ) -> None:
         self._wire = transport
         self.may_wait = transport.may_wait
-        """Whether the caller may wait: which the transport's own thread may not."""
+        """Whether the caller may wait, as a function. The transport's own thread may not."""
         self._connector = Connector(transport, addresses, self)
         # Shared with callers:
         self.window = window
         self._turn = 0
-        """How often the transport's thread has begun to take in what callers handed over."""
+        """Number of times that the transport's thread has started to empty the inbox."""
         self._woken_in: int | None = None
-        """The turn in which it was last woken; until the next one there is no need to."""
+        """The turn in which the thread was last woken. One wake-up per turn is enough."""
         self._first = FirstConnection()
         self._closed = False
-        # Of the transport's thread alone:
+        # Used only on the transport's thread:
         self._routes = routes
         self._outbox = Outbox()
         self._detector = StallDetector()
@@ -98,53 +98,54 @@ class Publisher:
         self._rescuer = Rescuer(self._connector, routes, self, rescue_pause)
         self._lanes: dict[str, Lane] = {}
         self._outgoing: dict[str, ConfirmChannel] = {}
-        """The channel of each lane, by its name, and that of all other messages."""
+        """The current channel of each lane, by name of the lane; MAIN included."""
         self._draining: list[ConfirmChannel] = []
-        """Channels on which nothing is sent any more, until the broker has answered."""
+        """Channels on which nothing more is published, but confirms are outstanding."""
         self._frame_max = 0
         self._blocked: str | None = None
         self._ticking = False
         self._closing_at: float | None = None
         self._is_unanswered = False
-        """Whether the broker left a message without an answer, and has answered none since."""
+        """Whether a message timed out unanswered, and the broker has not answered since."""
         self._closed_channel_at = 0.0
-        """When the broker last closed a channel."""
+        """Monotonic time at which the broker last closed a channel."""
 
     # From any thread
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start to connect."""
         self._connector.start()
 
     def connected(self, timeout: float) -> Flow[None]:
-        """Wait for the first connection; raise what stands in its way."""
+        """Wait for the first connection, and raise the error that prevents it."""
         return self._first.wait(timeout)
 
     def submit(self, pending: Pending) -> None:
-        """Take a put; its `resolve` will be called on the transport's thread.
+        """Accept a put. Its `resolve` is called on the transport's thread.
 
-        A signal handler may raise after any of these steps. So the turn is noted after the call:
-        without the note the next submit wakes the thread, perhaps once too often.
+        A signal handler may raise after any of these steps. The turn is therefore recorded after
+        the call: if it is not recorded, the next submit wakes the thread once more, which is
+        harmless.
         """
         if self._closed:
             raise ClientClosed("the client is closed")
         self.window.inbox.append(pending)
         turn = self._turn
         if self._woken_in != turn:
-            if not self._connector.call(self._on_submit):  # nothing runs there any more
+            if not self._connector.call(self._on_submit):  # the transport has ended
                 self._closed = True
                 self._refuse_the_rest()
             self._woken_in = turn
 
     def submit_copy(self, pending: Pending) -> None:
-        """Take what a consumer gives back: it holds a job, and does not wait for room."""
+        """Accept the copy of a job that is held unacked, without waiting for room."""
         try:
             self.submit(pending)
         except ClientClosed as error:
             pending.resolve(error)
 
     def close(self, flush_seconds: float) -> Flow[None]:
-        """Wait for what is on its way, then close. What is not confirmed by then is told so."""
+        """Wait for unconfirmed messages, then close. Messages still unconfirmed then fail."""
         self.close_soon(flush_seconds)
         return self._connector.until_ended(flush_seconds)
 
@@ -155,16 +156,16 @@ class Publisher:
             self._connector.call(partial(self._begin_close, flush_seconds))
 
     def abandon(self) -> None:
-        """In a forked child: forget the parent's connection without a word on it."""
+        """Forget the parent's connection in a forked child, without sending anything on it."""
         self._closed = True
         self._wire.abandon()
 
     def rescue(self) -> None:
-        """Send on, in the background, parked jobs whose queues exist."""
+        """Republish parked jobs in the background if their queues exist."""
         self._connector.call(self._rescuer.look_now)
 
     def rescue_ended(self) -> Future[None]:
-        """Return a future that is done when no parked jobs are being sent on in the background."""
+        """Return a future that is done when no parked jobs are being republished."""
         ended: Future[None] = Future()
         call = partial(self._rescuer.when_ended, partial(ended.set_result, None))
         if not self._connector.call(call):
@@ -173,12 +174,12 @@ class Publisher:
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker takes nothing; None when it does."""
+        """The reason why the broker blocks publishers; None if it does not."""
         return self._blocked
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will be sent any more."""
+        """Whether the transport has ended, so that nothing more can be published."""
         return self._wire.ended.done()
 
     # The connection comes and goes
@@ -194,14 +195,14 @@ class Publisher:
         self._rescuer.queues_made()
 
     def connection_failed(self, error: ConnectionFailed) -> None:
-        """Keep what is not confirmed, to be sent again."""
+        """Keep unconfirmed messages, to publish them again on the next connection."""
         self._forget_connection()
         self._rescuer.disconnected()
         self._blocked = None
         self._first.failed(error)
 
     def connection_closed(self) -> None:
-        """Resolve whatever is left: the last thing on this thread, also when it fails."""
+        """Fail the remaining messages. Runs last on this thread, even if the thread fails."""
         self._closed = True
         self._first.ended()
         self._refuse_the_rest()
@@ -222,7 +223,7 @@ class Publisher:
     # Channels come and go
 
     def _open(self, lane: str) -> None:
-        """Open another channel for a lane, or for everything that needs none."""
+        """Open a channel for a lane, or the main channel."""
         connection = self._connector.connection
         if connection is not None and connection.is_open:
             outgoing = ConfirmChannel(connection, lane, self._outbox.new_flight(), self)
@@ -230,18 +231,18 @@ class Publisher:
             outgoing.open()
 
     def channel_opened(self, outgoing: ConfirmChannel, seconds: float) -> None:
-        """Send on it."""
+        """Publish the messages that were waiting for the channel."""
         self._detector.answered(seconds)
         if outgoing.lane == MAIN and self._first.opened():
             self._rescuer.look_now()
         self._flush()
 
     def channel_closed(self, outgoing: ConfirmChannel, closed: Closed) -> None:
-        """Resolve what the broker will never take, and send the rest on another channel."""
+        """Fail the messages that the broker refused, and publish the rest on another channel."""
         logger.warning("publisher: channel closed by the broker (%d %s)", closed.code, closed.text)
         in_flight = self._remove(outgoing)
         if closed.code == reply_codes.NOT_FOUND:
-            self._routes.forget()  # an exchange was deleted, and is made again
+            self._routes.forget()  # an exchange was deleted: declare it again
         others = self._fail_what_was_refused(in_flight, closed)
         if len(others) == len(in_flight):
             self._suspect(others, outgoing, closed)
@@ -254,10 +255,10 @@ class Publisher:
     def _suspect(
         self, in_flight: Sequence[Pending], outgoing: ConfirmChannel, closed: Closed
     ) -> None:
-        """Find out which message made the broker close the channel, when its reply does not tell.
+        """Find the message that made the broker close the channel, if the reply does not name it.
 
-        Messages that were in flight go again in small groups; when that closes a channel too, one
-        by one, so that only the culprit fails.
+        The messages that were in flight are published again in small groups. If that closes a
+        channel too, they are published one by one, so that only the culprit fails.
         """
         if reply_codes.is_passing(closed.text):
             return
@@ -270,11 +271,11 @@ class Publisher:
             pending.closures += 1
 
     def _fail_what_was_refused(self, in_flight: Sequence[Pending], closed: Closed) -> list[Pending]:
-        """Resolve the puts that the broker will never take; return the others."""
+        """Fail the messages that the broker will never accept; return the others."""
         code, text = closed.code, closed.text
         limit, exchange = reply_codes.largest_body_bytes(text), reply_codes.refused_exchange(text)
         if limit is not None:
-            error = InvalidJob(f"the broker takes no body above {limit:,} bytes")
+            error = InvalidJob(f"the broker does not accept a body above {limit:,} bytes")
             for pending in (*in_flight, *self._outbox):
                 if len(pending.message.body) > limit:
                     self._fail(pending, error)
@@ -285,7 +286,7 @@ class Publisher:
         return [pending for pending in in_flight if not pending.resolved]
 
     def _reopen(self, outgoing: ConfirmChannel) -> None:
-        """Open a channel in the place of one that was closed; those of lanes as they are needed."""
+        """Replace a closed main channel. The channel of a lane is opened when it is needed."""
         now = time.monotonic()
         pause = REOPEN_SECONDS if now - self._closed_channel_at < REOPEN_SECONDS else 0.0
         self._closed_channel_at = now
@@ -300,7 +301,7 @@ class Publisher:
             self._open(MAIN)
 
     def _remove(self, outgoing: ConfirmChannel) -> list[Pending]:
-        """Use a channel no more; return what is in flight on it."""
+        """Drop a channel, and return the messages in flight on it."""
         outgoing.drop()
         if self._outgoing.get(outgoing.lane) is outgoing:
             del self._outgoing[outgoing.lane]
@@ -309,7 +310,7 @@ class Publisher:
         return self._outbox.end_flight(outgoing.flight)
 
     def _drain(self, outgoing: ConfirmChannel) -> None:
-        """Send nothing more on a channel, and close it when the broker has answered all."""
+        """Stop publishing on a channel, and close it when nothing is in flight on it."""
         if self._outgoing.get(outgoing.lane) is outgoing:
             del self._outgoing[outgoing.lane]
             self._draining.append(outgoing)
@@ -317,17 +318,20 @@ class Publisher:
             self._remove(outgoing)
 
     def _set_blocked(self, reason: str | None) -> None:
-        logger.warning("the broker is %s", f"blocked: {reason}" if reason else "unblocked")
+        if reason:
+            logger.warning("publisher: blocked by the broker (%s)", reason)
+        else:
+            logger.warning("publisher: unblocked by the broker")
         self._blocked = reason
         self._detector.resume(time.monotonic())
         if reason and self._connector.is_closing:
-            self._wire.cut()  # the broker does not read the closing handshake
+            self._wire.cut()  # a broker with an alarm does not read the closing handshake
         self._flush()
 
     # Sending
 
     def _on_submit(self) -> None:
-        self._turn += 1  # before it takes in: what comes later wakes it again
+        self._turn += 1  # before emptying the inbox: a later put wakes the thread again
         self._take_in()
         self._flush()
         self._rescuer.published()
@@ -339,7 +343,7 @@ class Publisher:
             self._outbox.add(window.take_in())
 
     def _flush(self) -> None:
-        """Send what can be sent, as one piece: a system call costs more than a put."""
+        """Publish all that is ready in one write: a system call costs more than a put."""
         connection = self._connector.connection
         if connection is None or not connection.is_open or self._blocked is not None:
             return
@@ -357,7 +361,7 @@ class Publisher:
     def _send_or_park(
         self, pending: Pending, main: ConfirmChannel, now: float
     ) -> tuple[bytes, ...]:
-        """Return the frames of a message, or none when it must wait or has a lane of its own."""
+        """Return the frames of a message; none if it has to wait or needs a lane of its own."""
         way = self._way(pending, now)
         if way is None:
             return ()
@@ -379,7 +383,7 @@ class Publisher:
         return self._lanes[name]
 
     def _send_lane(self, lane: Lane, now: float) -> list[bytes]:
-        """Return the frames of what a lane may send now."""
+        """Return the frames of the messages that a lane may publish now."""
         if now < lane.held_until or not self._outbox.is_parked(lane.name):
             return []
         outgoing = self._outgoing.get(lane.name)
@@ -406,7 +410,7 @@ class Publisher:
         return (encode.publish(number, way.exchange, way.key, message, self._frame_max),)
 
     def _way(self, pending: Pending, now: float) -> Way | None:
-        """Where a message goes; None when that is yet to be made, and the message is parked."""
+        """Return the way of a message; None, with the message parked, if a queue is missing."""
         entry, routes = pending.route, self._routes
         if isinstance(entry, Target):
             return self._way_to(pending, entry)
@@ -432,7 +436,7 @@ class Publisher:
     # Resolving
 
     def confirmed(self, outgoing: ConfirmChannel, confirm: Confirm) -> None:
-        """Resolve what the broker has; send what it refused again, after a while."""
+        """Resolve acknowledged messages, and publish nacked ones again after a backoff."""
         now, flight, multiple = time.monotonic(), outgoing.flight, confirm.multiple
         self._is_unanswered = False
         if not confirm.is_taken:
@@ -449,7 +453,7 @@ class Publisher:
         self._resolve(done)
 
     def _taken(self, outgoing: ConfirmChannel, count: int) -> None:
-        """Send more to a target that takes messages; dissolve its lane when it has recovered."""
+        """Publish more to a target that accepts messages; dissolve its lane after recovery."""
         lane = self._lanes.get(outgoing.lane)
         if lane is None:
             return
@@ -468,9 +472,9 @@ class Publisher:
             self._drain(outgoing)
 
     def _refused(self, outgoing: ConfirmChannel, refused: Sequence[Pending], now: float) -> None:
-        """Back off from the target that refused these messages, and from no other."""
+        """Back off from the targets that refused these messages, and only from those."""
         for pending in refused:
-            pending.closures = 0  # the broker read it, and did not close the channel
+            pending.closures = 0  # the broker read the message without closing the channel
             lane = self._lane(pending.lane, is_stream=pending.is_for_a_stream)
             lane.refused(now, random.random())  # noqa: S311 - jitter
             self._outbox.park_first(lane.name, pending)
@@ -486,7 +490,7 @@ class Publisher:
             self._drain(outgoing)
 
     def returned(self, outgoing: ConfirmChannel, returned: Returned) -> None:
-        """Fail a message that has nowhere to go, or make its stream again."""
+        """Fail a message that cannot be routed, or retry one whose stream is missing."""
         token = returned.headers.get("rd-token", "")
         where = (returned.exchange, returned.routing_key)
         pending = outgoing.flight.take_returned(returned.message_id, token, *where)
@@ -494,8 +498,8 @@ class Publisher:
             return
         part = pending.route.part if isinstance(pending.route, Target) else None
         if part is not None and part.is_stream:
-            # For a moment after a restart a stream is not there yet. RabbitMQ 3.10 would confirm
-            # and lose what is not mandatory. If it was deleted it is made again.
+            # Shortly after a restart the stream is not up yet, and RabbitMQ 3.10 would confirm and
+            # lose a message that is not mandatory. A stream that was deleted is declared again.
             self._routes.forget_queue(part.queue.name)
             self._refused(outgoing, [pending], time.monotonic())
             return
@@ -537,7 +541,7 @@ class Publisher:
         self._start_ticking()
 
     def _tend_lanes(self) -> None:
-        """Dissolve lanes in which nothing is left, and send what no longer backs off."""
+        """Dissolve empty lanes, and publish messages whose backoff has ended."""
         for lane in tuple(self._lanes.values()):
             outgoing = self._outgoing.get(lane.name)
             in_flight = outgoing is not None and len(outgoing.flight) > 0
@@ -558,9 +562,9 @@ class Publisher:
                 self._stalled(outgoing, stalled)
 
     def _stalled(self, outgoing: ConfirmChannel, stalled: set[str]) -> None:
-        """Send what waits for these targets again, on channels of their own.
+        """Publish the unconfirmed messages to these targets again, on channels of their own.
 
-        What was sent to others on the same channel is still awaited there.
+        Messages to other targets stay in flight on the old channel.
         """
         if outgoing.lane == MAIN:
             again = outgoing.flight.take_if(lambda pending: pending.lane in stalled)
@@ -603,7 +607,7 @@ class Publisher:
         if puts := [pending for pending in unconfirmed if not pending.is_expendable]:
             self._is_unanswered = True
             ids = ", ".join(str(pending.message.message_id) for pending in puts[:10])
-            logger.warning("closed with %d puts not confirmed: %s", len(puts), ids)
+            logger.warning("publisher: closed (%d puts not confirmed: %s)", len(puts), ids)
         for pending in unconfirmed:
             self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
 
@@ -619,6 +623,6 @@ def _refusal(pending: Pending, text: str) -> JobRefused:
     if isinstance(pending.route, Target) and pending.route.part is None:
         return JobRefused(f"there is no queue {pending.route.routing_key} ({text})")
     return JobRefused(
-        f"the broker has nowhere to put this job ({text}): even the queue of what cannot be "
-        "routed is missing; run `rabbitdelay topology apply`"
+        f"the broker has nowhere to put this job ({text}): the queue for unrouted jobs is missing "
+        "too; run `rabbitdelay topology apply`"
     )

@@ -1,8 +1,8 @@
-"""The window: how much may be on its way at once, so that memory stays flat.
+"""The publish window: limits the unresolved messages, so that memory use stays flat.
 
-Only the transport's thread counts, when it takes a message in and when the message is resolved. A
-caller that is interrupted by a signal handler can therefore not leave a wrong count behind. Callers
-look whether there is room, and may overshoot by one message each.
+Only the transport's thread updates the counts, when it takes a message from the inbox and when the
+message is resolved. A caller interrupted by a signal handler therefore cannot leave a wrong count
+behind. Callers only check for room, and may each exceed the limit by one message.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from rabbitdelay.engine.flow import Bell, Flow, until
 
 
 class Window:
-    """Room for so many puts and so many bytes of body; callers wait while there is none."""
+    """Limits the number of puts and the bytes of their bodies; callers wait for room."""
 
     def __init__(self, max_puts: int, max_bytes: int) -> None:
         self._max_puts = max_puts
@@ -22,38 +22,38 @@ class Window:
         self._low_water = max_puts * 3 // 4
         self._room = Bell()
         self.inbox: deque[Pending] = deque()
-        """Messages that callers have handed over, and the transport's thread has not taken in."""
+        """Submitted messages that the transport's thread has not taken yet."""
 
     @property
     def puts(self) -> int:
-        """Number of messages on their way."""
+        """Number of unresolved messages, those in the inbox included."""
         return self._puts + len(self.inbox)
 
     @property
     def has_room(self) -> bool:
-        """Whether one more message may be handed over."""
+        """Whether there is room for one more message."""
         return self.puts < self._max_puts and self._bytes < self._max_bytes
 
     def wait(self, deadline: float) -> Flow[bool]:
-        """Wait for room until the deadline on the monotonic clock; return whether there is any."""
+        """Wait for room until a monotonic deadline; return whether there is room."""
         if self.has_room:
             return True
         return (yield from until(self._room, self._has_much_room, deadline))
 
     def take_in(self) -> Pending:
-        """Return and count the next message of the inbox, on the transport's thread."""
+        """Take and count the next message of the inbox; on the transport's thread."""
         pending = self.inbox[0]
         self._puts += 1
         self._bytes += len(pending.message.body)
         return self.inbox.popleft()
 
     def leave(self, puts: int, size_bytes: int) -> None:
-        """Give room back."""
+        """Release the room of resolved messages."""
         self._bytes -= size_bytes
         self._puts -= puts
         if self._has_much_room():
             self._room.ring()
 
     def _has_much_room(self) -> bool:
-        """Whether to admit callers that found it full. One by one would be a thread switch each."""
+        """Whether to wake waiting callers. Waking each singly would cost a thread switch each."""
         return self.puts <= self._low_water and self._bytes < self._max_bytes
