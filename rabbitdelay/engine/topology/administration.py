@@ -1,4 +1,4 @@
-"""Administration: making, verifying and removing what a namespace has on the broker, as flows."""
+"""Administration: creating, verifying and removing the queues of a namespace, as flows."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ from rabbitdelay.errors import InvalidConfiguration, ManagementUnreachable, Name
 Result = TypeVar("Result")
 Delay = float | timedelta
 OnProgress = Callable[[int, int], None]
-"""Called with the number of steps that are done, and of all."""
+"""Called with the number of completed steps and the total number of steps."""
 NewConnection = Callable[[], SideConnection]
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some hold queues and topics, besides what every namespace has."""
+    """Selects hold queues and topics, in addition to the base of every namespace."""
 
     hops: tuple[ladder.Hop, ...] = ()
     topics: tuple[str, ...] = ()
@@ -46,23 +46,23 @@ class Selection:
     def of(
         cls, topics: str | Iterable[str], delays: Iterable[Delay], *, all_hold_queues: bool
     ) -> "Selection":
-        """Return the hold queues that these delays need, or all, and these topics."""
+        """Return a selection of these topics, and of the hold queues for these delays or of all."""
         names = [topics] if isinstance(topics, str) else topics
         hops = ladder.EVERY_HOP if all_hold_queues else (hop for d in delays for hop in _hops(d))
         checked = (validation.check_topic(name) for name in names)
         return cls(tuple(dict.fromkeys(hops)), tuple(dict.fromkeys(checked)))
 
     def parts(self, topology: Topology) -> list[Part]:
-        """Return their queues, with what leads to them."""
+        """Return the selected queues, with the exchanges and bindings that lead to them."""
         holds = [topology.hold(hop) for hop in self.hops]
         return holds + [part for topic in self.topics for part in topology.topic(topic)]
 
     def declarations(self, topology: Topology) -> tuple[Declaration, ...]:
-        """Return all of it, what every namespace has included."""
+        """Return all declarations, including the base of the namespace."""
         return topology.plan(self.hops, self.topics)
 
     def with_existing(self, topology: Topology, found: Definitions) -> "Selection":
-        """Return the selection and what there is of the namespace."""
+        """Return the selection, extended by the existing queues of the namespace."""
         hops, topics = verification.existing(topology, (row["name"] for row in found["queues"]))
         return Selection(
             tuple(dict.fromkeys((*self.hops, *hops))),
@@ -72,34 +72,34 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What `topology.apply()` found and made."""
+    """Result of `topology.apply()`."""
 
     hold_queues: int
-    """The hold queues that were selected."""
+    """Number of selected hold queues."""
     topics: int
-    """The topics that were selected."""
+    """Number of selected topics."""
     queues: int
-    """All queues that were selected: two for each topic."""
+    """Number of all selected queues, two of them for each topic."""
     made: int
-    """How many of them were missing, and were made."""
+    """Number of selected queues that were missing and have been declared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What `topology.verify()` found."""
+    """Result of `topology.verify()`."""
 
     findings: tuple[Finding, ...]
     unchecked: str | None = None
-    """Why bindings and policies were not checked; None when they were."""
+    """The reason why bindings and policies were not checked; None if they were."""
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        """What is missing or different."""
+        """The findings about objects that are missing or different."""
         return tuple(finding for finding in self.findings if finding.is_problem)
 
 
 class Administration:
-    """Changes one namespace, over a connection that is made for each call."""
+    """Creates, verifies and removes one namespace, over a new connection for each call."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Administration:
     def apply(
         self, selection: Selection, on_progress: OnProgress | None, timeout: float | None
     ) -> Flow[Applied]:
-        """Make what is missing, and wait until it is safe to put through."""
+        """Declare missing queues, and wait until jobs can safely be put through them."""
         if not self._settings.declare:
             raise InvalidConfiguration("topology.apply() declares queues: leave out declare=False")
         parts = selection.parts(self._topology)
@@ -134,11 +134,11 @@ class Administration:
         return Applied(len(selection.hops), len(selection.topics), len(parts), counted.announced)
 
     def export(self, selection: Selection, vhost: str | None) -> Definitions:
-        """Return RabbitMQ definitions."""
+        """Return the selection as RabbitMQ definitions."""
         return definitions(selection.declarations(self._topology), vhost=vhost or self._vhost)
 
     def verify(self, selection: Selection, timeout: float | None) -> Flow[Verification]:
-        """Compare the broker with what should be there."""
+        """Compare the objects on the broker with the expected ones."""
         try:
             found = yield from self._management.definitions(self._topology)
         except ManagementUnreachable as error:
@@ -151,7 +151,7 @@ class Administration:
     def remove(
         self, *, force: bool, dry_run: bool, on_progress: OnProgress | None, timeout: float | None
     ) -> Flow[Removal]:
-        """Remove the namespace, unless it is in use."""
+        """Remove the namespace; without `force`, only if it is not in use."""
         plan = yield from self._plan_removal(timeout)
         if not force:
             plan.check()
@@ -210,7 +210,7 @@ class Administration:
 
 
 class _Counted:
-    """Counts the commands of one kind that were answered, on the transport's thread."""
+    """Counts the answered commands of one kind; on the transport's thread."""
 
     def __init__(
         self, kind: type[Declare | Remove], total: int, on_progress: OnProgress | None
@@ -222,7 +222,7 @@ class _Counted:
         self._on_progress = on_progress or (lambda _done, _total: None)
 
     def add(self, commands: Round) -> None:
-        """Count what was answered."""
+        """Count the commands of an answered round."""
         self.announced += sum(one.queues for one in commands if isinstance(one, Announce))
         done = sum(isinstance(one, self._kind) for one in commands)
         if done:

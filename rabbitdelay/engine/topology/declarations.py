@@ -65,7 +65,7 @@ class Declarations:
         """Number of consecutive setups that were not answered."""
 
     def request(self, pending: Pending, parts: Sequence[Part]) -> None:
-        """Let a message wait until these queues exist."""
+        """Park a message until these queues exist."""
         may_found = not isinstance(pending.route, Target) or pending.route.may_found
         key = Key(tuple(part.queue.name for part in parts), may_found)
         self._outbox.park(key, pending)
@@ -98,7 +98,7 @@ class Declarations:
             del self._stalls[key]
             return
         logger.warning(
-            "publisher: no answer for %.0f s about %s, asking again on another channel",
+            "publisher: no answer for %.0f s from %s; declaring again on another channel",
             self._detector.patience_seconds(self._stalls[key]),
             ", ".join(part.queue.name for part in parts),
         )

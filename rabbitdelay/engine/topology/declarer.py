@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 CallLater = Callable[[float, Then], object]
 OnRound = Callable[[Round], None]
 QUESTIONS_AT_ONCE = 64
-"""Questions that are asked at the same time. Each has a channel, and a connection has 2047."""
+"""Maximum number of concurrent queries. Each has a channel; a connection allows 2047."""
 
 
 def flush_name(connection: Connection) -> str | None:
@@ -68,7 +68,7 @@ class Declarer(Generic[Result]):
         self._unasked: deque[Callable[[Channel], None]] = deque()
         self._channel: Channel | None = None
         self._entered: tuple[Channel, str] | None = None
-        """The channel and consumer tag that count this client as a maker of queues."""
+        """The channel and tag of the consumer that marks this client as creating queues."""
         self._is_abandoned = False
         self.answered_at = time.monotonic()
         """Monotonic time of the broker's last answer to a round, or of the start."""
@@ -159,7 +159,7 @@ class Declarer(Generic[Result]):
             self._unasked.append(opened)
 
     def _ask_next(self) -> None:
-        """One question was answered: ask another that waits."""
+        """Count an answered query, and start one that is waiting."""
         self._asking -= 1
         if self._unasked:
             self._open_for_question(self._unasked.popleft())
@@ -217,7 +217,7 @@ class Declarer(Generic[Result]):
         self._connection.open_channel(opened)
 
     def _enter(self, round_: "_Answers", position: int, queue: Queue) -> None:
-        """Consume the queue of the makers, on a channel that is closed with this setup."""
+        """Consume the queue that counts makers, on a channel that closes with this setup."""
 
         def opened(channel: Channel) -> None:
             if self._is_abandoned:
@@ -285,7 +285,7 @@ class _Answers:
         self._complete = complete
 
     def answer(self, position: int, answer: int | None) -> None:
-        """Note one answer."""
+        """Record one answer."""
         self._answers[position] = answer
         self._left -= 1
         self.check()

@@ -1,7 +1,8 @@
-"""Counting the jobs of a namespace, again and again.
+"""Count the jobs of a namespace, repeatedly.
 
-The counts are the broker's own at this moment, over AMQP. What AMQP cannot tell, which topics
-there are and how many jobs are reserved, comes from the management API, some seconds old.
+Counts of queues are current and come from the broker over AMQP. The list of topics and the number
+of reserved jobs are not available over AMQP: they come from the management API, and are some
+seconds old.
 """
 
 import time
@@ -17,9 +18,9 @@ from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.errors import ManagementUnreachable
 
 UNREACHABLE_SECONDS = 30.0
-"""How long a management API that did not answer is left alone: it may take 5 s not to answer."""
+"""How long a management API that failed is not queried again. A failure may take 5 s."""
 MISSING_AT_ONCE = 16
-"""How many hold queues that were missing are asked for again in one look."""
+"""Number of missing hold queues that are queried again in each count."""
 
 
 def count_topics(
@@ -52,15 +53,16 @@ def _topic(
 
 
 class JobCounter:
-    """Counts the jobs of one namespace, and remembers what was not there."""
+    """Counts the jobs of one namespace, and remembers which hold queues are missing."""
 
     def __init__(self, topology: Topology, management: ManagementQueries) -> None:
         self._topology = topology
         self._management = management
         self._missing: tuple[Hop, ...] = ()
-        """To be told that a queue is missing costs a channel: they are asked for by turns.
+        """Hold queues that were missing, queried again in turn.
 
-        All 208 took 0.4 s on loopback, and the broker logs each.
+        Each query for a missing queue costs a channel and a line in the broker's log. Querying all
+        208 took 0.4 s on loopback.
         """
         self._error: str | None = None
         self._error_until = 0.0
@@ -73,7 +75,7 @@ class JobCounter:
         *,
         delayed: bool,
     ) -> Flow[Statistics]:
-        """Count the jobs of these topics, or of all, and the delayed ones."""
+        """Count the jobs of these topics, or of all, and optionally the delayed jobs."""
         listing = yield from self._list()
         known = listing or Listing()
         found = yield from count_topics(
@@ -91,7 +93,7 @@ class JobCounter:
         )
 
     def _list(self) -> Flow[Listing | None]:
-        """Ask the management API, unless it did not answer a moment ago."""
+        """Query the management API, unless it failed recently."""
         if time.monotonic() < self._error_until:
             return None
         try:
@@ -102,7 +104,7 @@ class JobCounter:
             return None
 
     def _count_holds(self, queries: QueueQueries, listing: Listing | None) -> Flow[list[HoldCount]]:
-        """Count the hold queues that are listed, or all when there is no listing."""
+        """Count the jobs in the listed hold queues, or in all if there is no listing."""
         waiting = self._missing[MISSING_AT_ONCE:]
         hops = listing.hops if listing else [hop for hop in ladder.EVERY_HOP if hop not in waiting]
         queues = {hop: self._topology.hold_queue(hop) for hop in hops}

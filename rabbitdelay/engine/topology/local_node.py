@@ -1,7 +1,7 @@
-"""A broker node that runs on this machine, and what only the machine knows about it.
+"""A broker node on this machine, with the facts that are available only locally.
 
-`rabbitdelay.discovery` finds it. The engine is given the function, because the private broker is
-a layer above.
+`rabbitdelay.discovery` finds the node. The engine receives the function as an argument, because
+the private broker is in a layer above.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ class LocalNode:
 
     management_url: str
     read_settings: Callable[[], BrokerSettings]
-    """Asks the node, which takes about a second; raises BrokerProcessError."""
+    """Reads the settings from the node, in about a second; raises BrokerProcessError."""
 
 
 FindLocalNode = Callable[[Sequence[Address]], LocalNode | None]
-"""Returns the node that one of these addresses means, if it is a local one."""
+"""Returns the local node that one of these addresses refers to; None if there is none."""

@@ -1,4 +1,4 @@
-"""The management API: what exists on the broker, with arguments and bindings, over HTTP."""
+"""The management API: lists the broker's objects, with arguments and bindings, over HTTP."""
 
 import json
 import ssl
@@ -33,17 +33,17 @@ _DEFAULT_PORTS = {"amqp": ("http", 15672), "amqps": ("https", 15671)}
 
 @dataclass(frozen=True, slots=True)
 class ManagementAddress:
-    """Where the management API is and how to get in."""
+    """URL and credentials of the management API."""
 
     url: str
-    """Without user and password, with a slash at its end."""
+    """URL without user and password, with a trailing slash."""
     user: str
     password: str = field(repr=False)
     tls_context: ssl.SSLContext | None = field(default=None, repr=False)
 
 
 def locate(given: str | None, addresses: Sequence[Address]) -> ManagementAddress:
-    """Return where the API is: as given, else on its usual port of the first address's host."""
+    """Return the given address of the API, or the default port on the first address's host."""
     return _parse(given, addresses[0]) if given else _usual(addresses[0])
 
 
@@ -57,7 +57,7 @@ class ManagementApi:
         self._timeout_seconds = timeout_seconds
         self._vhost_name = vhost
         self._vhost = quote(vhost, safe="")
-        # A broker is not behind the web proxy that the environment names.
+        # A broker is not behind the web proxy of the environment variables.
         self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=address.tls_context))
 
     def check(self) -> None:
@@ -65,26 +65,26 @@ class ManagementApi:
         self.get("overview")
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON is anything
-        """Return the answer to a GET of a path below `api/`."""
+        """Return the JSON response to a GET of a path below `api/`."""
         with self._open(path) as response:
             return json.load(response)
 
     def queues(self, prefix: str) -> list[dict[str, Any]]:
-        """Return every queue whose name begins so: arguments, policies, members and counts.
+        """Return the queues with a name prefix: arguments, policies, members and counts.
 
         The counts are some seconds old.
         """
         return self._pages("queues", prefix, ",".join(_QUEUE_COLUMNS))
 
     def versioned_queues(self) -> list[dict[str, Any]]:
-        """Return every queue of the vhost whose name looks like one of a namespace."""
+        """Return the queues of the vhost whose names look like those of a namespace."""
         columns = "name,consumers,messages_ready,messages_unacknowledged,messages_dlx"
         return self._pages("queues", "", columns, f".v{VERSION}.")
 
     def definitions(self, prefix: str) -> Definitions:
-        """Return every exchange, queue and binding whose name or source begins so.
+        """Return the exchanges, queues and bindings whose name or source has a prefix.
 
-        With them come the policies of the vhost, whatever they apply to.
+        The result includes all policies of the vhost, whatever they apply to.
         """
         columns = "name,vhost,type,durable,auto_delete,internal,arguments,policy"
         bindings: list[dict[str, Any]] = self.get(f"bindings/{self._vhost}")
@@ -96,27 +96,27 @@ class ManagementApi:
         }
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Return the nodes of the cluster, with their alarms; the user needs the monitoring tag."""
+        """Return the nodes of the cluster and their alarms. Requires the monitoring tag."""
         columns = "name,running,mem_alarm,disk_free_alarm,partitions"
         nodes: list[dict[str, Any]] = self.get(f"nodes?columns={columns}")
         return nodes
 
     def feature_flags(self) -> list[dict[str, Any]]:
-        """Return every feature flag with its state; the user needs the administrator tag."""
+        """Return the feature flags and their states. Requires the administrator tag."""
         flags: list[dict[str, Any]] = self.get("feature-flags")
         return flags
 
     def clock_ahead_seconds(self) -> float:
-        """Return by how much this machine's clock is ahead of the broker's, to about a second.
+        """Return the seconds by which this machine's clock is ahead of the broker's.
 
-        The broker's clock is the `Date` of an answer, which has whole seconds.
+        Precise to about a second, because the `Date` header of a response has whole seconds.
         """
         before = time.time()
         with self._open("whoami") as response:
             date = response.headers["Date"]
         now = (before + time.time()) / 2
         if date is None:
-            raise ManagementUnreachable(f"{self._address.url} sends no date")
+            raise ManagementUnreachable(f"{self._address.url} does not send a Date header")
         return now - (parsedate_to_datetime(date).timestamp() + 0.5)
 
     def _pages(

@@ -1,4 +1,4 @@
-"""The management API of a client's broker, as flows: HTTP requests run on a thread of their own."""
+"""Queries to the management API of a client's broker, as flows. HTTP runs on another thread."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class ManagementQueries:
-    """Locates the API for each query, because a local broker may be started at any time."""
+    """Runs queries. Each one locates the API, because a local broker may start at any time."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class ManagementQueries:
         """Run a query.
 
         Raises:
-            ManagementUnreachable: The API does not answer, or not to this user.
+            ManagementUnreachable: The API does not answer, or refuses this user.
         """
         result: Result = yield Wait(in_background(lambda: query(self._locate())))
         return result
 
     def listing(self, topology: Topology) -> Flow[Listing]:
-        """Return the topics and hold queues of a namespace, with what only the API counts."""
+        """Return the topics and hold queues of a namespace, with the counts only the API has."""
         rows = yield from self.ask(lambda api: api.queues(topology.prefix))
         return counts.read_listing(topology, rows)
 

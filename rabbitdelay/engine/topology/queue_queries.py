@@ -1,4 +1,4 @@
-"""Small questions about exchanges and queues, over a connection that is open for other things."""
+"""Short queries about exchanges and queues, over a connection that is already open."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -17,13 +17,13 @@ from rabbitdelay.errors import ConnectionFailed
 Answer = TypeVar("Answer")
 Ask = Callable[[Channel, Callable[[Answer], None]], None]
 AGAIN_SECONDS = 0.25
-"""How often a question is asked that got no answer, because the connection went."""
+"""Interval of retries of a query that lost its connection."""
 AT_ONCE = 32
-"""Queues that are counted at the same time."""
+"""Maximum number of queues that are counted concurrently."""
 
 
 class QueryConnection(Protocol):
-    """What a question is asked over: a consumer, or a side connection."""
+    """Provides the connection for queries: a consumer, or a side connection."""
 
     @property
     def first(self) -> FirstConnection:
@@ -31,21 +31,21 @@ class QueryConnection(Protocol):
 
     @property
     def connection(self) -> Connection | None:
-        """The open connection; on the transport's thread."""
+        """The open connection; None without one. Only on the transport's thread."""
 
     def call(self, function: Then) -> bool:
         """Run a function on the transport's thread."""
 
 
 class QueueQueries:
-    """Asks on a channel of its own for each question: to be told no closes it."""
+    """Runs each query on a channel of its own, because a negative answer closes the channel."""
 
     def __init__(self, connection: QueryConnection, timeout: float) -> None:
         self._connection = connection
         self._timeout = timeout
 
     def is_there(self, exchange: str) -> Flow[bool]:
-        """Whether there is such an exchange."""
+        """Whether an exchange exists."""
 
         def ask(channel: Channel, answered: Callable[[bool], None]) -> None:
             channel.look(exchange, lambda: answered(True))  # noqa: FBT003 - the answer
@@ -53,11 +53,11 @@ class QueueQueries:
         return (yield from self._ask(ask)) is not None
 
     def count(self, queue: str) -> Flow[QueueCount | None]:
-        """Count what is in a queue, or None when there is no such queue."""
+        """Count the messages and consumers of a queue; None if the queue does not exist."""
         return self._ask(_counting(queue))
 
     def count_all(self, queues: Iterable[str]) -> Flow[dict[str, QueueCount | None]]:
-        """Count what is in each of many queues, some of them at a time."""
+        """Count many queues, several concurrently."""
         names = list(dict.fromkeys(queues))
         found: dict[str, QueueCount | None] = {}
         for start in range(0, len(names), AT_ONCE):
@@ -68,7 +68,7 @@ class QueueQueries:
         return found
 
     def purge(self, queue: str) -> Flow[int | None]:
-        """Empty a queue; return how many messages were in it, or None when there is none."""
+        """Purge a queue; return the number of purged messages, or None if it does not exist."""
 
         def ask(channel: Channel, answered: Callable[[int], None]) -> None:
             channel.purge(queue, answered)

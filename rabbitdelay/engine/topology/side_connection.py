@@ -1,7 +1,7 @@
-"""A connection of its own for one task, closed after it.
+"""A separate connection for one task, closed afterwards.
 
-Administration publishes, declares and deletes. On a connection of its own an alarm or a refusal
-does not hold up the jobs of the client that asks for it.
+Administration publishes, declares and deletes. On a separate connection, an alarm or a refusal does
+not delay the jobs of the same client.
 """
 
 import time
@@ -25,29 +25,29 @@ Done = Callable[[Result | Exception], None]
 
 
 class SideConnection:
-    """One connection. It is not made again when it is lost: the task fails."""
+    """Runs a task on one connection. The task fails if the connection is lost."""
 
     def __init__(self, transport: Transport, addresses: Sequence[Address]) -> None:
         self.first = FirstConnection()
         self.is_blocked = False
-        """Whether the broker has told this connection that it takes no messages."""
+        """Whether the broker blocks publishing on this connection."""
         self.broker_version = ""
-        """The version of RabbitMQ; empty when the broker does not tell."""
+        """Version of RabbitMQ; empty if the broker does not announce it."""
         self._connector = Connector(transport, addresses, self)
         self._fail: Callable[[Exception], None] = nothing
 
     @property
     def connection(self) -> Connection | None:
-        """The connection, if there is one; on the transport's thread."""
+        """The open connection; None without one. Only on the transport's thread."""
         return self._connector.connection
 
     @property
     def address(self) -> Address:
-        """The address that it is connected to."""
+        """The address of the current connection."""
         return self._connector.address
 
     def call(self, function: Then) -> bool:
-        """Run a function on the transport's thread; False when that has ended."""
+        """Run a function on the transport's thread; return False if the thread has ended."""
         return self._connector.call(function)
 
     def use(self, task: Flow[Result], connect_timeout: float) -> Flow[Result]:
@@ -56,7 +56,7 @@ class SideConnection:
             self._connector.start()
             yield from self.first.wait(connect_timeout)
             result = yield from task
-        except GeneratorExit:  # a signal handler raised in the caller: there is no waiting here
+        except GeneratorExit:  # a signal handler raised in the caller, so waiting is impossible
             self.close_soon(0)
             raise
         except BaseException:
@@ -71,7 +71,7 @@ class SideConnection:
         timeout: float,
         on_round: OnRound = nothing,
     ) -> Flow[Result]:
-        """Hold a conversation with the broker. The timeout starts again with each answer."""
+        """Run a conversation with the broker. The timeout restarts with each answer."""
         drivers: list[Declarer[Result]] = []
 
         def start(connection: Connection, done: Done[Result]) -> None:
@@ -95,10 +95,10 @@ class SideConnection:
     def ask(
         self, question: Callable[[Connection, Done[Result]], None], timeout: float
     ) -> Flow[Result]:
-        """Ask one thing.
+        """Ask one question.
 
         Raises:
-            TimeoutError: There is no answer in time.
+            TimeoutError: The broker does not answer in time.
         """
         result: Result = yield Wait(self._start(question), timeout)
         return result
@@ -106,18 +106,18 @@ class SideConnection:
     # Called by the transport
 
     def connection_opened(self, connection: Connection) -> None:
-        """Let the task begin."""
+        """Start the task."""
         self.broker_version = connection.broker_version
         connection.on_blocked(self._blocked)
         self.first.opened()
 
     def connection_failed(self, error: ConnectionFailed) -> None:
-        """Fail what is being asked."""
+        """Fail the current question, because the connection was lost or refused."""
         self.first.failed(error)
         self._fail(error)
 
     def connection_closed(self) -> None:
-        """Fail what is being asked."""
+        """Fail the current question, because the transport has ended."""
         self.first.ended()
         self._fail(ConnectionFailed("the connection was closed"))
 
@@ -126,7 +126,7 @@ class SideConnection:
         self._connector.call(self._begin_close)
 
     def abandon(self) -> None:
-        """In a forked child: forget the parent's connection without a word on it."""
+        """Forget the parent's connection in a forked child, without sending anything on it."""
         self._connector.transport.abandon()
 
     def _start(self, question: Callable[[Connection, Done[Result]], None]) -> Future[Result]:
@@ -151,7 +151,7 @@ class SideConnection:
     def _unanswered(self, timeout: float) -> OutcomeUnknown:
         if self.is_blocked:
             return BrokerBlocked(
-                f"{self.address}: the broker takes nothing while its memory or disk alarm lasts",
+                f"{self.address}: the broker blocks publishers while a memory or disk alarm lasts",
                 sent=True,
             )
         return OutcomeUnknown(
