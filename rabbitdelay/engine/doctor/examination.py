@@ -1,4 +1,4 @@
-"""The examination: collects the facts about a broker, and returns what is wrong with it."""
+"""The examination: collects facts about a broker, and returns the checks of `doctor`."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from rabbitdelay.errors import (
 )
 
 SECOND_LOOK_SECONDS = 6.0
-"""The broker's counts are up to 5 s old: two looks must be further apart than that."""
+"""Time between two listings. The broker's counts are up to 5 s old, so it is longer."""
 NOT_VISIBLE = "cannot be seen from here"
 
 _NO_API = Unknown("needs the management API")
@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One examination. It makes nothing on the broker and changes no job."""
+    """Examines a broker once, without creating anything on it or changing a job."""
 
     connect: Callable[[], SideConnection]
     settings: ClientSettings
@@ -54,7 +54,7 @@ class Examination:
     on_step: OnStep
 
     def checks(self, longest_ttr_ms: int) -> Flow[tuple[Check, ...]]:
-        """Examine, and return one Check or more for each thing."""
+        """Collect the facts, and return one or more checks for each of them."""
         connection = self.connect()
         facts = yield from connection.use(
             self._facts(connection, longest_ttr_ms), self.settings.connect_timeout
@@ -122,7 +122,7 @@ class Examination:
         return verification.compare(expected, found)
 
     def _probe(self, *, is_there: bool) -> Flow[tuple[probes.Publishing, probes.LogProbe]]:
-        """Try to publish and to consume, each on a connection of its own: a refusal may end it."""
+        """Try to publish and consume on separate connections, because a refusal may close one."""
         if not is_there:
             empty = Unknown("the namespace is not there to try it with")
             return probes.Publishing(None, empty, empty), probes.LogProbe(None, empty)
@@ -145,7 +145,7 @@ class Examination:
                 )
             )
         except RabbitDelayError:
-            return probes.LogProbe()  # that it does not answer says enough
+            return probes.LogProbe()  # the missing answer is the finding
 
     def _rights(
         self,
@@ -163,7 +163,7 @@ class Examination:
         return Rights(configure, publishing.may_write, log.may_read)
 
     def _settings(self) -> Flow[BrokerSettings | Unknown]:
-        """Ask the node itself, where it is one of this machine."""
+        """Read the settings from the node, if it runs on this machine."""
         node = self.find_local_node(self.addresses)
         if node is None:
             return Unknown(NOT_VISIBLE)
@@ -201,7 +201,7 @@ class Examination:
         return counted.ready if counted else 0
 
     def _stuck(self, first: Listing | Unknown) -> Flow[dict[str, int] | Unknown]:
-        """Look a second time where jobs are on their way: most of them only pass."""
+        """List jobs in transit a second time, because most of them are only passing through."""
         if isinstance(first, Unknown):
             return _NO_API
         if not first.dead_lettering:
@@ -216,7 +216,7 @@ class Examination:
     def _ask(
         self, found: object, tag: str, query: Callable[[ManagementApi], Fact]
     ) -> Flow[Fact | Unknown]:
-        """Ask the management API, unless it did not answer before."""
+        """Query the management API, unless it failed before."""
         if isinstance(found, Unknown):
             return _NO_API
         answer = yield from _fact(self.management.ask(query))

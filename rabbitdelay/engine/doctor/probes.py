@@ -1,8 +1,7 @@
-"""Probes: what a user may do and what the broker takes, found out by trying it over AMQP.
+"""Probes: test the permissions of a user and the limits of a broker by trying over AMQP.
 
-Nothing that a probe does can be seen by a job. Messages go to the exchange of responses under a
-key that no queue is bound with, so that the broker drops them. The log of deletes is consumed from
-its end, for a moment.
+Probes do not affect jobs. Their messages go to the exchange of responses with a routing key that no
+queue is bound with, so the broker drops them. The log of deletes is consumed briefly, from its end.
 """
 
 import secrets
@@ -23,14 +22,14 @@ from rabbitdelay.engine.transport import Channel, Closed, Connection, nothing
 from rabbitdelay.errors import PermissionRefused, TopologyError
 
 BLOCKED_SECONDS = 2.0
-"""How long a publisher is blocked before that counts as an alarm."""
+"""Time without a confirm after which a blocked connection counts as an alarm."""
 LOG_SECONDS = 10.0
-"""How long the log of deletes may take to let a consumer in."""
+"""How long the log of deletes may take to accept a consumer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """What a publisher found out."""
+    """Findings of the publishing probe."""
 
     may_write: bool | None
     is_blocked: bool | Unknown
@@ -39,14 +38,14 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class LogProbe:
-    """Whether the log of deletes let a consumer in, and whether the user may read it."""
+    """Whether the log of deletes accepts a consumer, and whether the user may read it."""
 
     may_read: bool | None = None
     answers: bool | Unknown = False
 
 
 def may_configure(topology: Topology) -> Generator[Round, Answers, bool | None]:
-    """Return whether the user may declare; None when there is nothing to declare again."""
+    """Return whether the user may declare; None if there is no exchange to redeclare."""
     exchange = Exchange(topology.responses_exchange, "direct")
     try:
         if (yield (Inspect(exchange),)) == (None,):
@@ -54,7 +53,7 @@ def may_configure(topology: Topology) -> Generator[Round, Answers, bool | None]:
         yield (Declare(exchange),)
     except PermissionRefused:
         return False
-    except TopologyError:  # it has other arguments, which the broker compares after permissions
+    except TopologyError:  # other arguments, which the broker compares after permissions
         return True
     return True
 
@@ -62,7 +61,7 @@ def may_configure(topology: Topology) -> Generator[Round, Answers, bool | None]:
 def try_publishing(
     connection: SideConnection, topology: Topology, timeout: float
 ) -> Flow[Publishing]:
-    """Publish a small and a large message that no queue takes."""
+    """Publish a small and a large message that no queue receives."""
     is_taken = yield from _publish(connection, topology, 1, timeout)
     if is_taken is None:
         return _unanswered(connection)
@@ -85,7 +84,7 @@ def _unanswered(connection: SideConnection) -> Publishing:
 def _publish(
     connection: SideConnection, topology: Topology, size: int, timeout: float
 ) -> Flow[bool | None]:
-    """Return whether the broker takes a message; None when it does not answer."""
+    """Return whether the broker accepts a message; None if it does not answer."""
     exchange, key = topology.responses_exchange, f"probe.{secrets.token_hex(8)}"
 
     def begin(connection: Connection, done: Done[bool]) -> None:
@@ -110,7 +109,7 @@ def _publish(
 
 
 def try_log(connection: SideConnection, topology: Topology, timeout: float) -> Flow[LogProbe]:
-    """Consume the log of deletes from its end, for a moment."""
+    """Consume the log of deletes briefly, from its end."""
 
     def begin(connection: Connection, done: Done[LogProbe]) -> None:
         def closed(_channel: Channel, closed: Closed) -> None:

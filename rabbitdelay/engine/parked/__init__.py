@@ -1,1 +1,1 @@
-"""Parked jobs: republishing the jobs that could not be routed."""
+"""Parked jobs: listing, republishing and dropping buried and unrouted jobs."""

@@ -1,4 +1,4 @@
-"""The buried queue of a topic: its jobs are listed, shown, kicked and dropped."""
+"""The buried queue of a topic: list, show, kick and drop its jobs."""
 
 import time
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.errors import CutOff
 
 PROOF_SECONDS = 0.005
-"""How often to ask again whether all deletes of a job are known."""
+"""Interval at which a check for unknown deletes of a job is repeated."""
 READ_AGAIN_SECONDS = 0.05
-"""How often to ask again whether the log of deletes was read."""
+"""Interval between attempts to read the log of deletes to its end."""
 
 
 class BuriedQueue(ParkedQueue[BuriedJob]):
-    """The buried jobs of one topic."""
+    """Reads and republishes the buried jobs of one topic."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         return BuriedPass(self, Choice(ids, where), limit, check_deletes=check_deletes)
 
     def show(self, id: str, *, check_deletes: bool) -> Flow[tuple[list[BuriedJob], int]]:
-        """Return the jobs with an id, and how many deleted ones were dropped."""
+        """Return the jobs with an id, and the number of deleted jobs that were dropped."""
         one_pass = self.looking(id, None, None, check_deletes=check_deletes)
         found: list[BuriedJob] = []
         while batch := (yield from one_pass.next_found()):
@@ -67,7 +67,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         timeout: float | None,
         on_tried: OnTried[BuriedJob] | None,
     ) -> Flow[SentJobs]:
-        """Make jobs ready again, from attempt 1; a ready queue that is missing is made."""
+        """Make jobs ready again, from attempt 1, and declare the ready queue if it is missing."""
         is_dead = self.is_dead if (yield from self.reads_deletes()) else None
         return (
             yield from self.send_on(
@@ -78,13 +78,13 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
     def drop_chosen(
         self, ids: Ids, where: Callable[[BuriedJob], bool] | None, limit: int | None
     ) -> Flow[int]:
-        """Remove jobs for good; return how many."""
+        """Remove jobs for good; return their number."""
         return self.drop(Choice(ids, where), limit)
 
     def reads_deletes(self) -> Flow[bool]:
-        """Read the log of deletes to its end; return whether there is one.
+        """Read the log of deletes to its end; return whether the log exists.
 
-        Looking makes nothing: a namespace without a log stays one.
+        A missing log is not created.
         """
         side = yield from self.connections.consuming_side()
         queries = QueueQueries(side.consumer, self.timeout)
@@ -94,7 +94,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         return True
 
     def is_dead(self, found: BuriedJob) -> Flow[bool]:
-        """Whether a job is deleted; tombstones of old jobs are read from the log.
+        """Return whether a job is deleted. Tombstones of old jobs are read from the log.
 
         A buried job may be older than the tombstones that consumers keep, and a kick renews it.
         A message that is not a job cannot have been deleted.
@@ -124,12 +124,12 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
             yield Sleep(READ_AGAIN_SECONDS)
 
     def read(self, exchange: str, routing_key: str, message: Message) -> BuriedJob:
-        """Return a buried job. It belongs to this topic, however it came here."""
+        """Return a buried job. Its topic is this one, whatever its routing key."""
         del exchange, routing_key
         return BuriedJob(message, self._topic)
 
     def copy(self, found: BuriedJob) -> Copy:
-        """Return the copy that is ready again; what is not a job is buried again."""
+        """Return the copy to make ready. A message that is not a job will be buried again."""
         now_ms = int(self._clock() * 1000)
         kicked = republish.kicked(found.message, now_ms=now_ms)
         return Copy(kicked, LadderEntry(self._topic, 0))
@@ -140,7 +140,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
 
 
 class BuriedPass(Pass[BuriedJob]):
-    """A pass that lists buried jobs, and drops those that are deleted unless it does not check."""
+    """Lists buried jobs, and drops deleted ones if it checks the log of deletes."""
 
     def __init__(
         self,

@@ -1,13 +1,13 @@
-"""A queue of parked messages, which wait for a person.
+"""A queue of parked messages, which wait for an operator.
 
 This file owns three rules:
 
 1. A message is acknowledged only after the broker has confirmed its copy in queues that survive a
-   crash. A crash in between leaves the message twice, and never loses it.
-2. One pass takes no more messages than the queue had when it began. Messages that it requeues, and
-   messages that return after they were sent on, wait for the next pass.
-3. Messages that were taken and not acknowledged are requeued, so that listing changes nothing. Only
-   jobs that are deleted are dropped by a pass that finds them.
+   crash. A crash in between duplicates the message, and never loses it.
+2. One pass takes at most as many messages as the queue had when it began. Messages that it
+   requeues, and messages that return after they were republished, wait for the next pass.
+3. Messages that were taken and not acknowledged are requeued, so that listing changes nothing. A
+   pass that checks the log of deletes drops the deleted jobs that it finds.
 """
 
 import time
@@ -31,14 +31,14 @@ from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.errors import TopologyMissing
 
 BATCH = 100
-"""How many messages are received at once: their bodies are in memory, each up to a megabyte."""
+"""Messages received at once. Their bodies are in memory, each of up to a megabyte."""
 OnTried = Callable[[Found, bool], None]
-"""Called with each job that was to be sent on, and whether it was."""
+"""Called with each job of the choice, and whether it was republished."""
 IsDead = Callable[[Found], Flow[bool]]
 
 
 class ParkedQueue(ABC, Generic[Found]):
-    """One queue of parked messages, as a client reads it."""
+    """Reads, republishes and drops the messages of one queue."""
 
     def __init__(self, connections: Connections, settings: ClientSettings, name: str) -> None:
         self.connections = connections
@@ -70,7 +70,7 @@ class ParkedQueue(ABC, Generic[Found]):
     # Verbs
 
     def count(self) -> Flow[int]:
-        """Count the messages that are in it."""
+        """Count the ready messages of the queue."""
         side = yield from self.connections.consuming_side()
         counted = yield from QueueQueries(side.consumer, self.timeout).count(self.name)
         if counted is None:
@@ -78,7 +78,7 @@ class ParkedQueue(ABC, Generic[Found]):
         return counted.ready
 
     def drop(self, choice: Choice[Found], limit: int | None) -> Flow[int]:
-        """Remove jobs for good; return how many."""
+        """Remove jobs for good; return their number."""
         one_pass, dropped = Pass(self, choice, limit), 0
         while taken := (yield from one_pass.next()):
             one_pass.ack([one.tag for one in taken])
@@ -94,7 +94,7 @@ class ParkedQueue(ABC, Generic[Found]):
         is_dead: IsDead[Found] | None = None,
         on_tried: OnTried[Found] | None = None,
     ) -> Flow[SentJobs]:
-        """Send jobs on, and acknowledge each when the broker has confirmed its copy."""
+        """Republish jobs, and acknowledge each once the broker has confirmed its copy."""
         one_pass = Pass(self, choice, limit, is_dead)
         results = {True: 0, False: 0}
         seconds = self.timeout if timeout is None else validation.check_timeout(timeout)
@@ -116,7 +116,7 @@ class ParkedQueue(ABC, Generic[Found]):
         return SentJobs(results[True], results[False], one_pass.dropped_deleted)
 
     def take(self, delivery: Delivery) -> Taken[Found]:
-        """Return a message as it was found, understood as far as it can be."""
+        """Return a message with its original bytes, parsed as far as possible."""
         where = decode.published_to(delivery)
         try:
             original = decode.original(delivery)
@@ -129,7 +129,7 @@ class ParkedQueue(ABC, Generic[Found]):
 
 
 class Pass(Generic[Found]):
-    """One pass over a parked queue. It begins with the first `next`."""
+    """Goes over a parked queue once. The first `next` begins the pass."""
 
     def __init__(
         self,
@@ -148,10 +148,10 @@ class Pass(Generic[Found]):
         self._has_begun = False
         self._is_over = False
         self.dropped_deleted = 0
-        """How many were removed in passing, because they are deleted."""
+        """Number of jobs that the pass has dropped because they are deleted."""
 
     def next(self) -> Flow[list[Taken[Found]]]:
-        """Return the next jobs that are meant, held; none when the others are given back."""
+        """Return the next chosen jobs, held unacked; none after the others were requeued."""
         try:
             if not self._has_begun:
                 self._has_begun = True
@@ -168,17 +168,17 @@ class Pass(Generic[Found]):
         return []
 
     def next_found(self) -> Flow[list[Found]]:
-        """Return the next jobs that are meant; none at the end."""
+        """Return the next chosen jobs; none at the end."""
         taken = yield from self.next()
         return [one.found for one in taken]
 
     def ack(self, tags: Iterable[int]) -> None:
-        """Acknowledge jobs that are held."""
+        """Acknowledge held jobs."""
         if self._reader is not None:
             self._reader.ack(tags)
 
     def abandon(self) -> None:
-        """End it without waiting: the broker gives back what is held."""
+        """End the pass without waiting. The broker requeues the held messages."""
         if not self._is_over:
             self._is_over = True
             self._left = 0
@@ -217,6 +217,6 @@ class Pass(Generic[Found]):
 
 
 def _decoded(original: Message) -> Message:
-    """Return a message with its headers as values, as far as they can be decoded."""
+    """Return a message with its headers decoded as far as possible."""
     headers: dict[str, Any] = field_table.decode_each(original.headers)
     return replace(original, headers=headers)

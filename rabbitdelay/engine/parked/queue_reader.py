@@ -1,8 +1,8 @@
-"""The queue reader: takes messages of one queue and holds them, over a channel of its own.
+"""The queue reader: receives messages of one queue on its own channel, and holds them unacked.
 
-The reader consumes with a prefetch of as many messages as are asked for, and cancels when it has
-them: to ask for each with basic.get takes ten times as long, and more. What it holds and does not
-acknowledge returns to the queue when the channel closes, whatever becomes of the caller.
+The reader consumes with a prefetch of the requested number of messages, and cancels once it has
+them. Requesting each with basic.get takes at least ten times as long. Messages that are not
+acknowledged return to the queue when the channel closes, even if the caller has crashed.
 """
 
 import time
@@ -22,24 +22,24 @@ from rabbitdelay.engine.transport import Channel, Closed, Connection, nothing
 from rabbitdelay.errors import ConnectionFailed
 
 AGAIN_SECONDS = 0.25
-"""How often the reader asks for a channel, while there is no connection."""
+"""Interval at which the reader requests a channel while there is no connection."""
 QUIET_SECONDS = 2.0
 """How long the reader waits for a message that was counted; another client may have taken it."""
 GIVE_BACK_SECONDS = 2.0
-"""How long the reader waits until the queue has again what it gives back."""
+"""How long the reader waits until requeued messages are ready again."""
 LOOK_AGAIN_SECONDS = 0.01
 
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Messages that were asked for at once."""
+    """Messages that are requested together."""
 
     size: int
     deliveries: list[Delivery] = field(default_factory=list)
     tag: str = ""
     is_ending: bool = False
     done: Future[None] = field(default_factory=Future)
-    """Done when no more of them will come."""
+    """Done when no more messages will arrive."""
 
 
 class QueueReader:
@@ -76,7 +76,7 @@ class QueueReader:
         raise self._consumer.first.error or ConnectionFailed("the broker does not answer")
 
     def receive(self, count: int) -> Flow[list[Delivery]]:
-        """Return the next messages, held: fewer only when another client has taken the others."""
+        """Return the next messages, unacked; fewer only if another client took the others."""
         batch = _Batch(count)
         self._consumer.call(partial(self._consume, batch))
         quiet_since, before = time.monotonic(), 0
@@ -96,7 +96,7 @@ class QueueReader:
                 self._consumer.call(partial(self._end, batch))
 
     def ack(self, tags: Iterable[int]) -> None:
-        """Acknowledge messages that are held."""
+        """Acknowledge held messages."""
         for tag in tags:
             self._acks.finished(tag)
         frames = list(self._acks.take(0.0, everything=True))
@@ -105,9 +105,10 @@ class QueueReader:
             self._consumer.call(partial(self._send_acks, frames))
 
     def finish(self) -> Flow[None]:
-        """Give back what is still held, and close the channel.
+        """Requeue the messages that are still held, and close the channel.
 
-        By then the queue has all acknowledgements, and what was given back can be read again.
+        On return the queue has all acknowledgements, and requeued messages can be read again.
+        Both waits are limited.
         """
         if self._has_acked:
             yield from self._prove()
@@ -120,7 +121,7 @@ class QueueReader:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the channel without waiting: the broker gives back what is held."""
+        """Close the channel without waiting. The broker requeues the held messages."""
         self._consumer.call(self._close)
 
     def _note(self, deliveries: list[Delivery]) -> list[Delivery]:
@@ -129,14 +130,14 @@ class QueueReader:
         return deliveries
 
     def _prove(self) -> Flow[None]:
-        """Wait until the queue has proved that it has the acknowledgements."""
+        """Wait for proof that the queue has received the acknowledgements."""
         proven: Future[None] = Future()
         self._consumer.call(partial(self._begin_proof, proven))
         try:
             yield Wait(proven, PROOF_SECONDS)
         except TimeoutError:
             self._raise_if_lost()
-            logger.warning("%s: no proof that it has all acknowledgements", self._queue)
+            logger.warning("%s: no proof that the queue has all acknowledgements", self._queue)
 
     def _count(self) -> Flow[int]:
         counted: Future[int] = Future()
@@ -153,7 +154,7 @@ class QueueReader:
             raise self._refused.error()
         if not self._is_usable:
             error = self._consumer.first.error
-            raise error or ConnectionFailed("the connection was lost: what was held is given back")
+            raise error or ConnectionFailed("the connection was lost; held messages are requeued")
 
     @property
     def _is_usable(self) -> bool:
@@ -200,7 +201,7 @@ class QueueReader:
                 self._end(batch)
 
     def _end(self, batch: _Batch) -> None:
-        """Ask for no more of a batch: it is done when the broker has answered."""
+        """Cancel the consumer of a batch, which is done when the broker has answered."""
         if self._channel is not None and not batch.is_ending:
             batch.is_ending = True
             self._channel.cancel(batch.tag, partial(self._ended, batch))
@@ -211,7 +212,7 @@ class QueueReader:
             batch.done.set_result(None)
 
     def _cancelled(self, _tag: str) -> None:
-        """The broker has cancelled: the queue is gone, and nothing more will come."""
+        """End the batch, because the broker cancels a consumer whose queue was deleted."""
         if self._batch is not None:
             self._ended(self._batch)
 
@@ -232,7 +233,7 @@ class QueueReader:
             self._ack_proof.ask(self._channel, self._queue)
 
     def _give_back(self) -> None:
-        """Nack all at once: RabbitMQ 4.3 counts a reject as a delivery."""
+        """Requeue with one nack, because RabbitMQ 4.3 counts a reject as a delivery."""
         if self._channel is not None and self._is_usable:
             self._consumer.send(encode.requeue_all(self._channel.number))
 

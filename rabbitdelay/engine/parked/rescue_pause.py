@@ -4,7 +4,7 @@ from threading import Lock
 
 
 class RescuePause:
-    """Counter of the passes during which no rescue may begin; thread-safe."""
+    """Counts the passes during which no rescue may begin; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -33,7 +33,7 @@ class Rescuer:
         self._connector = connector
         self._pause = pause
         self._waiting: list[Then] = []
-        """What is to be called when no pass is under way."""
+        """Functions to call once no pass is in progress."""
         self._routes = routes
         self._sender = sender
         self._watch = UnroutedWatch()
@@ -47,13 +47,13 @@ class Rescuer:
         """Whether another check was requested during a pass."""
 
     def published(self) -> None:
-        """Note that messages were published: whether they were parked is checked soon."""
+        """Schedule a check, because published messages may have been parked."""
         if not self._watch.is_busy:
             self._watch.is_busy = True
             self._look_later()
 
     def queues_made(self) -> None:
-        """Note that queues were declared for which jobs may be parked."""
+        """Schedule a check, because jobs may be parked for queues that were just declared."""
         self._watch.have_queues_changed = True
         self._look_at_the_latest(time.monotonic() + SOON_SECONDS)
 
@@ -70,7 +70,7 @@ class Rescuer:
         self._tell_that_it_ended()
 
     def when_ended(self, ended: Then) -> None:
-        """Call this when no pass is under way."""
+        """Call a function once no pass is in progress."""
         if self._is_pass_under_way:
             self._waiting.append(ended)
         else:

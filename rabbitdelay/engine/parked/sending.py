@@ -1,4 +1,4 @@
-"""Publishing copies of parked jobs, with the headers byte for byte."""
+"""Publish copies of parked jobs, with the original headers byte for byte."""
 
 import time
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Taken(Generic[Found]):
     tag: int
     found: Found
     original: Message | None
-    """The message with its headers as bytes; None when they cannot be told apart."""
+    """The message with its headers as bytes; None if they cannot be split."""
 
 
 MakeCopy = Callable[[Found], Copy | None]
@@ -41,7 +41,7 @@ MakeCopy = Callable[[Found], Copy | None]
 
 
 class Sending(Generic[Found]):
-    """Copies of one batch of messages, until the broker has answered for each."""
+    """Publishes copies of one batch of messages, until the broker has answered each."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Sending(Generic[Found]):
         """The error of each message that was answered, by tag; None when it was confirmed."""
 
     def run(self) -> Flow[None]:
-        """Publish the copies and wait for the confirms; raise an error that concerns all."""
+        """Publish the copies and wait for the answers; raise an error that concerns all."""
         for one in self._taken:
             self._send(one)
         yield Wait(self._answered)

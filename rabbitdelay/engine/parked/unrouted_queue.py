@@ -1,7 +1,7 @@
-"""The queue `unrouted`: its jobs are listed, shown, sent on and dropped.
+"""The queue `unrouted`: list, show, republish and drop its jobs.
 
-During a pass, the rescue of the same client is paused. Both would take the same messages, and
-neither would know what the other has republished.
+During a pass, the rescue of the same client is paused. Otherwise both would take the same messages,
+and neither would know which jobs the other has republished.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Where = Callable[[UnroutedJob], bool] | None
 
 
 class UnroutedQueue(ParkedQueue[UnroutedJob]):
-    """The jobs that could not be routed."""
+    """Reads and republishes the jobs that could not be routed."""
 
     def __init__(self, connections: Connections, settings: ClientSettings) -> None:
         super().__init__(connections, settings, settings.topology.unrouted)
@@ -52,18 +52,18 @@ class UnroutedQueue(ParkedQueue[UnroutedJob]):
         timeout: float | None,
         on_tried: OnTried[UnroutedJob] | None,
     ) -> Flow[SentJobs]:
-        """Send jobs on with the rest of their delay; topics that are missing are made."""
+        """Republish jobs with the rest of their delay, and declare missing topics."""
         choice = _choice(topic, ids, where)
         return (yield from self.send_on(choice, limit, timeout=timeout, on_tried=on_tried))
 
     def drop_chosen(
         self, topic: str | None, ids: Ids, where: Where, limit: int | None
     ) -> Flow[int]:
-        """Remove jobs for good; return how many."""
+        """Remove jobs for good; return their number."""
         return self.drop(_choice(topic, ids, where), limit)
 
     def begin_pass(self) -> Flow[None]:
-        """Pause the rescue of this client, and wait for the end of one that is under way."""
+        """Pause the rescue of this client, and wait until one in progress has ended."""
         self.connections.rescue_pause.begin()
         publisher = yield from self.connections.publisher()
         with suppress(TimeoutError):  # messages that it holds are not counted
