@@ -32,7 +32,7 @@ from rabbitdelay.errors import (
 )
 
 SECOND_LOOK_SECONDS = 6.0
-"""Time between two listings. The broker's counts are up to 5 s old, so it is longer."""
+"""Time between two listings. Longer than 5 s, because the counts are up to 5 s old."""
 NOT_VISIBLE = "cannot be seen from here"
 
 _NO_API = Unknown("needs the management API")

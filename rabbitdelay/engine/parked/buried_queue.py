@@ -18,7 +18,7 @@ from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.errors import CutOff
 
 PROOF_SECONDS = 0.005
-"""Interval at which a check for unknown deletes of a job is repeated."""
+"""Interval between checks whether all deletes of a job are known."""
 READ_AGAIN_SECONDS = 0.05
 """Interval between attempts to read the log of deletes to its end."""
 

@@ -107,8 +107,8 @@ class QueueReader:
     def finish(self) -> Flow[None]:
         """Requeue the messages that are still held, and close the channel.
 
-        On return the queue has all acknowledgements, and requeued messages can be read again.
-        Both waits are limited.
+        Waits, for a limited time, until the queue has all acknowledgements and the requeued
+        messages can be read again.
         """
         if self._has_acked:
             yield from self._prove()

@@ -106,7 +106,7 @@ class Publisher:
         self._ticking = False
         self._closing_at: float | None = None
         self._is_unanswered = False
-        """Whether a message timed out unanswered, and the broker has not answered since."""
+        """Whether the broker left a message unanswered, and has answered none since."""
         self._closed_channel_at = 0.0
         """Monotonic time at which the broker last closed a channel."""
 
@@ -410,7 +410,7 @@ class Publisher:
         return (encode.publish(number, way.exchange, way.key, message, self._frame_max),)
 
     def _way(self, pending: Pending, now: float) -> Way | None:
-        """Return the way of a message; None, with the message parked, if a queue is missing."""
+        """Return the way of a message. If a queue is missing, park the message and return None."""
         entry, routes = pending.route, self._routes
         if isinstance(entry, Target):
             return self._way_to(pending, entry)
