@@ -228,7 +228,7 @@ def test_the_front_ends_share_no_long_run_of_statements() -> None:
     theirs = bodies("aio")
     twice = [
         f"{here} and {there}"
-        for here, mine in {**bodies("sync"), **bodies("handling")}.items()
+        for here, mine in {**bodies("sync"), **bodies("executors")}.items()
         for there, others in theirs.items()
         if min(len(mine), len(others)) > MOST_ALIKE and alike(mine, others) > MOST_ALIKE
     ]
