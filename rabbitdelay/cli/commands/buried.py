@@ -1,4 +1,4 @@
-"""`rabbitdelay buried`: the jobs that were given up on, listed, shown, kicked or dropped."""
+"""`rabbitdelay buried`: list, show, kick or drop buried jobs."""
 
 import json
 import time
@@ -48,26 +48,32 @@ _PROPERTIES = (
 )
 
 _topic_argument = click.argument("topic", type=read_topic)
-_all_option = click.option("--all", "every", is_flag=True, help="All of the topic.")
+_all_option = click.option("--all", "every", is_flag=True, help="All buried jobs of the topic.")
 
 
-@click.group(short_help="List, show, kick or drop jobs that were given up on.")
+@click.group(short_help="List, show, kick or drop buried jobs.")
 def buried() -> None:
-    """List, show, kick or drop the jobs of a topic that were given up on.
+    """List, show, kick or drop the buried jobs of a topic.
 
-    A job is buried after its last attempt, by a handler that says so, or by the broker when its
-    consumers keep dying with it. It stays until somebody decides.
+    A job is buried after its last attempt, by its handler, or by the broker if its consumers keep
+    dying with it. A buried job stays until you kick or drop it.
     """
 
 
 @buried.command(name="list")
 @_topic_argument
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
-@click.option("--id", help="Only the job with this id. Exits with 3 when there is none.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="Maximum number of jobs.",
+)
+@click.option("--id", help="Id of the job to list. Exits with 3 if it is not buried.")
 @json_option
 @pass_settings
 def list_(settings: Settings, topic: str, limit: int, id: str | None, *, as_json: bool) -> None:
-    """List them, and leave them where they are; those that are deleted are dropped."""
+    """List the buried jobs of TOPIC and leave them in place. Deleted jobs are dropped."""
     with _looking(settings, topic) as (jobs, checks):
         found = list(jobs.list(limit=limit, id=id, check_deletes=checks))
         total = jobs.count()
@@ -88,9 +94,9 @@ def list_(settings: Settings, topic: str, limit: int, id: str | None, *, as_json
 @json_option
 @pass_settings
 def show(settings: Settings, topic: str, id: str, *, as_json: bool) -> None:
-    """Show all there is to know of the job with this ID: times, error, headers, body.
+    """Show the times, error, headers and body of the buried job with this ID.
 
-    An id may be there several times. Exits with 3 when it is not there.
+    Several jobs may have the same id. Exits with 3 if there is none.
     """
     with _looking(settings, topic) as (jobs, checks):
         found = jobs.show(id, check_deletes=checks)
@@ -107,18 +113,18 @@ def show(settings: Settings, topic: str, id: str, *, as_json: bool) -> None:
 
 @buried.command()
 @_topic_argument
-@click.option("--id", help="The job with this id.")
+@click.option("--id", help="Id of the job.")
 @_all_option
-@click.option("--limit", type=click.IntRange(1), help="At most so many.  [default: all]")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of jobs.  [default: all]")
 @json_option
 @pass_settings
 def kick(
     settings: Settings, topic: str, id: str | None, limit: int | None, *, every: bool, as_json: bool
 ) -> None:
-    """Make them ready again, now: their attempts begin again at 1.
+    """Make buried jobs ready now, starting again at attempt 1.
 
-    Those that are deleted are dropped. A job may be there twice after this was killed half-way,
-    and is never lost. Exits with 3 when nothing was kicked.
+    Deleted jobs are dropped. If the command is killed halfway, a job may exist twice; it is never
+    lost. Exits with 3 if no job was kicked.
     """
     _check_choice(id, every=every)
     result = _kick(settings, topic, id, limit)
@@ -134,15 +140,15 @@ def kick(
 
 @buried.command()
 @_topic_argument
-@click.option("--id", help="The job with this id.")
+@click.option("--id", help="Id of the job.")
 @_all_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @pass_settings
 def drop(
     settings: Settings, topic: str, id: str | None, *, every: bool, yes: bool, as_json: bool
 ) -> None:
-    """Remove them for good. Exits with 3 when nothing was removed."""
+    """Remove buried jobs permanently. Exits with 3 if no job was removed."""
     _check_choice(id, every=every)
     with settings.client() as client:
         jobs = client.buried(topic)
@@ -151,7 +157,7 @@ def drop(
     dropped = 0
     if chosen and (yes or agree_to_drop(chosen)):
         with settings.beginning_now().client() as client:
-            # No more than were counted: nobody has agreed to more.
+            # The user confirmed only as many jobs as were counted.
             dropped = client.buried(topic).drop(id=id, limit=chosen)
     text = f"{counted(dropped, 'job')} dropped"
     print_json({"dropped": dropped}) if as_json else click.echo(text)
@@ -160,7 +166,7 @@ def drop(
 
 
 def _count(settings: Settings, jobs: BuriedJobs, topic: str) -> int:
-    """Count the jobs of a topic; end the command when there is no such topic."""
+    """Return the number of buried jobs; end the command if the topic does not exist."""
     try:
         return jobs.count()
     except NamespaceMissing:
@@ -173,9 +179,9 @@ def _count(settings: Settings, jobs: BuriedJobs, topic: str) -> int:
 
 @contextmanager
 def _looking(settings: Settings, topic: str) -> Iterator[tuple[BuriedJobs, bool]]:
-    """The jobs, and whether those that are deleted are known; in the end it says how many were.
+    """Yield the buried jobs, and whether deleted ones are recognised; then report dropped ones.
 
-    When the log of deletes cannot be read, looking goes on without it, and says so.
+    If the log of deletes cannot be read, print a note and continue without it.
     """
     with settings.client() as client:
         jobs = client.buried(topic)
@@ -221,7 +227,7 @@ def _kick_telling(
 ) -> SentJobs:
     kicked = 0
 
-    def tried(one: BuriedJob, sent: bool) -> None:  # noqa: FBT001 - as it is called
+    def tried(one: BuriedJob, sent: bool) -> None:  # noqa: FBT001 - the signature of on_tried
         nonlocal kicked
         kicked += sent
         advance(None)
@@ -235,14 +241,14 @@ def _kick_telling(
         raise KeyboardInterrupt(text) from None
 
 
-# For people
+# Text output
 
 
 def _print(found: list[BuriedJob], total: int) -> None:
     if found:
         rows = table("id", "attempts", "buried", "why", numbers=("attempts",))
         for column in rows.columns[:-1]:
-            column.no_wrap = True  # where it gets narrow the reason is cut first
+            column.no_wrap = True  # on a narrow terminal the reason is truncated first
         now_ms = time.time_ns() // 1_000_000
         for one in found:
             attempts = "?" if one.attempt is None else f"{one.attempt:,}"
@@ -295,7 +301,7 @@ def _times(one: BuriedJob) -> Iterator[tuple[str, str]]:
 
 
 def _headers(one: BuriedJob) -> Iterator[tuple[str, str]]:
-    """Each header as JSON; a list, as the broker's record of deaths, takes a line for each item."""
+    """Yield each header as JSON; a list, such as the broker's x-death, has a line for each item."""
     title = "headers"
     for name, value in sorted(one.headers.items()):
         if name == TRACEBACK and one.traceback:
@@ -305,7 +311,7 @@ def _headers(one: BuriedJob) -> Iterator[tuple[str, str]]:
             title = ""
 
 
-# For scripts
+# JSON output
 
 
 def _as_json(one: BuriedJob) -> dict[str, Any]:
@@ -327,7 +333,7 @@ def _as_json(one: BuriedJob) -> dict[str, Any]:
 
 
 def _whole_as_json(one: BuriedJob) -> dict[str, Any]:
-    """With the whole body: as text where it is text, else in base64."""
+    """Return all fields and the whole body, in base64 if it is not text."""
     text = body_text(one.payload)
     encoded = None if text is not None else b64encode(one.payload).decode()
     properties = {name: getattr(one.message, name) for name in _PROPERTIES}

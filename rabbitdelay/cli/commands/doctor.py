@@ -1,4 +1,4 @@
-"""`rabbitdelay doctor`: what is wrong with a broker, and what to change."""
+"""`rabbitdelay doctor`: check a broker and suggest fixes."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,27 +28,27 @@ _STYLES: dict[Status, str] = {
 _ORDER: tuple[Status, ...] = ("problem", "warning", "unknown", "ok")
 
 
-@click.command(short_help="Check a broker, and say what to change.")
+@click.command(short_help="Check a broker and suggest fixes.")
 @click.option(
     "--ttr",
     type=read_duration,
     metavar="DURATION",
     default=duration.describe(DEFAULT_TTR_MS),
     show_default=True,
-    help="Longest ttr of your jobs, to compare consumer_timeout with.",
+    help="Longest ttr of your jobs, compared with consumer_timeout.",
 )
-@click.option("--strict", is_flag=True, help="Exit with 3 on warnings and unknowns, too.")
-@click.option("--all", "everything", is_flag=True, help="Show the checks that are ok, too.")
+@click.option("--strict", is_flag=True, help="Exit with 3 on warnings and unknowns too.")
+@click.option("--all", "everything", is_flag=True, help="Show the checks that are ok too.")
 @json_option
 @pass_settings
 def doctor(
     settings: Settings, ttr: timedelta, *, strict: bool, everything: bool, as_json: bool
 ) -> None:
-    """Check the broker and the namespace, and say for each finding why and what to change.
+    """Check the broker and the namespace, and print the reason and the fix for each finding.
 
-    Nothing is made and no job is touched. A setting that neither AMQP nor the management API shows
-    is `unknown`, never ok, unless the broker is a private one of this machine. Exits with 3 when
-    there is a problem.
+    Creates nothing and touches no job. A setting that neither AMQP nor the management API shows is
+    `unknown`, never ok, unless the broker is a private one on this machine. Exits with 3 if there
+    is a problem.
     """
     with _steps() as on_step, settings.administrator() as client:
         checks = client.examine(longest_ttr=ttr, on_step=on_step)
@@ -63,7 +63,7 @@ def doctor(
 
 @contextmanager
 def _steps() -> Iterator[OnStep]:
-    """Show the current step on a terminal; in a pipe nothing is shown."""
+    """Show the current step if stderr is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _: None

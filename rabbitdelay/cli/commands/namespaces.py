@@ -1,4 +1,4 @@
-"""`rabbitdelay namespaces`: the namespaces of the broker, and how many jobs are in each."""
+"""`rabbitdelay namespaces`: list the namespaces of a broker and count their jobs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,9 +17,9 @@ _NUMBERS = ("topics", "delayed", "ready", "reserved", "buried", "unrouted", "con
 @json_option
 @pass_settings
 def namespaces(settings: Settings, *, as_json: bool) -> None:
-    """List the namespaces of the broker's vhost, with the number of their topics and jobs.
+    """List the namespaces of the vhost with the number of their topics and jobs.
 
-    The management API lists and counts them. Its counts are some seconds old.
+    Requires the management API, whose counts are some seconds old.
     """
     with settings.administrator() as client:
         found = client.namespaces()

@@ -1,4 +1,4 @@
-"""`rabbitdelay pause` and `rabbitdelay resume`: whether the jobs of topics are handed out."""
+"""`rabbitdelay pause` and `rabbitdelay resume`: pause topics and resume them."""
 
 from collections.abc import Callable
 
@@ -14,26 +14,29 @@ _topics_argument = click.argument(
 )
 
 
-@click.command(short_help="Let no job of topics be handed out.")
+@click.command(short_help="Pause topics.")
 @_topics_argument
 @json_option
 @pass_settings
 def pause(settings: Settings, topics: tuple[str, ...], *, as_json: bool) -> None:
-    """Let no job of TOPICs be handed out, anywhere, until they are resumed.
+    """Pause TOPICs: no consumer receives their jobs until they are resumed.
 
-    It holds for consumers that start later too. What is reserved goes on; what is put or comes
-    due meanwhile waits.
+    This includes consumers that start later. Reserved jobs are not affected. Jobs that are put or
+    become due meanwhile wait.
     """
     _switch(settings, topics, Client.pause)
     print_json({"paused": topics}) if as_json else click.echo(f"paused {', '.join(topics)}")
 
 
-@click.command(short_help="Let the jobs of topics be handed out again.")
+@click.command(short_help="Resume paused topics.")
 @_topics_argument
 @json_option
 @pass_settings
 def resume(settings: Settings, topics: tuple[str, ...], *, as_json: bool) -> None:
-    """Let the jobs of TOPICs be handed out again. It is no error when they are."""
+    """Resume TOPICs: consumers receive their jobs again.
+
+    Resuming a topic that is not paused is not an error.
+    """
     _switch(settings, topics, Client.resume)
     print_json({"resumed": topics}) if as_json else click.echo(f"resumed {', '.join(topics)}")
 
@@ -48,9 +51,9 @@ def _switch(
                 switch(client, topic)
                 done.append(topic)
         except KeyboardInterrupt:
-            text = f"done: {', '.join(done) or 'none'}; the next one may be or not"
+            text = f"done: {', '.join(done) or 'none'}; the next topic may or may not be"
             raise KeyboardInterrupt(text) from None
-        # A name that was mistyped is paused as well, without any effect that would be noticed.
+        # Pausing a mistyped name succeeds too, and would otherwise go unnoticed.
         unknown = [topic for topic in topics if client.count(topic) is None]
     if unknown:
         click.echo(f"note: nothing was ever put to {', '.join(unknown)}", err=True)

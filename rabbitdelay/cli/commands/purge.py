@@ -1,4 +1,4 @@
-"""`rabbitdelay purge`: every job of a topic, deleted."""
+"""`rabbitdelay purge`: delete all jobs of a topic."""
 
 import click
 
@@ -9,16 +9,16 @@ from rabbitdelay.cli.output import agree, counted, patience, print_json
 from rabbitdelay.core.topology.counts import TopicCounts
 
 
-@click.command(short_help="Delete every job of a topic.")
+@click.command(short_help="Delete all jobs of a topic.")
 @click.argument("topic", type=read_topic)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @pass_settings
 def purge(settings: Settings, topic: str, *, yes: bool, as_json: bool) -> None:
-    """Delete every job that was put in TOPIC until now: delayed, ready and buried.
+    """Delete all jobs put to TOPIC so far, whether delayed, ready or buried.
 
-    What is ready or buried is gone at once. What is delayed is dropped when it is due, and what
-    is reserved is not tried again. Exits with 3 when nobody agreed, or there is no such topic.
+    Ready and buried jobs are removed at once. Delayed jobs are dropped when they are due, and
+    reserved jobs are not retried. Exits with 3 if the answer is no or the topic does not exist.
     """
     with settings.client() as client:
         counts = client.count(topic)
@@ -33,7 +33,7 @@ def purge(settings: Settings, topic: str, *, yes: bool, as_json: bool) -> None:
         try:
             gone = client.purge(topic)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"topic {topic} may be purged or not") from None
+            raise KeyboardInterrupt(f"topic {topic} may or may not have been purged") from None
     if as_json:
         print_json({"topic": topic, "recorded": True, "gone": gone})
     else:

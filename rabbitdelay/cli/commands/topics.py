@@ -1,4 +1,4 @@
-"""`rabbitdelay topics`: how many jobs of each topic are where."""
+"""`rabbitdelay topics`: list topics and count their jobs by state."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -18,10 +18,10 @@ from rabbitdelay.errors import ManagementUnreachable
 @json_option
 @pass_settings
 def topics(settings: Settings, names: tuple[str, ...], *, as_json: bool) -> None:
-    """List the topics: their jobs that are ready, reserved and buried, and which are paused.
+    """List topics with their ready, reserved and buried jobs, and whether they are paused.
 
-    Without the management API only TOPICs that are named are counted, and how many of their jobs
-    are reserved is not known. Exits with 3 when a named TOPIC is not there.
+    Without the management API, only the TOPICs given are counted, and the number of their reserved
+    jobs is unknown. Exits with 3 if a TOPIC does not exist.
     """
     with settings.client() as client:
         found = client.stats(*names, delayed=False)

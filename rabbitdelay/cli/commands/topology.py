@@ -1,4 +1,4 @@
-"""`rabbitdelay topology`: the exchanges and queues of a namespace, shown, made and checked."""
+"""`rabbitdelay topology`: show, create, export, verify or remove exchanges and queues."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.topology.verification import Finding
 
 
-@click.group(short_help="Show, make, export, verify and remove exchanges and queues.")
+@click.group(short_help="Show, create, export, verify or remove exchanges and queues.")
 def topology() -> None:
-    """Show, make, export, verify and remove the exchanges and queues of the namespace.
+    """Show, create, export, verify or remove the exchanges and queues of the namespace.
 
     Every namespace has its levels, `unrouted`, `settling` and the log of deletes. Hold queues and
-    topics are made by the first put that needs them, or ahead of it with --all, --delay and
+    topics are created by the first put that needs them, or in advance with --all, --delay and
     --topic.
     """
 
@@ -38,7 +38,7 @@ def topology() -> None:
 @json_option
 @pass_settings
 def show(settings: Settings, *, as_json: bool) -> None:
-    """Show the levels, the exchanges and the queues. No broker is needed."""
+    """Show the levels, exchanges and queues. Requires no broker."""
     if as_json:
         print_json(_show_json(settings.topology))
     else:
@@ -98,13 +98,13 @@ def _show_json(plan: Topology) -> dict[str, Any]:
 @json_option
 @pass_settings
 def apply(settings: Settings, *, selection: Selection, as_json: bool) -> None:
-    """Make what is missing, and wait until it is safe to put through."""
+    """Create missing exchanges and queues, and return once they survive a crash."""
     if not settings.declare:
         raise click.UsageError(
             "topology apply declares queues: leave out --no-declare (RABBITDELAY_DECLARE)"
         )
-    last = "waiting until new queues are safe"
-    with settings.administrator() as client, progress_bar("making", last) as on_progress:
+    last = "waiting until new queues survive a crash"
+    with settings.administrator() as client, progress_bar("creating", last) as on_progress:
         made = client.topology.apply(**selection.arguments(), on_progress=on_progress)
     if as_json:
         print_json({"namespace": settings.namespace, "queues": made.queues, "made": made.made})
@@ -120,12 +120,12 @@ def apply(settings: Settings, *, selection: Selection, as_json: bool) -> None:
 
 @topology.command()
 @selecting
-@click.option("--vhost", help="The vhost to import it into.  [default: that of the URL]")
+@click.option("--vhost", help="Vhost to import into.  [default: the URL's]")
 @pass_settings
 def export(settings: Settings, *, selection: Selection, vhost: str | None) -> None:
-    """Print it as RabbitMQ definitions, for a broker that clients may not change.
+    """Print exchanges and queues as RabbitMQ definitions, for a broker that clients may not change.
 
-    Import it with `rabbitmqctl import_definitions` or in the management UI, and put with
+    Import them with `rabbitmqctl import_definitions` or in the management UI, and put with
     Client(declare=False).
     """
     with settings.administrator() as client:
@@ -140,11 +140,11 @@ def export(settings: Settings, *, selection: Selection, vhost: str | None) -> No
 @json_option
 @pass_settings
 def verify(settings: Settings, *, selection: Selection, as_json: bool) -> None:
-    """Compare the broker with what should be there; exits with 3 when something is wrong.
+    """Compare the exchanges and queues of the broker with the expected ones.
 
-    With the management API everything that exists in the namespace is checked, with its bindings
-    and with the policies that apply to it. Without it, only what every namespace has and what is
-    selected, and neither bindings nor policies.
+    With the management API, everything in the namespace is checked, including bindings and the
+    policies that apply. Without it, only what every namespace has and what is selected is checked,
+    without bindings and policies. Exits with 3 if there is a problem.
     """
     with settings.administrator() as client:
         found = client.topology.verify(**selection.arguments())
@@ -175,18 +175,18 @@ def _print_findings(findings: Sequence[Finding]) -> None:
 
 
 @topology.command()
-@click.option("--force", is_flag=True, help="Remove it with its jobs, and while it is consumed.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Print what would be removed, and remove nothing.")
+@click.option("--force", is_flag=True, help="Remove the namespace despite jobs and consumers.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Print what would be removed, without removing it.")
 @json_option
 @pass_settings
 def remove(settings: Settings, *, force: bool, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Remove the namespace: its queues, its exchanges and its log of deletes.
 
-    It refuses while jobs are in it (delayed, ready, reserved, buried or unrouted) or consumers are
-    connected to it, unless --force is given. The management API lists what there is; its counts of
-    reserved jobs and consumers are some seconds old. Stop the programs that put first: a put makes
-    the namespace anew. Exits with 3 when it is in use, or when the question is answered with no.
+    Refuses while there are jobs (delayed, ready, reserved, buried or unrouted) or connected
+    consumers, unless --force is given. Requires the management API, whose counts of reserved jobs
+    and consumers are some seconds old. First stop the programs that put jobs, because a put creates
+    the namespace again. Exits with 3 if the namespace is in use or the answer is no.
     """
     with settings.administrator() as client:
         found = client.topology.remove(force=force, dry_run=True)

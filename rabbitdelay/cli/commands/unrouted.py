@@ -1,4 +1,4 @@
-"""`rabbitdelay unrouted`: the jobs that could not be routed, listed, sent on or dropped."""
+"""`rabbitdelay unrouted`: list, retry or drop unroutable jobs."""
 
 import time
 from collections.abc import Iterator
@@ -26,20 +26,26 @@ from rabbitdelay.cli.output import (
 from rabbitdelay.core.parked.unrouted import UnroutedJob
 from rabbitdelay.sync.parked_jobs import UnroutedJobs
 
-_topic_option = click.option("--topic", help="Only the jobs of this topic.")
-_id_option = click.option("--id", help="Only the job with this id.")
+_topic_option = click.option("--topic", help="Topic of the jobs.")
+_id_option = click.option("--id", help="Id of the job.")
 
 
 @click.group()
 def unrouted() -> None:
-    """List, send on or drop the jobs that could not be routed.
+    """List, retry or drop unroutable jobs.
 
-    A job lands here with all its headers when the queue it was on its way to is gone.
+    A job whose next queue does not exist is parked here with all its headers.
     """
 
 
 @unrouted.command(name="list")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="Maximum number of jobs.",
+)
 @_topic_option
 @_id_option
 @json_option
@@ -47,7 +53,7 @@ def unrouted() -> None:
 def list_(
     settings: Settings, limit: int, topic: str | None, id: str | None, *, as_json: bool
 ) -> None:
-    """List them, and leave them where they are."""
+    """List unroutable jobs and leave them in place."""
     with settings.client() as client:
         jobs = client.unrouted()
         total = jobs.count()
@@ -59,7 +65,7 @@ def list_(
 
 
 @unrouted.command()
-@click.option("--limit", type=click.IntRange(1), help="At most so many.  [default: all]")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of jobs.  [default: all]")
 @_topic_option
 @_id_option
 @json_option
@@ -67,14 +73,14 @@ def list_(
 def retry(
     settings: Settings, limit: int | None, topic: str | None, id: str | None, *, as_json: bool
 ) -> None:
-    """Send them on with the rest of their delay; a topic that is missing is made.
+    """Send unroutable jobs on with their remaining delay, and create missing topics.
 
-    What cannot be understood stays. A job may be there twice after this was killed half-way, and
-    is never lost. Exits with 3 when there was nothing to send on.
+    A message that cannot be decoded stays. If the command is killed halfway, a job may exist
+    twice; it is never lost. Exits with 3 if no job was sent on.
     """
     with _sending(settings) as jobs, steps("sending on", jobs.count()) as advance:
 
-        def tried(one: UnroutedJob, sent: bool) -> None:  # noqa: FBT001 - as it is called
+        def tried(one: UnroutedJob, sent: bool) -> None:  # noqa: FBT001 - the signature of on_tried
             advance(None)
             if not sent:
                 click.echo(f"stays: {printable(one.id or 'without an id')}: {one.why}", err=True)
@@ -92,8 +98,8 @@ def retry(
 @unrouted.command()
 @_topic_option
 @_id_option
-@click.option("--all", "every", is_flag=True, help="All of them, understood or not.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--all", "every", is_flag=True, help="All jobs, and messages that cannot be decoded.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @pass_settings
 def drop(
@@ -105,7 +111,7 @@ def drop(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Remove them for good. Exits with 3 when nothing was removed."""
+    """Remove unroutable jobs permanently. Exits with 3 if no job was removed."""
     if every == bool(topic or id):
         raise click.UsageError("say which: --topic, --id, or --all")
     with settings.client() as client:
@@ -114,7 +120,7 @@ def drop(
     dropped = 0
     if chosen and (yes or agree_to_drop(chosen)):
         with settings.beginning_now().client() as client:
-            # No more than were counted: nobody has agreed to more.
+            # The user confirmed only as many jobs as were counted.
             dropped = client.unrouted().drop(topic=topic, id=id, limit=chosen)
     text = f"{counted(dropped, 'job')} dropped"
     print_json({"dropped": dropped}) if as_json else click.echo(text)
@@ -124,7 +130,10 @@ def drop(
 
 @contextmanager
 def _sending(settings: Settings) -> Iterator[UnroutedJobs]:
-    """The jobs, for a client that has not connected: when it does, it sends on by itself."""
+    """Yield the unroutable jobs of a client that is not connected yet.
+
+    A client sends on unroutable jobs by itself when it connects.
+    """
     with settings.client(makes=True, connects=False) as client:
         yield client.unrouted()
 
@@ -133,7 +142,7 @@ def _print(found: list[UnroutedJob], total: int) -> None:
     if found:
         rows = table("id", "topic", "due", "why", "body")
         for column in rows.columns[:-1]:
-            column.no_wrap = True  # where it gets narrow the body is cut first
+            column.no_wrap = True  # on a narrow terminal the body is truncated first
         now_ms = time.time_ns() // 1_000_000
         for one in found:
             due = "" if one.due_ms is None else relative(one.due_ms, now_ms)
