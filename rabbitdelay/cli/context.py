@@ -1,4 +1,4 @@
-"""Settings: which broker and which namespace, as the options before the command say."""
+"""Settings from the options before the command, and clients and workers that use them."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 AnyWorker: TypeAlias = "Worker | aio.Worker"
 """A worker of either front end. Most commands do not need asyncio: aio-pika loads when used."""
 LOOK_SECONDS = 0.2
-"""How long one look at what is read may take; then a person is told how far it is."""
+"""Timeout of one attempt to read, after which progress can be reported."""
 
 
 class CommonArguments(TypedDict):
-    """Arguments that clients and workers get alike."""
+    """Arguments that clients and workers share."""
 
     namespace: str
     queue_type: QueueType
@@ -38,7 +38,7 @@ class CommonArguments(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What every command is told."""
+    """The options that all commands share."""
 
     url: str | None
     namespace: str
@@ -51,33 +51,33 @@ class Settings:
     timeout: timedelta = timedelta(seconds=30)
     declare: bool = True
     began_at: float = field(default_factory=time.monotonic)
-    """When the command began to talk to the broker, on the monotonic clock."""
+    """Start of the command's timeout, in seconds on the monotonic clock."""
 
     @property
     def topology(self) -> Topology:
-        """The names of the namespace."""
+        """The exchanges and queues of the namespace."""
         max_delay_ms = validation.check_max_delay_ms(self.max_delay)
         return Topology(self.namespace, self.queue_type, max_delay_ms)
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Where the broker is."""
+        """Addresses of the broker's nodes."""
         return discovery.locate(self.url)
 
     @property
     def rest_seconds(self) -> float:
-        """The time that is left of the command's timeout."""
+        """Seconds left of the command's timeout."""
         return max(0.0, self.began_at + self.timeout.total_seconds() - time.monotonic())
 
     def beginning_now(self) -> Self:
-        """Return the same with the whole timeout ahead: after a person has answered a question."""
+        """Return a copy whose timeout starts now, for use after a confirmation prompt."""
         return replace(self, began_at=time.monotonic())
 
     def require_namespace(self) -> None:
-        """Make sure that the namespace exists, for commands that do not make one.
+        """Check that the namespace exists, for commands that do not create it.
 
         Raises:
-            NamespaceMissing: It does not; a name that is similar is suggested.
+            NamespaceMissing: The namespace does not exist. The error suggests a similar name.
         """
         with self.administrator() as client:
             client.topology.require()
@@ -91,10 +91,11 @@ class Settings:
         connects: bool = True,
         allow_reply_to: Sequence[str] = (),
     ) -> Iterator[Client]:
-        """A client that says at once when the broker does not answer, unless it was told to wait.
+        """Open a client, and close it after the block.
 
-        Only a client that `makes` declares what is missing. Unless it `founds` a namespace, one
-        that does not exist is an error. One that does not `connect` yet does with its first verb.
+        Connecting fails at once if the broker does not respond, unless `--connect-timeout` is set.
+        With `makes`, the client declares missing exchanges and queues. Without `founds`, a missing
+        namespace is an error. Without `connects`, the client connects with its first verb.
         """
         client = self._new_client(declare=makes and self.declare, allow_reply_to=allow_reply_to)
         try:
@@ -108,7 +109,7 @@ class Settings:
 
     @contextmanager
     def administrator(self) -> Iterator[Client]:
-        """A client that does not connect before it has to."""
+        """Open a client that connects only when it has to, and close it after the block."""
         client = self._new_client(declare=self.declare)
         try:
             yield client
@@ -126,7 +127,7 @@ class Settings:
         )
 
     def onlooker(self, timeout: float | None = None) -> Client:
-        """A client for looking: it makes nothing, and waits for a moment only."""
+        """Return a client with a short timeout that declares nothing."""
         return Client(
             self.url,
             namespace=self.namespace,
@@ -146,7 +147,7 @@ class Settings:
         grace: timedelta,
         allow_reply_to: Sequence[str] = (),
     ) -> AnyWorker:
-        """A worker of one of the fronts; like `client`, it says at once when nobody answers."""
+        """Return a worker; like `client`, it fails at once if the broker does not respond."""
         return kind(
             self.url,
             concurrency=concurrency,

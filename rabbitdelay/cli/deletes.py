@@ -1,4 +1,4 @@
-"""The deletes of a namespace, read from the end of its log while the command waits."""
+"""Read the log of deletes to its end before a command continues, and report progress."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -88,7 +88,7 @@ def list_(settings: Settings, topic: str, limit: int, id: str | None, *, as_json
         answer_no()
 
 
-@buried.command()
+@buried.command(short_help="Show everything about a buried job.")
 @_topic_argument
 @click.argument("id")
 @json_option

@@ -1,4 +1,4 @@
-"""`rabbitdelay stats`: how many jobs are where, and when the delayed ones come due."""
+"""`rabbitdelay stats`: count jobs by state, and delayed jobs by when they are due."""
 
 import json
 import time
@@ -36,25 +36,25 @@ _SHORTEST_INTERVAL = timedelta(milliseconds=100)
 _DEFAULT_INTERVAL = timedelta(seconds=1)
 
 _ANSWER_SECONDS = 3.0
-"""How long the broker may take to answer, until a watcher says that it does not."""
+"""Seconds without an answer after which `--watch` reports a lost connection."""
 
 _LABEL_WIDTH = 10
 _BAR_WIDTH = 44
 _FIXED_LINES = 9
-"""The title, the heads, the lines between, and the one that the cursor is on."""
+"""The title, the headings, the blank lines and the line of the cursor."""
 _FEWEST_ROWS = 3
 _NO_EDGE = 10_000
 _DOCTOR = "`rabbitdelay doctor`"
 
 
-@click.command(short_help="Count all jobs, and the delayed ones by when they are due.")
+@click.command(short_help="Count all jobs, and delayed jobs by when they are due.")
 @click.argument("names", metavar="[TOPIC]...", type=read_topic, nargs=-1)
-@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh the counts until Ctrl-C.")
 @click.option(
     "--interval",
     type=read_duration,
     metavar="DURATION",
-    help="How long to wait between two looks; for --watch.  [default: 1s]",
+    help="Time between two refreshes, for --watch.  [default: 1s]",
 )
 @json_option
 @pass_settings
@@ -66,14 +66,14 @@ def stats(
     watch: bool,
     as_json: bool,
 ) -> None:
-    """Count the jobs of all topics, or of TOPICs, and the delayed ones by when they come due.
+    """Count the jobs of all topics, or of TOPICs, and delayed jobs by when they are due.
 
-    The delayed jobs are those of the whole namespace: a hold queue is shared by all topics. A job
-    leaves the hold queue 30m within 30m, and may have seconds to wait after it: so it comes due
-    within 31m. Exits with 3 when a named TOPIC is not there.
+    Delayed jobs are counted for the whole namespace, because all topics share the hold queues. A
+    job leaves the hold queue 30m within 30m and may have seconds left to wait, so it is due within
+    31m. Exits with 3 if a TOPIC does not exist.
     """
     if interval is not None and not watch:
-        raise click.UsageError("--interval is for --watch")
+        raise click.UsageError("--interval requires --watch")
     interval_seconds = _seconds(interval)
     lookout = _Lookout.of(settings, names)
     if watch:
@@ -99,7 +99,7 @@ def _seconds(interval: timedelta | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Lookout:
-    """Which broker and which topics: found once, and not again while a broker is away."""
+    """The broker and the topics; the broker is located once, even if its connection is lost."""
 
     settings: Settings
     names: tuple[str, ...]
@@ -109,12 +109,12 @@ class _Lookout:
         return cls(replace(settings, url=discovery.locate_url(settings.url)), names)
 
     def look(self) -> Statistics:
-        """Look once."""
+        """Connect and return the current counts."""
         with self.settings.client() as client:
             return client.stats(*self.names)
 
     def look_on(self, interval_seconds: float) -> Generator[Statistics, None, None]:
-        """Look again and again, until the broker does not answer."""
+        """Yield the counts at this interval until the broker does not respond."""
         seconds = min(_ANSWER_SECONDS, self.settings.timeout.total_seconds())
         with self.settings.onlooker(seconds) as client:
             while True:
@@ -122,22 +122,22 @@ class _Lookout:
                 time.sleep(interval_seconds)
 
 
-# Watching
+# --watch
 
 
 class _Screen(Protocol):
-    """Where a watcher sees what it looks at."""
+    """Output of `--watch`."""
 
     def show(self, now: Statistics) -> None:
-        """Show what was counted."""
+        """Show the counts."""
 
     def tell(self, trouble: str) -> None:
-        """Say why nothing can be counted."""
+        """Show why counting failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """A line of JSON for each look."""
+    """Prints a line of JSON for each refresh."""
 
     topology: Topology
 
@@ -150,7 +150,7 @@ class _Lines:
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """A block of text for each look, below the one before."""
+    """Prints a block of text for each refresh, below the previous one."""
 
     console: Console
 
@@ -165,7 +165,7 @@ class _Blocks:
 
 @dataclass(slots=True)
 class _InPlace:
-    """A picture that is drawn anew in its place, on a terminal."""
+    """Redraws the counts in place on a terminal."""
 
     console: Console
     live: Live
@@ -195,14 +195,14 @@ def _screen(topology: Topology, *, as_json: bool) -> Iterator[_Screen]:
 
 
 def _watch(lookout: _Lookout, interval_seconds: float, *, as_json: bool) -> None:
-    """Look until Ctrl-C, which is how this ends: no error."""
+    """Refresh until Ctrl-C, which is the normal end and not an error."""
     with (
         suppress(KeyboardInterrupt),
         signals.interrupting(),
         _screen(lookout.settings.topology, as_json=as_json) as screen,
     ):
         looks = lookout.look_on(interval_seconds)
-        screen.show(next(looks))  # at first a broker that is not there is an error
+        screen.show(next(looks))  # a failure of the first refresh is an error
         while True:
             try:
                 for now in looks:
@@ -213,11 +213,11 @@ def _watch(lookout: _Lookout, interval_seconds: float, *, as_json: bool) -> None
             looks = lookout.look_on(interval_seconds)
 
 
-# The picture
+# Text output
 
 
 def _busiest_first(now: Statistics) -> Statistics:
-    """The topics with most jobs ready or reserved first: where it gets narrow those are shown."""
+    """Return the counts with the busiest topics first, because a small terminal cuts the rest."""
     return replace(now, topics=tuple(sorted(now.topics, key=_business)))
 
 
@@ -226,7 +226,7 @@ def _business(count: TopicCounts) -> tuple[int, int, str]:
 
 
 def _picture(now: Statistics, console: Console) -> RenderableType:
-    """The topics, the delayed jobs, and what needs a look; on a terminal it fits the screen."""
+    """Return the topics, the delayed jobs and the remarks, sized to fit the terminal if any."""
     remarks = [*_remarks(now)]
     room = console.height - _FIXED_LINES - len(remarks) if console.is_terminal else _NO_EDGE
     most_bars = max(room // 2, room - len(now.topics), _FEWEST_ROWS)
@@ -243,7 +243,7 @@ def _topics(now: Statistics, most: int) -> Iterator[RenderableType]:
     shown = now.topics if len(now.topics) <= most else now.topics[: most - 1]
     yield topics_table(shown)
     if rest := len(now.topics) - len(shown):
-        yield Text(f"… and {counted(rest, 'more topic')}: name those to look at", "dim")
+        yield Text(f"… and {counted(rest, 'more topic')}; give topics to see them", "dim")
 
 
 def _delayed(now: Statistics, most: int, console: Console) -> Iterator[RenderableType]:
@@ -261,7 +261,7 @@ def _delayed(now: Statistics, most: int, console: Console) -> Iterator[Renderabl
 
 
 def _largest(counts: Sequence[HoldCount], most: int) -> list[HoldCount]:
-    """Those to show, in their order: all, or the largest and room for a line about the rest."""
+    """Return the counts to show, in order: all, or the largest and one line less for the rest."""
     if len(counts) <= most:
         return list(counts)
     largest = sorted(counts, key=lambda count: count.jobs, reverse=True)[: most - 1]
@@ -282,13 +282,13 @@ def _remarks(now: Statistics) -> Iterator[Text]:
         yield _line(f"{jobs} could not be routed: see `rabbitdelay unrouted list`", "bold yellow")
     if now.dead_lettering:
         jobs = counted(now.dead_lettering, "job")
-        yield _line(f"{jobs} on the way between queues; if it stays: {_DOCTOR}", "yellow")
+        yield _line(f"{jobs} on the way between queues; if this persists, run {_DOCTOR}", "yellow")
     if now.missing:
         yield _line(f"no such topic: {', '.join(now.missing)}", "bold red")
     if now.deletes_error:
         yield _line(pauses_unknown(now), "yellow")
     if now.management_error:
-        lost = "only named topics are counted, and not what is reserved of them"
+        lost = "only named topics are counted, without their reserved jobs"
         yield _line(f"{lost}: {now.management_error}", "yellow")
 
 
@@ -296,7 +296,7 @@ def _line(text: str, style: str) -> Text:
     return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
-# For scripts
+# JSON output
 
 
 def _as_json(now: Statistics, topology: Topology) -> dict[str, Any]:

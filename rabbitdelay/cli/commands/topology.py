@@ -93,7 +93,7 @@ def _show_json(plan: Topology) -> dict[str, Any]:
 # apply
 
 
-@topology.command()
+@topology.command(short_help="Create missing exchanges and queues.")
 @selecting
 @json_option
 @pass_settings
@@ -118,7 +118,7 @@ def apply(settings: Settings, *, selection: Selection, as_json: bool) -> None:
 # export
 
 
-@topology.command()
+@topology.command(short_help="Print RabbitMQ definitions to import.")
 @selecting
 @click.option("--vhost", help="Vhost to import into.  [default: the URL's]")
 @pass_settings
@@ -135,7 +135,7 @@ def export(settings: Settings, *, selection: Selection, vhost: str | None) -> No
 # verify
 
 
-@topology.command()
+@topology.command(short_help="Compare the broker with the expected topology.")
 @selecting
 @json_option
 @pass_settings
@@ -174,7 +174,7 @@ def _print_findings(findings: Sequence[Finding]) -> None:
 # remove
 
 
-@topology.command()
+@topology.command(short_help="Remove the namespace.")
 @click.option("--force", is_flag=True, help="Remove the namespace despite jobs and consumers.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Print what would be removed, without removing it.")

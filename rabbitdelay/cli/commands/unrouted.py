@@ -64,7 +64,7 @@ def list_(
         _print(found, total)
 
 
-@unrouted.command()
+@unrouted.command(short_help="Send unroutable jobs on with their remaining delay.")
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of jobs.  [default: all]")
 @_topic_option
 @_id_option
