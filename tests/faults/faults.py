@@ -1,4 +1,4 @@
-"""The faults: each breaks something for a while, and repairs it.
+"""Faults that break something for a while, and repair it.
 
 No fault is meant to lose a job, so the checker excuses none: the queue that is deleted is the ready
 queue of a topic without jobs in flight, and the streams hold no jobs.
@@ -55,7 +55,7 @@ class Step:
     choice: float
     """From 0 to 1: selects the node, process, connection or clock step that is affected."""
     calm_seconds: float
-    """The pause after it."""
+    """Pause after the fault."""
 
     def pick(self, options: Sequence[Option]) -> Option:
         """Return the option that this step's choice selects."""
@@ -170,9 +170,9 @@ class Faults:
     def cut_connections(self, step: Step) -> None:
         """Reset all connections, several times.
 
-        Rarely enough that no job is buried. The broker passes the jobs of one closed connection on
-        to the next one, which it has yet to find closed, and counts a delivery each time: up to 3
-        for each reset with 4 workers, and the delivery limit is 20.
+        The resets are too few for a job to be buried. The broker redelivers the jobs of a closed
+        connection to the next one, before it notices that this one is closed too, and counts each
+        delivery: up to 3 for each reset with 4 workers, and the delivery limit is 20.
         """
         for _ in range(1 + int(step.choice * MOST_CUTS)):
             self._saw(step, self._cut_all())
@@ -240,7 +240,7 @@ class Faults:
         self.probe.delete_many(retried, timeout=step.seconds)
 
     def grant(self, permissions: dict[str, str]) -> None:
-        """Grant these permissions to the user of the load."""
+        """Set the permissions of the user of the load."""
         self._management.put(f"permissions/%2F/{USER}", permissions)
 
     @property
@@ -262,7 +262,7 @@ class Faults:
             node.control("set_vm_memory_high_watermark", "0.8")
 
     def _is_in_alarm(self) -> bool:
-        """Return whether an alarm is in effect; the list of nodes would show it seconds later."""
+        """Whether an alarm is in effect; the list of nodes would show it seconds later."""
         try:
             self._management.get("health/checks/alarms")
         except HTTPError as error:
@@ -287,7 +287,7 @@ class Faults:
             self.history.write(Kind.EFFECT, detail=f"delete-prefetched {len(jobs)}")
 
     def _last(self, step: Step, *, silent: list[str]) -> None:
-        """Let a fault last, and record the effect when no broker answers at these URLs.
+        """Wait for the duration of a fault, and record its effect if these URLs do not answer.
 
         Checks repeatedly: on a busy machine even SIGSTOP takes effect only after a while.
         """

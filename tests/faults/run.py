@@ -37,7 +37,7 @@ DRAIN_SECONDS = 240.0
 QUIET_SECONDS = 5.0
 """Time from the last due time, for deleted jobs that must not arrive."""
 START_SECONDS = 15.0
-"""Time until the queues of the first puts are safe: see docs/guarantees.md."""
+"""Time until the queues of the first puts survive a crash; see docs/guarantees.md."""
 TICK_SECONDS = 2.0
 PUTTER, WORKER = "tests.faults.putter", "tests.faults.worker"
 NO_FAKETIME = "libfaketime is not installed (apt-get install faketime)"
@@ -126,13 +126,23 @@ def _print(text: str) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run a load under random faults.")
-    parser.add_argument("--minutes", type=float, default=30.0, help="duration of the faults")
     parser.add_argument(
-        "--seed", type=int, default=secrets.randbelow(1_000_000), help="selects the faults"
+        "--minutes", type=float, default=30.0, help="minutes of faults (default: 30)"
     )
-    parser.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="nodes of the broker")
     parser.add_argument(
-        "--faults", type=lambda text: text.split(","), default=[], help="only these, by name"
+        "--seed",
+        type=int,
+        default=secrets.randbelow(1_000_000),
+        help="seed of the plan of faults (default: random)",
+    )
+    parser.add_argument(
+        "--nodes", type=int, choices=(1, 3), default=1, help="nodes of the broker (default: 1)"
+    )
+    parser.add_argument(
+        "--faults",
+        type=lambda text: text.split(","),
+        default=[],
+        help="names of the faults to inject, separated by commas (default: all)",
     )
     return parser.parse_args()
 
@@ -220,7 +230,7 @@ def _drain(watch: Watch, fleet: Fleet) -> None:
 
 
 def _report(folder: Path, options: argparse.Namespace, fleet: Fleet, interruption: str) -> bool:
-    """Write and print the report; True if the run was good."""
+    """Write and print the report, and return whether the run was good."""
     members = fleet.members + fleet.ended
     run = report.Run(
         rabbitmq=require_installation().version,
