@@ -27,7 +27,8 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.flow import Wait
 from rabbitdelay.engine.pop import popper as popping
 from rabbitdelay.sync.transport import ThreadTransport
-from tests.conftest import ClientFactory, LookerFactory, TopicsFactory
+from tests.conftest import ClientFactory, LookerFactory, ReceiverFactory, TopicsFactory
+from tests.support.deleting import take
 from tests.support.fronts import Front
 from tests.support.popping import pop
 from tests.support.waiting import patience, wait_until
@@ -45,8 +46,8 @@ def test_a_popped_job_has_the_properties_of_its_put(client: Client) -> None:
     assert (job.id, job.body, job.attempt, job.topic) == ("close-42", {"order": 42}, 1, "t")
     assert job.due == put.due
     assert job.due <= datetime.now(UTC)
-    assert 0 <= job.lateness < 10
-    assert 20 < job.time_left <= 30
+    assert 0 <= job.lateness < patience(10)
+    assert 0 < job.time_left <= 30
     assert job.message_headers["rd-token"] == put.token
     job.finish()
     assert job.time_left == 0
@@ -61,20 +62,26 @@ def test_a_pop_without_a_job_returns_after_its_wait(client: Client) -> None:
     assert client.pop(["t", "u"], max=5, wait=0.1) == []
 
 
-def test_a_job_put_later_arrives_at_once(client: Client, make_client: ClientFactory) -> None:
-    """The client waits for the broker's delivery instead of polling."""
-    other = make_client()
-    other.put("t")
+def test_a_job_put_later_arrives_at_once(
+    client: Client, make_client: ClientFactory, receive: ReceiverFactory
+) -> None:
+    """The client waits for the broker's delivery instead of polling, as a bare consumer does."""
+    other, bare = make_client(), make_client()
+    for topic in ("t", "bare"):
+        other.put(topic)
     pop(client).finish()
-    latest = []
-    for _ in range(5):
+    receiver, lateness = receive("bare"), list[float]()
+    for number in range(5):
         with ThreadPoolExecutor(1) as pool:
             popped = pool.submit(pop, client)
             wait_until(lambda: has_waiting_pop(client))
+            bare.put_nowait("bare", id=str(number), delay=0.2)
             other.put("t", delay=0.2)
-            latest.append(popped.result(patience(20)).lateness)
+            lateness.append(popped.result(patience(20)).lateness)
             popped.result().finish()
-    assert min(latest) < 0.25, "a busy machine may delay some of them"
+    receiver.wait_for(*map(str, range(5)))
+    baseline = [message.lateness_ms / 1000 for message in receiver.messages[1:]]
+    assert min(lateness) < max(baseline) + 0.25, (lateness, baseline)
 
 
 def has_waiting_pop(client: Client) -> bool:
@@ -108,10 +115,10 @@ def test_no_topic_starves_another(client: Client, buried: LookerFactory) -> None
 def test_a_pop_returns_several_jobs(client: Client) -> None:
     client.put_many(JobSpec("t", n) for n in range(25))
     client.put("u")
-    first = client.pop("t", max=20)
-    rest = client.pop(["u", "t"], max=20, wait=patience(30))
+    first = client.pop("t", max=20, wait=patience(10))
+    assert 1 < len(first) <= 20
+    rest = take(client, 26 - len(first), "u", "t")
     assert sorted(job.body for job in first + rest if job.topic == "t") == list(range(25))
-    assert (len(first), len(rest)) == (20, 6)
     for job in first + rest:
         job.finish()
 
@@ -129,9 +136,10 @@ def test_a_pop_of_several_jobs_waits_only_for_the_first(
         wait_until(lambda: has_waiting_pop(client))
         other.put_many(JobSpec("t", n) for n in range(3))
         found = popped.result(patience(20))
-        found += client.pop("t", max=9) if len(found) < 3 else []
+        seconds = time.monotonic() - began
+        found += take(client, 3 - len(found))
     assert sorted(job.body for job in found) == [0, 1, 2]
-    assert time.monotonic() - began < patience(15)
+    assert seconds < patience(15)
     for job in found:
         job.finish()
 
@@ -175,16 +183,17 @@ def test_a_released_job_comes_back_with_its_next_attempt(make_client: ClientFact
 
 
 def test_a_touch_restarts_the_ttr(client: Client) -> None:
-    client.put("t", ttr=3)
+    client.put("t", ttr=4)
     job = pop(client)
     began = time.monotonic()
-    while time.monotonic() - began < 4:
+    while time.monotonic() - began < 4.5:
         time.sleep(0.3)
         before = job.time_left
         job.touch()
-        assert before < job.time_left <= 3
+        assert before < job.time_left <= 4
     job.finish()
-    assert client.pop("t", wait=0.5) is None
+    client.put("t", id="next")
+    assert pop(client).id == "next"
 
 
 def test_a_buried_job_is_kept_with_its_reason(client: Client, buried: LookerFactory) -> None:
@@ -193,7 +202,8 @@ def test_a_buried_job_is_kept_with_its_reason(client: Client, buried: LookerFact
     (message,) = buried("t").wait_for(1)
     assert (message.message_id, message.body) == ("a", b'{"x":1}')
     assert message.headers["rd-reason"] == "nobody wants it"
-    assert client.pop("t", wait=0.2) is None
+    client.put("t", id="next")
+    assert pop(client).id == "next"
 
 
 class Order(BaseModel):
@@ -228,7 +238,8 @@ def test_a_with_block_finishes_or_releases_its_job(
         assert job.id == "b"
     with pytest.raises(LeaseLost, match="already finished"):
         job.finish()
-    assert client.pop("t", wait=0.2) is None
+    client.put("t", id="c")
+    assert pop(client).id == "c"
 
 
 def test_a_jobs_own_max_attempts_take_precedence(
@@ -322,9 +333,11 @@ import sys, time
 from tests.support.fronts import front_named
 front = front_named(sys.argv[1])
 client = front.client(sys.argv[2], namespace=sys.argv[3], settle_seconds=0)
-jobs = client.pop("t", max=5, wait=20)
+jobs = []
+while len(jobs) < 5:
+    jobs += client.pop("t", max=5 - len(jobs), wait=20)
 print("holds", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -334,8 +347,7 @@ def test_a_process_that_dies_gives_its_jobs_back(
     client.put_many(JobSpec("t", n, ttr=60) for n in range(5))
     with Process(HOLDER, front.name, broker_url, namespace) as process:
         process.wait_for("holds")
-    found: list[ReservedJob] = []
-    wait_until(lambda: found.extend(client.pop("t", max=5, wait=patience(5))) or len(found) == 5)  # type: ignore[func-returns-value]
+    found = take(client, 5)
     assert [job.attempt for job in found] == [1] * 5
     for job in found:
         job.finish()
@@ -352,7 +364,7 @@ try:
     client.pop(["t", "u"], wait=None)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -395,8 +407,7 @@ def test_close_gives_back_leased_jobs_and_ends_pops(
 ) -> None:
     closing = make_client()
     closing.put_many(JobSpec("t", n, ttr=60) for n in range(3))
-    jobs = closing.pop("t", max=3, wait=patience(5))
-    assert len(jobs) == 3
+    jobs = take(closing, 3)
     with ThreadPoolExecutor(1) as pool:
         popped = pool.submit(closing.pop, ["t", "u"], wait=patience(60))
         wait_until(lambda: has_waiting_pop(closing))
@@ -423,7 +434,7 @@ def test_a_pop_of_an_undeclared_topic_returns_none(
     client.put("there")
     for other in (make_client(declare=False), make_client()):
         assert other.pop("nowhere") is None
-        assert other.pop("there") is not None
+        assert pop(other, "there").topic == "there"
 
 
 def test_a_waiting_pop_survives_the_deletion_of_its_queues(
@@ -520,7 +531,7 @@ def test_a_release_whose_copy_cannot_be_published_raises(
 def test_pops_leave_no_state_behind(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     """After hundreds of pops the client has no leases or deadlines, and few channels."""
     caplog.set_level(logging.WARNING, "rabbitdelay")
-    client.put_many(JobSpec("t", n, ttr=1) for n in range(500))
+    client.put_many(JobSpec("t", n, ttr=20) for n in range(500))
     for _ in range(250):
         for job in client.pop(["t", "u"], max=2):
             job.finish()
