@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import Any, Self
 
 import pika
 
-from rabbitdelay import Client, RetryPolicy, Worker
+from rabbitdelay import Client, ReservedJob, RetryPolicy, Worker
 from rabbitdelay.aio.frame_reader import FrameTransport
 from rabbitdelay.core.amqp import decode, encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
@@ -143,6 +144,15 @@ def iter_lines(pipe: Any) -> Iterator[str]:  # noqa: ANN401 - a text stream
     """Yield the lines of a pipe as they arrive."""
     for line in pipe:
         yield line.rstrip("\n")
+
+
+def handed_out_at(job: ReservedJob, ttr_seconds: float) -> float:
+    """Return the monotonic time at which a job's lease began: its handler may start later."""
+    while True:
+        before = time.monotonic()
+        left_seconds = job.time_left
+        if time.monotonic() - before < 0.02:  # otherwise this thread had to wait in between
+            return before + left_seconds - ttr_seconds
 
 
 def cut(connector: Connector) -> bool:
