@@ -1,22 +1,25 @@
 """Consumers with wrong clocks: a deleted job does not run again as a retry."""
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
 from rabbitdelay import Client, Job, Worker
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.deletes import reader
+from rabbitdelay.engine.deletes.reader import LogReader
 from tests.conftest import TopicsFactory, WorkerFactory
 from tests.support.deleting import left_over
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import publish, working
 
 DAY_SECONDS = 86_400.0
 JOBS = 4
-SKEWS = pytest.mark.parametrize("days", [2, -2, 400, -400])
+SKEWS_DAYS = (2, -2, 400, -400)
 
 
 def skewed(days: float) -> Callable[[], float]:
@@ -29,7 +32,7 @@ def has_started_to_forget(worker: Worker) -> bool:
     return dispatcher._log_reader.following.tombstones.floor_ms > 0
 
 
-@SKEWS
+@pytest.mark.parametrize("days", SKEWS_DAYS)
 def test_jobs_that_fail_and_are_deleted_meanwhile_do_not_run_again(
     client: Client,
     make_worker: WorkerFactory,
@@ -40,22 +43,32 @@ def test_jobs_that_fail_and_are_deleted_meanwhile_do_not_run_again(
 ) -> None:
     """The jobs are deleted while they wait in a hold queue for their second attempt.
 
-    The worker starts to forget deletes in between. Before that it knows every delete, and if it
-    started earlier, it would read the log again for the first attempt and keep all of it.
+    The worker starts to forget deletes during their first attempts. Before that it knows every
+    delete, and if it started earlier, it would read the log again for the first attempt and keep
+    all of it.
     """
-    monkeypatch.setattr(reader, "SWEEP_SECONDS", 4.0)
-    worker, runs = make_worker(clock=skewed(days)), Counter[str]()
+    worker, runs = make_worker(clock=skewed(days), concurrency=JOBS), Counter[str]()
+    may_forget, may_fail = threading.Event(), threading.Event()
+    forget_some = LogReader._forget_some
+    monkeypatch.setattr(reader, "SWEEP_SECONDS", 0.2)
+    monkeypatch.setattr(
+        LogReader, "_forget_some", lambda one: forget_some(one) if may_forget.is_set() else None
+    )
 
-    @worker.handler("t", backoff=[10])
+    @worker.handler("t", backoff=[patience(1.5)])
     def work(job: Job) -> None:
         runs[job.id] += 1
         if job.body == "fails":
+            may_fail.wait(patience(40))
             raise ValueError
 
     jobs = [client.put("t", "fails") for _ in range(JOBS)]
     with working(worker):
-        wait_until(lambda: worker.stats().counts.released == JOBS, what="all jobs have failed once")
+        wait_until(lambda: len(runs) == JOBS, what="all jobs run")
+        may_forget.set()
         wait_until(lambda: has_started_to_forget(worker))
+        may_fail.set()
+        wait_until(lambda: worker.stats().counts.released == JOBS, what="all jobs have failed once")
         client.delete(jobs[0])
         client.delete_many(job.id for job in jobs[1:])
         wait_until(lambda: worker.stats().counts.deleted == JOBS, seconds=40, what="all dropped")
@@ -65,50 +78,54 @@ def test_jobs_that_fail_and_are_deleted_meanwhile_do_not_run_again(
     assert runs == Counter([job.id for job in jobs] + ["lives"])
 
 
-@SKEWS
 def test_a_message_without_dates_is_deleted_by_its_id(
     client: Client,
     make_worker: WorkerFactory,
     make_topics: TopicsFactory,
     broker_url: str,
     namespace: str,
-    *,
-    days: float,
 ) -> None:
     """Another program published the message, and the worker generates its id."""
-    worker, runs = make_worker(clock=skewed(days)), Counter[str]()
+    topics = {f"t{days}": make_worker(clock=skewed(days)) for days in SKEWS_DAYS}
+    runs: dict[str, list[str]] = {topic: [] for topic in topics}
 
-    @worker.handler("t", backoff=[3])
     def work(job: Job) -> None:
-        runs[job.id] += 1
+        runs[job.topic].append(job.id)
         raise ValueError
 
-    make_topics("t")
-    with working(worker):
-        publish(broker_url, Topology(namespace).ready_queue("t"), (b"no dates", None))
-        wait_until(lambda: worker.stats().counts.released == 1)
-        (name,) = runs
-        client.delete(name)
-        wait_until(lambda: worker.stats().counts.deleted == 1, seconds=40, what="job dropped")
-    assert runs == Counter([name])
+    make_topics(*topics)
+    with ExitStack() as stack:
+        for topic, worker in topics.items():
+            worker.handler(topic, backoff=[patience(1.5)])(work)
+            stack.enter_context(working(worker))
+            publish(broker_url, Topology(namespace).ready_queue(topic), (b"no dates", None))
+        for topic, worker in topics.items():
+            wait_until(lambda: worker.stats().counts.released == 1, what=f"{topic} fails")  # noqa: B023 - called at once
+            client.delete(runs[topic][0])
+        for topic, worker in topics.items():
+            wait_until(lambda: worker.stats().counts.deleted == 1, seconds=40, what=topic)  # noqa: B023
+    assert {topic: len(ids) for topic, ids in runs.items()} == dict.fromkeys(topics, 1)
 
 
-@SKEWS
 def test_the_lateness_of_a_retry_is_relative_to_the_putters_due_time(
-    client: Client, make_worker: WorkerFactory, *, days: float
+    client: Client, make_worker: WorkerFactory
 ) -> None:
     """The due time is the putter's plus the delays of the attempts, not the worker's time."""
-    worker, dues = make_worker(clock=skewed(days)), list[int]()
+    topics = {f"t{days}": make_worker(clock=skewed(days)) for days in SKEWS_DAYS}
+    dues: dict[str, list[int]] = {topic: [] for topic in topics}
 
-    @worker.handler("t", backoff=[1])
     def work(job: Job) -> None:
-        dues.append(job.due_ms)
+        dues[job.topic].append(job.due_ms)
         if job.attempt < 3:
             raise ValueError
 
-    put = client.put("t")
-    with working(worker):
-        wait_until(lambda: len(dues) == 3, seconds=40)
+    put_dues = {topic: client.put(topic).due_ms for topic in topics}
+    with ExitStack() as stack:
+        for topic, worker in topics.items():
+            worker.handler(topic, backoff=[1])(work)
+            stack.enter_context(working(worker))
+        wait_until(lambda: all(len(of_topic) == 3 for of_topic in dues.values()), seconds=40)
     now_ms = time.time() * 1000
-    assert dues[0] == put.due_ms
-    assert put.due_ms + 2_000 <= dues[2] <= now_ms
+    for topic, put_due in put_dues.items():
+        assert dues[topic][0] == put_due
+        assert put_due + 2_000 <= dues[topic][2] <= now_ms

@@ -99,6 +99,20 @@ def pops(client: Client, *topics: str, wait: float = 0) -> list[str]:
     return ids
 
 
+def drained(client: Client, *topics: str) -> list[str]:
+    """Pop and finish all jobs that are ready; return their ids in the order of their arrival.
+
+    A last job is put into each topic, and the pops end when it arrives.
+    """
+    topics, ids = topics or ("t",), list[str]()
+    last = {client.put(topic).id for topic in topics}
+    while not last <= set(ids):
+        (job,) = take(client, 1, *topics)
+        job.finish()
+        ids.append(job.id)
+    return [one for one in ids if one not in last]
+
+
 def take(client: Client, count: int, *topics: str) -> list[ReservedJob]:
     """Pop `count` jobs, in several calls if necessary; return them ordered by id."""
     jobs: list[ReservedJob] = []
