@@ -108,14 +108,15 @@ def test_a_put_during_a_short_outage_returns_later_and_is_on_time(
     with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:
         client.put("t", delay=0.5)
         kill(broker)
-        future = client.put_nowait("t", delay=15, id="during")
+        future = client.put_nowait("t", delay=12, id="during")
         broker.start()
         job = future.result(patience(60))
-        overdue_ms = max(0, time.time() * 1000 - job.due_ms)
         with ready(broker, namespace) as receiver:
+            receiver.wait_for(client.put("t", delay=0.5).id, seconds=30)
+            overdue_ms = max(0, time.time() * 1000 - job.due_ms)
             receiver.wait_for("during", seconds=40)
         (message,) = [m for m in receiver.messages if m.id == "during"]
-        assert 0 <= message.lateness_ms < overdue_ms + 4_000, "the broker's start takes longer"
+        assert 0 <= message.lateness_ms < overdue_ms + 4_000, "less than the outage took"
         assert message.headers["rd-token"] == job.token
 
 
@@ -131,9 +132,9 @@ def test_a_job_that_was_due_while_the_broker_was_down_arrives_after_the_restart(
         broker.start()
         started_ms = time.time() * 1000
         with ready(broker, namespace) as receiver:
-            receiver.wait_for(job.id, seconds=20)
+            receiver.wait_for(job.id, seconds=40)
     waited_ms = receiver.messages[0].received_ms - started_ms
-    assert waited_ms < 10_000
+    assert waited_ms < patience(10_000), "RabbitMQ's own interval is 180 s"
 
 
 def test_jobs_parked_during_the_brokers_start_are_sent_on(
@@ -175,19 +176,18 @@ def test_put_many_during_a_restart_of_the_broker_does_not_lose_jobs(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     confirmed: list[Job] = []
+    start = threading.Thread(target=broker.start)
 
     def specs() -> Iterator[JobSpec]:
         for number in range(10_000):
             if number == 4_000:
-                threading.Thread(target=restart).start()
+                kill(broker)
+                start.start()
             yield JobSpec("t", number, delay=0.5)
-
-    def restart() -> None:
-        kill(broker)
-        broker.start()
 
     with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:
         assert client.put_many(specs(), on_confirmed=confirmed.append) == 10_000
+    start.join()
     with ready(broker, namespace) as receiver:
         receiver.wait_for(*(job.id for job in confirmed), seconds=60)
 
@@ -196,18 +196,21 @@ def test_a_failed_put_many_reports_the_confirmed_jobs(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     confirmed: list[Job] = []
+    has_killed = threading.Event()
 
     def specs() -> Iterator[JobSpec]:
         for number in range(10_000):
             if number == 4_000:
                 kill(broker)
+                has_killed.set()
             yield JobSpec("t", number, delay=0.5, id=str(number))
 
-    with front.client(broker.url, namespace=namespace, timeout=1) as client:
+    with front.client(broker.url, namespace=namespace, timeout=patience(1.5)) as client:
         client.put("t", delay=0.5, timeout=patience(20))
         with pytest.raises(PutManyFailed) as caught:
             client.put_many(specs(), on_confirmed=confirmed.append)
     error = caught.value
+    assert has_killed.is_set()
     assert error.confirmed == len(confirmed)
     assert error.confirmed + len(error.unconfirmed) == error.taken
     claimed = {str(n) for n in range(error.taken)} - {str(n) for n in error.unconfirmed}
@@ -217,10 +220,10 @@ def test_a_failed_put_many_reports_the_confirmed_jobs(
         receiver.wait_for(*claimed, seconds=60)
 
 
-def test_puts_survive_lost_connections(front: Front, broker: PrivateBroker, namespace: str) -> None:
+def test_puts_survive_lost_connections(front: Front, broker_url: str, namespace: str) -> None:
     """The connection is cut repeatedly, and every job arrives."""
     with front.client(
-        broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
+        broker_url, namespace=namespace, settle_seconds=0, timeout=patience(20)
     ) as client:
         client.put("t", delay=0.1)
         futures = []
@@ -233,27 +236,27 @@ def test_puts_survive_lost_connections(front: Front, broker: PrivateBroker, name
                     what="there is a connection to cut",
                 )
         jobs = [future.result(patience(60)) for future in futures]
-    with ready(broker, namespace) as receiver:
+    with Receiver(broker_url, Topology(namespace).ready_queue("t")) as receiver:
         receiver.wait_for(*(job.id for job in jobs), seconds=30)
 
 
 def test_a_deleted_topic_does_not_delay_others(
-    front: Front, broker: PrivateBroker, namespace: str
+    front: Front, broker_url: str, namespace: str
 ) -> None:
     """Its jobs are parked in `unrouted` with all headers, and the hold queue continues."""
     topology = Topology(namespace)
-    with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(broker_url, namespace=namespace, settle_seconds=0) as client:
         delay = patience(4)  # longer than all puts and the deletion of the queue take
         callback = "https://x.example"
         gone = [client.put_nowait("gone", n, delay=delay, callback=callback) for n in range(200)]
         kept = [client.put_nowait("kept", n, delay=delay) for n in range(200)]
         gone_ids = {future.result(patience(20)).id for future in gone}
         kept_ids = {future.result(patience(20)).id for future in kept}
-        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
             connection.channel().queue_delete(topology.ready_queue("gone"))
     with (
-        Receiver(broker.url, topology.ready_queue("kept")) as receiver,
-        Receiver(broker.url, topology.unrouted) as unrouted,
+        Receiver(broker_url, topology.ready_queue("kept")) as receiver,
+        Receiver(broker_url, topology.unrouted) as unrouted,
     ):
         receiver.wait_for(*kept_ids)
         unrouted.wait_for(*gone_ids)
