@@ -16,14 +16,14 @@ from tests.support.deleting_processes import Books
 from tests.support.fronts import Front
 from tests.support.management import Management
 from tests.support.private_brokers import standing_still
+from tests.support.stalls import Stalls
 from tests.support.waiting import patience, wait_until
-from tests.support.working import working
+from tests.support.working import handed_out_at, log_reader_of, working
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-PROMISED_SECONDS = 2.0
 SCHEDULING_SECONDS = 1.0
-"""Time from the check of the proof to the hand-out, on a machine with other load."""
+"""Time from the check of the proof to the hand-out. What the machine needed beyond is measured."""
 TTR_SECONDS = 60
 DELAY_SECONDS = 15
 """Long enough for the deletes of a step while a node dies: unconfirmed ones are republished after
@@ -92,23 +92,23 @@ def test_no_deleted_job_runs_when_its_workers_node_is_suspended(
 
     @worker.handler("t", ttr=TTR_SECONDS)
     def work(job: ReservedJob) -> None:
-        # Taken from the lease, which begins at the hand-out: the handler's thread may start later.
-        began[job.id] = time.monotonic() + job.time_left - TTR_SECONDS
+        began[job.id] = handed_out_at(job, TTR_SECONDS)
         time.sleep(0.1)
 
     with front.client(leading.url, namespace=namespace, timeout=patience(30)) as client:
         client.put_many(JobSpec("t", id=name) for name in ids)
         client.delete("nobody")  # declares the log now, because a declare hangs while a node does
-        with working(worker):
+        with Stalls() as stalls, working(worker):
             wait_until(lambda: ids[2] in began, seconds=60)
             with standing_still(of_worker):
+                limit_seconds = log_reader_of(worker).following.proof.limit_seconds
                 client.delete_many(ids)
                 deleted_at = time.monotonic()
                 time.sleep(5)  # only time shows that a job does not run
             client.put("t", id="alive")
             wait_until(lambda: "alive" in began, seconds=90)
     last = max(at for name, at in began.items() if name in ids)
-    assert last - deleted_at < PROMISED_SECONDS + SCHEDULING_SECONDS
+    assert last - deleted_at < limit_seconds + SCHEDULING_SECONDS + stalls.longest_seconds
     assert len(began) < len(ids)
 
 
