@@ -13,7 +13,7 @@ from rabbitdelay.errors import DeleteManyFailed
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting
-from tests.support.deleting import left_over, noting, pops, take
+from tests.support.deleting import drained, left_over, noting, pops, take
 from tests.support.fronts import Front
 from tests.support.waiting import patience, wait_until
 from tests.support.working import cut_pops, cut_worker, working
@@ -44,11 +44,11 @@ def test_returned_deletes_survive_the_broker(
                 client.delete_many(["unknown"], timeout=0.3)
             broker.start()
             during.result(patience(60))
-    with front.client(broker.url, namespace=namespace) as another:
+    with front.client(broker.url, namespace=namespace, timeout=patience(20)) as another:
         (job,) = take(another, 1, "t", "u", "p")
         assert job.id == "lives"
         job.finish()
-        assert another.pop(["t", "u", "p"], wait=0.5) is None
+        assert drained(another, "t", "u") == []
         assert another.tombstones().paused == ("p",)
         another.resume("p")
         assert [job.id for job in take(another, 1, "p")] == ["paused"]
@@ -87,7 +87,7 @@ def test_a_missing_log_is_created_again(
     job = client.put("t", id="by id")
     client.delete_many([client.put("t"), "by id"])
     client.put("t", id="lives")
-    assert pops(make_client(), wait=0.3) == ["lives"]
+    assert drained(make_client()) == ["lives"]
     assert job.id == "by id"
 
 
@@ -102,7 +102,7 @@ def test_a_client_that_may_not_declare_can_delete_and_pause(
     locked_down = make_client(declare=False)
     locked_down.delete("dead 0")
     locked_down.delete_many(["dead 1", "dead 2"])
-    assert pops(locked_down, wait=0.3) == ["lives"]
+    assert drained(locked_down) == ["lives"]
     assert locked_down.tombstones().count == 3
     locked_down.replace("t", "replaced", id="lives")
     locked_down.pause("t")
@@ -211,14 +211,16 @@ def test_a_record_of_a_newer_version_stops_its_readers(
 
 
 def test_a_delete_is_known_soon(client: Client, make_client: ClientFactory) -> None:
-    other, seconds = make_client(), list[float]()
+    other, seconds, baseline = make_client(), list[float](), list[float]()
     for n in range(50):
         other.put("t", id=str(n))
         (job,) = take(client, 1)
+        began = time.monotonic()
         other.delete(str(n))
         returned = time.monotonic()
+        baseline.append(returned - began)
         seconds.append(deleting.return_when_deleted(job) - returned)
         job.finish()
     quarter, median = (sorted(seconds)[number] for number in (12, 25))
     print(f"job.deleted after {median * 1000:.1f} ms p50, {max(seconds) * 1000:.1f} ms at most")  # noqa: T201
-    assert quarter < 0.1, "a busy machine may delay many of them"
+    assert quarter < 0.1 + 2 * sorted(baseline)[25], "a busy machine delays the deletes as well"
