@@ -11,7 +11,7 @@ from rabbitdelay import Client, InvalidJob, Job, JobSpec, ReservedJob
 from rabbitdelay.core.topology.topology import DELIVERY_LIMIT
 from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
 from tests.support import deleting
-from tests.support.deleting import left_over, noting, pops, take
+from tests.support.deleting import drained, left_over, noting, pops, take
 from tests.support.waiting import patience, wait_until
 from tests.support.working import popper_of, publish, working
 
@@ -191,7 +191,7 @@ def test_pausing_and_resuming_twice_is_not_an_error(client: Client) -> None:
     assert client.pop("t") is None
     for _ in range(2):
         client.resume("t")
-    assert pops(client, wait=1) == ["waits"]
+    assert drained(client) == ["waits"]
     for act in (client.pause, client.resume, client.purge):
         with pytest.raises(InvalidJob, match="topic"):
             act("not a topic!")
@@ -271,7 +271,7 @@ def test_plain_messages_published_after_a_purge_live(client: Client, broker_url:
     assert client.pop("t") is None
     properties = pika.BasicProperties(message_id="plain")
     publish(broker_url, client.topology.ready_queue("t"), (b"1", properties))
-    assert pops(client, wait=1) == ["plain"]
+    assert drained(client) == ["plain"]
 
 
 # Visibility

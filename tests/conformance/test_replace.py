@@ -14,7 +14,7 @@ from rabbitdelay.core.deletes.tombstones import HORIZON_MS
 from rabbitdelay.errors import TopologyConflict
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support import deleting
-from tests.support.deleting import left_over, noting, pops, take
+from tests.support.deleting import drained, left_over, noting, pops, take
 from tests.support.fronts import Front
 from tests.support.waiting import patience, wait_until
 from tests.support.working import Process, working
@@ -262,7 +262,7 @@ def test_a_delete_by_id_with_a_slow_clock(client: Client, make_client: ClientFac
     younger.put("t", id="younger")
     generated = younger.put("t", id=None)
     deleter.delete_many(["older", old_generated.id, "younger", generated.id])
-    assert pops(client, wait=0.3) == ["younger", generated.id]
+    assert drained(client) == ["younger", generated.id]
 
 
 def test_a_delete_by_id_with_a_fast_clock(client: Client, make_client: ClientFactory) -> None:
@@ -335,7 +335,7 @@ def test_a_job_put_after_a_delete_in_the_same_tick_lives(make_client: ClientFact
     for n in range(15):
         client.delete(str(n))
         client.put("t", id=str(n))
-    assert len(pops(client, wait=0.2)) == 15
+    assert len(drained(client)) == 15
 
 
 def test_a_replaced_job_is_rescheduled_with_a_slow_clock(
