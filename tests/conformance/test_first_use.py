@@ -6,13 +6,16 @@ The time for a queue to stabilise is set to an hour, so a put that waited for it
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pika
 import pytest
 
 from rabbitdelay import JobSpec
 from rabbitdelay.core.topology import routes
+from rabbitdelay.core.topology.setup import Answers, CountMakers, Flush, Round
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.engine.topology.declarer import Declarer
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.brokers import SharedBroker
@@ -22,6 +25,8 @@ from tests.support.waiting import patience, wait_until
 from tests.support.working import working
 
 HOUR_SECONDS = 3600.0
+FIRST_DELAY_SECONDS = patience(3)
+"""Beyond the kill, so that the jobs are in their hold queues by then."""
 
 
 @pytest.fixture
@@ -89,16 +94,37 @@ def test_a_retry_does_not_wait_for_its_hold_queue_to_stabilise(
         wait_until(lambda: len(attempts) == 2, what="the retry runs")
 
 
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, object]]:
+    """Each command that the broker answered while a client created queues, with the answer."""
+    found: list[tuple[object, object]] = []
+    go_on = Declarer._go_on
+
+    def record(driver: Declarer[Any], commands: Round, answers: Answers) -> Round:
+        found.extend(zip(commands, answers, strict=True))
+        return go_on(driver, commands, answers)
+
+    monkeypatch.setattr(Declarer, "_go_on", record)
+    return found
+
+
 def test_a_flush_leaves_no_queue_or_consumer_behind(
-    make_client: ClientFactory, shared_broker: SharedBroker, namespace: str
+    make_client: ClientFactory,
+    shared_broker: SharedBroker,
+    namespace: str,
+    answered: list[tuple[object, object]],
 ) -> None:
     make_client(settle_seconds=None).put("t", delay=1)
+    assert any(isinstance(command, Flush) for command, _ in answered)
     wait_until(lambda: flush_queues(shared_broker, namespace) == [])
     assert makers(shared_broker.url, namespace) == 0
 
 
 def test_a_put_waits_while_another_client_creates_queues(
-    make_client: ClientFactory, broker_url: str, namespace: str
+    make_client: ClientFactory,
+    broker_url: str,
+    namespace: str,
+    answered: list[tuple[object, object]],
 ) -> None:
     """An existing queue may not be up yet, so it is flushed after the other client is done."""
     make_client().put("t", delay=1)
@@ -108,7 +134,7 @@ def test_a_put_waits_while_another_client_creates_queues(
         channel.queue_declare(making, durable=True, arguments={"x-queue-type": "classic"})
         tag = channel.basic_consume(making, lambda *_: None)
         put = make_client(settle_seconds=None).put_nowait("t", delay=1)
-        connection.sleep(0.1)
+        wait_until(lambda: [n for one, n in answered if isinstance(one, CountMakers)].count(1) > 1)
         assert not put.done()
         channel.basic_cancel(tag)
         put.result(patience(40))
@@ -134,7 +160,10 @@ def test_puts_that_returned_survive_a_kill_just_after_their_queues_were_created(
     ids: dict[str, list[str]] = {topic: [] for topic in topics}
     with front.client(broker.url, namespace=namespace, timeout=patience(40)) as client:
         for number, topic in enumerate(topics):
-            ids[topic] += [client.put(topic, delay=20 + number + tenth / 10).id for tenth in (1, 2)]
+            ids[topic] += [
+                client.put(topic, delay=FIRST_DELAY_SECONDS + number + tenth / 10).id
+                for tenth in (1, 2)
+            ]
     broker.nodes[0].kill()
     broker.start()
     for topic in topics:
