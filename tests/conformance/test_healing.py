@@ -9,6 +9,7 @@ import pytest
 
 from rabbitdelay import Client, Job, TopologyMissing
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.engine.parked.rescuer import Rescuer
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
 from tests.support.deleting import left_over, noting
 from tests.support.streams import delete_queue
@@ -107,17 +108,26 @@ def test_a_pop_sends_parked_jobs_on(client: Client) -> None:
 
 @pytest.mark.usefixtures("park")
 def test_jobs_of_a_topic_that_no_client_uses_stay_parked(
-    client: Client, make_worker: WorkerFactory, broker_url: str
+    client: Client, make_worker: WorkerFactory, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker, seen = make_worker(), list[str]()
+    worker, seen, left_parked = make_worker(), list[str](), list[int]()
+    passed = Rescuer._passed
+
+    def record(rescuer: Rescuer, left: int) -> None:
+        passed(rescuer, left)
+        left_parked.append(left)
+
+    monkeypatch.setattr(Rescuer, "_passed", record)
 
     @worker.handler("other")
     def work(job: Job) -> None:
         seen.append(job.id)
 
     with working(worker):
-        client.put("other", id="runs", delay=2)  # both have looked into unrouted by then
+        client.put("other", id="runs", delay=1)
         wait_until(lambda: seen == ["runs"])
+        wait_until(lambda: left_parked, what="a client has looked into unrouted")
+        assert set(left_parked) == {1}
         assert parked(broker_url, client.topology) == 1
 
 

@@ -124,9 +124,11 @@ class TestReply:
     def test_close_ends_a_wait_for_a_response(self, make_client: ClientFactory) -> None:
         client = make_client()
         job = client.put("double", 1, delay=60, reply=True)
-        threading.Timer(0.3, client.close).start()
+        closing = threading.Timer(0.3, client.close)
+        closing.start()
         with pytest.raises(ClientClosed):
             client.response(job, wait=patience(20))
+        closing.join()
 
 
 @pytest.fixture
