@@ -33,7 +33,7 @@ from rabbitdelay.engine.deletes.reader import LogReader
 from tests.conftest import ClientFactory
 from tests.support import streams
 from tests.support.deleting_processes import COMPACTOR
-from tests.support.waiting import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.support.working import Process
 
 NOT_TRUSTED = "snapshot: not used ("
@@ -252,8 +252,8 @@ def written(
     ids = [f"log-{n}" for n in range(1, IN_THE_LOG)]
     streams.append_records(broker_url, names.tombstones, [Delete((one,), now_ms()) for one in ids])
     streams.append_records(broker_url, names.tombstones, [Fence("anchor")])
-    position, body = streams.read_stream(broker_url, names.tombstones)[-1]
-    assert body == encode(Fence("anchor"))
+    anchor = encode(Fence("anchor"))
+    position, body = streams.read_stream(broker_url, names.tombstones, last=anchor)[-1]
     snapshot = Snapshot(Anchor.of(position, body))
     assert len(snapshot.pieces) > 2
     return snapshot
@@ -414,12 +414,12 @@ def test_old_segments_of_the_log_are_removed(
     client.put("t")  # creates the namespace
     log = client.topology.tombstones
     delete_singly(client, [f"first-{n}" for n in range(1_000)])
-    first = streams.read_stream(broker_url, log)
+    first = streams.read_log(broker_url, log)
     assert first[0][0] == 0
     began = time.monotonic()
     batch = 0
-    while (there := streams.read_stream(broker_url, log))[0][0] == 0:
-        assert time.monotonic() < began + 60, "no segment is removed"
+    while (there := streams.read_log(broker_url, log))[0][0] == 0:
+        assert time.monotonic() < began + patience(60), "no segment is removed"
         batch += 1
         delete_singly(client, [f"later-{batch}-{n}" for n in range(300)])
     with capsys.disabled():
@@ -444,7 +444,8 @@ def test_old_snapshots_are_removed(
     client = make_client()
     client.put("t")  # creates the namespace
     client._log_reader()
-    deadline = time.monotonic() + 90
+    take_snapshot(client)
+    deadline = time.monotonic() + patience(90)
     while not (there := streams.read_stream(broker_url, names.snapshots)) or there[0][0] == 0:
         assert time.monotonic() < deadline, "no snapshot is removed"
         take_snapshot(client)

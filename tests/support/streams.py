@@ -1,5 +1,6 @@
 """Streams as a plain AMQP client sees them: reading, writing and deleting them."""
 
+import secrets
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -8,18 +9,30 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay.core.deletes import records
-from rabbitdelay.core.deletes.records import Record
+from rabbitdelay.core.deletes.records import Fence, Record
 from rabbitdelay.core.deletes.snapshots import is_piece
 from tests.support.waiting import patience
 from tests.support.working import publish
 
 _FIRST_SECONDS = patience(5)
 _QUIET_SECONDS = patience(1)
+_LAST_SECONDS = patience(20)
 Found = list[tuple[int, bytes]]
 
 
-def read_stream(url: str, stream: str) -> Found:
-    """Return all messages of a stream with their offsets, reading until none follows."""
+def read_log(url: str, log: str) -> Found:
+    """Return all records of a log of deletes with their offsets, without fences."""
+    end = Fence(secrets.token_hex(8))
+    append_records(url, log, [end])
+    found = read_stream(url, log, last=records.encode(end))
+    return [one for one in found if not isinstance(records.decode(one[1]), Fence)]
+
+
+def read_stream(url: str, stream: str, *, last: bytes | None = None) -> Found:
+    """Return all messages of a stream with their offsets.
+
+    Read until this last message, or without one until no message follows for a while.
+    """
     found: Found = []
     ends_at = 0.0
 
@@ -30,10 +43,11 @@ def read_stream(url: str, stream: str) -> Found:
         body: bytes,
     ) -> None:
         nonlocal ends_at
-        ends_at = time.monotonic() + _QUIET_SECONDS
+        ends_at = 0.0 if body == last else time.monotonic() + quiet_seconds
         found.append(((properties.headers or {})["x-stream-offset"], body))
         channel.basic_ack(method.delivery_tag)
 
+    quiet_seconds = _QUIET_SECONDS if last is None else _LAST_SECONDS
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=500)
@@ -41,6 +55,7 @@ def read_stream(url: str, stream: str) -> Found:
         ends_at = time.monotonic() + _FIRST_SECONDS
         while time.monotonic() < ends_at:
             connection.process_data_events(0.05)
+    assert last is None or found[-1][1] == last, "the last message did not arrive"
     return found
 
 
