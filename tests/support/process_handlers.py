@@ -16,6 +16,9 @@ from pydantic import BaseModel
 from rabbitdelay import Bury, LeaseLost, NotAJob, ReservedJob, Retry
 from tests.support.waiting import patience
 
+TOUCHED_TTR_SECONDS = 4
+"""Longer than a busy machine delays a touch."""
+
 
 class Order(BaseModel):
     """A body that is validated."""
@@ -126,10 +129,10 @@ def give_lock(_body: Any) -> threading.Lock:  # noqa: ANN401 - any body
 
 
 def touch_often(_body: Any, job: ReservedJob) -> bool:  # noqa: ANN401 - any body
-    """Run longer than a TTR of 3 s; return whether every touch restored the time left."""
-    restored = True
-    for _ in range(4):
-        time.sleep(1)
+    """Run longer than the job's TTR; return whether every touch restored the time left."""
+    restored, began = True, time.monotonic()
+    while time.monotonic() - began < TOUCHED_TTR_SECONDS + 0.5:
+        time.sleep(0.5)
         before = job.time_left
         job.touch()
         restored &= 0 < before < job.time_left
@@ -137,8 +140,8 @@ def touch_often(_body: Any, job: ReservedJob) -> bool:  # noqa: ANN401 - any bod
 
 
 def outlive_ttr(_body: Any, job: ReservedJob) -> float:  # noqa: ANN401 - any body
-    """Run longer than a TTR of 2 s, and return the time left then."""
-    time.sleep(2.5)
+    """Run longer than the job's TTR, and return the time left then."""
+    time.sleep(TOUCHED_TTR_SECONDS + 0.5)
     return job.time_left
 
 
