@@ -45,7 +45,7 @@ def run(main: Main, seconds: float = 60) -> None:
     async def guarded() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: failures.append(str(context)))
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(patience(seconds)):
             await main()
         await until(lambda: asyncio.all_tasks() == {asyncio.current_task()}, what="tasks are left")
 
@@ -92,7 +92,7 @@ async def running(worker: Worker, **options: Any) -> AsyncIterator[Worker]:  # n
 
 
 async def pop(client: Client, topic: str = "t", wait: float = 10) -> ReservedJob:
-    job = await client.pop(topic, wait=wait)
+    job = await client.pop(topic, wait=patience(wait))
     assert job is not None
     return job
 
@@ -728,7 +728,7 @@ def test_a_close_during_the_first_connect_ends_waiting_calls(
         task = asyncio.create_task(wait(client))
         for _ in range(turns):
             await asyncio.sleep(0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patience(10)):
             await client.close()
             with pytest.raises(ClientClosed):
                 await task
@@ -886,7 +886,9 @@ def test_calls_fail_when_the_application_closes_its_connection(
 
     async def main() -> None:
         connection = await KINDS[kind](broker_url)
-        client = Client(connection=connection, namespace=namespace, settle_seconds=0, timeout=3)
+        client = Client(
+            connection=connection, namespace=namespace, settle_seconds=0, timeout=patience(20)
+        )
         await client.put("t", ttr=60)
         held = await pop(client)
         await connection.close()

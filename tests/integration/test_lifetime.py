@@ -25,7 +25,7 @@ def run_script(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=seconds,
+        timeout=patience(seconds),
         check=False,
     )
 
