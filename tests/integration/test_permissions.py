@@ -181,8 +181,8 @@ def test_a_consumer_may_take_only_its_own_topic(shop: Shop, front: Front) -> Non
 
 def test_a_user_with_the_whole_namespace_creates_topics(shop: Shop, front: Front) -> None:
     with shop.client("deployer", front, declare=True) as client:
-        job = client.put("new", 1, delay=1.5, reply=True)
-        assert job.topic == "new"
+        job = client.put("created", 1, delay=1.5, reply=True)
+        assert job.topic == "created"
 
 
 # The command line
