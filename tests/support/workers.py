@@ -16,6 +16,7 @@ _END_SECONDS = 40
 # xdist's own mechanism, `--dist loadgroup` and a mark, has no effect with pytest 9.2 and xdist 3.8.
 _GROUPS = {
     "test_broker_cli.py": "brokers as programs",  # they share ports: see prepare
+    "test_cli_alarm.py": "one broker in an alarm",
     "test_demo.py": "brokers as programs",
     "test_permissions.py": "one broker with few permissions",
     "test_refusals.py": "one broker with TLS",
