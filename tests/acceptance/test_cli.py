@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -172,8 +173,22 @@ def test_verbose_logs_connection_attempts() -> None:
 def test_an_interrupt_exits_with_130_and_without_a_traceback(
     rabbitdelay: CommandLine, options: list[str], program: list[str]
 ) -> None:
+    """The confirm arrives at about the time when the job is ready, or later on a busy machine."""
+    for ready, seconds in enumerate((0.2, patience(1), patience(5)), start=1):
+        code, err = interrupt_put(rabbitdelay, [*program, *options], ready, seconds)
+        assert code == 130
+        assert re.fullmatch(r"interrupted: (0 jobs|1 job) confirmed; a few more may .*\n", err)
+        if "1 job" in err:
+            break
+    assert err == "interrupted: 1 job confirmed; a few more may have arrived\n"
+
+
+def interrupt_put(
+    rabbitdelay: CommandLine, program: list[str], ready: int, seconds: float
+) -> tuple[int, str]:
+    """Put a job from stdin, and interrupt this many seconds after the topic has `ready` jobs."""
     process = subprocess.Popen(
-        [*program, *options, "put", "orderclose", "--file", "-"],
+        [*program, "put", "orderclose", "--file", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -182,12 +197,11 @@ def test_an_interrupt_exits_with_130_and_without_a_traceback(
     assert process.stdin is not None
     process.stdin.write('{"id": "first"}\n')
     process.stdin.flush()
-    wait_until(lambda: '"ready": 1' in rabbitdelay("topics", "orderclose", "--json").stdout)
-    time.sleep(patience(0.5))  # the confirm arrives at about the time when the job is ready
+    wait_until(lambda: f'"ready": {ready}' in rabbitdelay("topics", "orderclose", "--json").stdout)
+    time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=patience(20))
-    assert process.returncode == 130
-    assert err == "interrupted: 1 job confirmed; a few more may have arrived\n"
+    return process.returncode, err
 
 
 @pytest.mark.parametrize(
@@ -240,14 +254,14 @@ def test_characters_that_cannot_be_encoded_are_replaced(program: list[str]) -> N
     assert b"? 1h ??? ready" in result.stdout
 
 
-def test_a_closed_output_pipe_is_not_an_error(program: list[str]) -> None:
+def test_a_closed_output_pipe_ends_a_command_without_a_message(program: list[str]) -> None:
     command = [*program, "topology", "export", "--all"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline() == b"{\n"
         process.stdout.close()
         assert process.stderr.read() == b""
+        assert process.wait(patience(20)) == 1
 
 
 def test_the_management_password_is_not_shown(shared_broker: SharedBroker) -> None:
