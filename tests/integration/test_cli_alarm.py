@@ -18,6 +18,8 @@ from tests.support import fronts
 from tests.support.fronts import front_named
 from tests.support.waiting import patience, wait_until
 
+pytestmark = pytest.mark.timeout(300)
+
 TIMEOUT_SECONDS = 4.0
 SLACK_SECONDS = patience(3)
 """Seconds beyond the timeout and the start of Python; less than one on a quiet machine."""
