@@ -36,7 +36,6 @@ from rabbitdelay.engine.topology.job_counts import JobCounter, count_topics
 from rabbitdelay.engine.topology.local_node import FindLocalNode
 from rabbitdelay.engine.topology.management_queries import ManagementQueries
 from rabbitdelay.engine.topology.queue_queries import QueueQueries
-from rabbitdelay.engine.topology.side_connection import SideConnection
 from rabbitdelay.engine.transport import Transport, nothing
 from rabbitdelay.errors import (
     CutOff,
@@ -72,12 +71,12 @@ class ClientEngine:
         self.topology = settings.topology
         self.connections = Connections(new_transport, addresses, settings)
         self._log_writer = LogWriter(self.connections, settings)
-        self._new_transport = new_transport
         self._find_local_node = find_local_node
         self._management = ManagementQueries(addresses, settings, find_local_node)
         self._counter = JobCounter(self.topology, self._management)
+        # Nothing here may refer to this object: a client that is dropped ends its threads at once.
         self.administration = Administration(
-            self._connection, addresses[0].vhost, settings, self._management
+            self.connections.side_connection, addresses[0].vhost, settings, self._management
         )
 
     def __str__(self) -> str:
@@ -258,7 +257,7 @@ class ClientEngine:
     ) -> Flow[tuple[Check, ...]]:
         """Check the broker and the namespace."""
         examination = Examination(
-            self._connection,
+            self.connections.side_connection,
             self.settings,
             self.addresses,
             self._management,
@@ -411,10 +410,6 @@ class ClientEngine:
     def _queue_queries(self) -> Flow[QueueQueries]:
         side = yield from self.connections.consuming_side()
         return QueueQueries(side.consumer, self.settings.timeout)
-
-    def _connection(self) -> SideConnection:
-        self.connections.refuse_when_closed()
-        return SideConnection(self._new_transport("rabbitdelay-administration"), self.addresses)
 
     def _timeout(self, timeout: float | None) -> float:
         return self.settings.timeout if timeout is None else validation.check_timeout(timeout)

@@ -20,6 +20,7 @@ from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.parked.rescue_pause import RescuePause
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.publish.window import Window
+from rabbitdelay.engine.topology.side_connection import SideConnection
 from rabbitdelay.engine.transport import Transport
 from rabbitdelay.errors import ClientClosed, RabbitDelayError
 
@@ -84,6 +85,11 @@ class Connections:
         """The reader of the log of deletes; None unless it has read the log to its end."""
         side = self._consuming_side
         return side.log_reader if side is not None and side.log_reader.is_current else None
+
+    def side_connection(self) -> SideConnection:
+        """Return a new connection for administration, not opened."""
+        self.refuse_when_closed()
+        return SideConnection(self._new_transport("rabbitdelay-administration"), self._addresses)
 
     def refuse_when_closed(self) -> None:
         """Raise ClientClosed if the client was closed."""

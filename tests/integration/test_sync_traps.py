@@ -93,9 +93,9 @@ def test_a_client_without_references_is_collected(
         job.touch()
         del job
         assert gone() is None, "a reference cycle keeps the client"
+        wait_until(ended.done, what="the threads end without the garbage collector")
     finally:
         gc.enable()
-    wait_until(ended.done)
     assert pop(client).id == id_of_job
 
 
