@@ -22,7 +22,7 @@ def park(rabbitdelay: CommandLine, broker_url: str, namespace: str) -> Park:
     def run(topic: str, *ids: str) -> None:
         before = _total(rabbitdelay)
         lines = [
-            json.dumps({"topic": topic, "id": name, "body": {"id": name}, "delay": "300ms"})
+            json.dumps({"topic": topic, "id": name, "body": {"id": name}, "delay": "2s"})
             for name in ids
         ]
         rabbitdelay("put", "--file", "-", input="\n".join(lines))
@@ -50,7 +50,7 @@ def test_list_json(rabbitdelay: CommandLine, park: Park) -> None:
     listed = json.loads(rabbitdelay("unrouted", "list", "--limit", "2", "--json").stdout)
     assert listed["total"] == 3
     assert [job["topic"] for job in listed["jobs"]] == ["gone", "gone"]
-    assert listed["jobs"][0]["routing_key"] == "0.0.0.0.0.0.3.0.gone"
+    assert listed["jobs"][0]["routing_key"] == "0.0.0.0.0.2.0.0.gone"
 
 
 def test_retry_delivers_with_body_and_id_kept(
