@@ -19,7 +19,7 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     ),
     aiormq_errors.AuthenticationError: (
         errors.LoginRefused,
-        "the broker offers no way to log in that this client knows",
+        "the broker offers no authentication mechanism that this client supports",
     ),
     aiormq_errors.ConnectionNotAllowed: (
         errors.VhostRefused,
@@ -32,12 +32,15 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     CancelledError: (errors.BrokerUnreachable, _LOST),  # aiormq's error for missed heartbeats
     TimeoutError: (
         errors.BrokerUnreachable,
-        "nobody answers there in time: is the broker running, and is this its address?",
+        "cannot connect in time: check that the broker is running and that the address is correct",
     ),
     aiormq_errors.AMQPError: (errors.BrokerUnreachable, _LOST),
     OSError: (
         errors.BrokerUnreachable,
-        "nobody answers there ({cause}): is the broker running, and is this its address?",
+        (
+            "cannot connect ({cause}): check that the broker is running and that the address is "
+            "correct"
+        ),
     ),
 }
 """Ordered from specific to general, because the first match is used."""

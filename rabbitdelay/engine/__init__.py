@@ -5,7 +5,7 @@ pika and aio/ with aio-pika. The engine never blocks: the transport calls it wit
 engine calls back. An operation that has to wait is a flow (flow.py), which yields a future or a
 pause, and each front end waits for that in its own way.
 
-client.py holds the operations of a client. The rooms have the names of the rooms in core/:
+client.py holds the operations of a client. Where core/ has the same room, it has the same name:
 
     topology  declares, verifies and removes queues, and queries the broker about them
     publish   publishes messages and waits for the broker's confirms

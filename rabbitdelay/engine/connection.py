@@ -112,7 +112,7 @@ class Connector:
         self.transport.call_later(pause, self._connect)
 
     def _has_untried_address(self, error: ConnectionFailed) -> bool:
-        """Whether an address is left that was never tried: before that nothing has failed."""
+        """Whether an address has not been tried yet: connecting fails once all have been tried."""
         is_first_round = not self._opened_once and self._attempts < len(self._addresses)
         return is_first_round and isinstance(error, BrokerUnreachable)
 

@@ -107,7 +107,7 @@ class Channel(Protocol):
         """Delete a queue, without a reply from the broker."""
 
     def remove(self, declaration: Exchange | Queue, removed: Then) -> None:
-        """Delete a queue, with its messages, or an exchange; one that is missing is no error."""
+        """Delete a queue, with its messages, or an exchange; a missing one is not an error."""
 
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
         """Purge a queue; call back with the number of messages that it held."""
@@ -207,7 +207,7 @@ class Transport(Protocol):
         """
 
     def stop(self) -> None:
-        """Close the connection and end the transport's thread."""
+        """Close the connection and end the transport."""
 
     def cut(self) -> None:
         """Drop a connection whose closing handshake the broker does not complete."""

@@ -24,7 +24,8 @@ def refuse(coroutine: Coroutine[Any, Any, Any]) -> None:
 def drive(flow: Flow[Result], await_: Await = refuse) -> Result:
     """Run a flow to its end and return its value.
 
-    If the flow raises another error in place of one thrown into it, the thrown error is released.
+    An error that was thrown into the flow is not kept when the flow raises another one, because its
+    traceback would keep this frame alive.
     """
     failure: BaseException | None = None
     try:

@@ -16,7 +16,7 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     ),
     pika_errors.AuthenticationError: (
         errors.LoginRefused,
-        "the broker offers no way to log in that this client knows",
+        "the broker offers no authentication mechanism that this client supports",
     ),
     pika_errors.ProbableAccessDeniedError: (
         errors.VhostRefused,
@@ -25,7 +25,10 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     ssl.SSLError: (errors.CertificateRefused, "TLS failed: {cause}"),
     OSError: (
         errors.BrokerUnreachable,
-        "nobody answers there ({cause}): is the broker running, and is this its address?",
+        (
+            "cannot connect ({cause}): check that the broker is running and that the address is "
+            "correct"
+        ),
     ),
     pika_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, reply_codes.NO_HANDSHAKE),
     pika_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, reply_codes.NOT_AMQP),

@@ -51,7 +51,7 @@ class Delivery:
     """The exchange that the message was published to; only decoded for basic.get."""
     routing_key: str = ""
     method: bytes = field(default=b"", compare=False, repr=False)
-    """The method of one that was consumed, for `published_to`."""
+    """The method frame of a consumed message, for `published_to`."""
     header: bytes = field(default=b"", compare=False, repr=False)
     """The properties as they came, for `original`."""
 
@@ -183,7 +183,7 @@ _NOT_OURS = Other(b"")
 
 
 def published_to(delivery: Delivery) -> tuple[str, str]:
-    """Return the exchange and the routing key of a message, however it was asked for."""
+    """Return the exchange and the routing key of a message, consumed or fetched by basic.get."""
     if not delivery.method:
         return delivery.exchange, delivery.routing_key
     where = _Reader(delivery.method, 5 + delivery.method[4] + _TAG.size)
@@ -191,9 +191,9 @@ def published_to(delivery: Delivery) -> tuple[str, str]:
 
 
 def original(delivery: Delivery) -> Message:
-    """Return a message whose headers are their bytes, so that a copy has the same; or Undecodable.
+    """Return the message with its headers as raw bytes, so that a copy keeps them unchanged.
 
-    It has no expiration, user id or cluster id: a copy must not carry them.
+    The message has no expiration, user id or cluster id, because a copy must not carry them.
     """
     flags = _CONTENT.unpack_from(delivery.header)[3]
     reader = _SplittingReader(delivery.header, _CONTENT.size)

@@ -1,4 +1,4 @@
-"""Following the log of tombstones: where to read, and when a consumer may trust what it has read.
+"""Follow the log of deletes: where to read, and when a consumer may trust what it has read.
 
 A consumer reads from a snapshot's anchor, or from the beginning, up to a fence that it wrote
 itself. Then it is current, and jobs may be delivered. An anchor is a fence that was read before,
@@ -8,9 +8,9 @@ read from its beginning. What was known is still true, and is written into the n
 
 This file owns three rules:
 
-1. No job is delivered unless `is_current`, which any interruption clears at once. 2. A position is
-never trusted by its number alone. 3. A current consumer may be cut off without noticing: delivery
-also requires a fresh `proof`.
+1. No job is delivered unless `is_current`, which any interruption clears at once.
+2. A position is never trusted by its number alone.
+3. A current consumer may be cut off without noticing: delivery also requires a fresh `proof`.
 """
 
 from enum import Enum, auto

@@ -8,7 +8,7 @@ TOKEN = "rd-token"  # noqa: S105 - the name of a header
 
 
 class Flight:
-    """The unconfirmed messages of one channel. The broker counts published messages from 1."""
+    """The unconfirmed messages of one channel. The first message has delivery tag 1."""
 
     def __init__(self) -> None:
         self._sent: dict[int, Pending] = {}

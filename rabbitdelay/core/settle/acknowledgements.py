@@ -1,11 +1,12 @@
-"""Which finished messages of a channel are acknowledged, and by which frame.
+"""Choose the finished messages of a channel to acknowledge, and the frames that do so.
 
 This file owns three rules:
 
 1. A message is acknowledged only after it has finished, and exactly once.
 2. All messages up to the oldest unfinished one are acknowledged by one frame, with `multiple`.
 3. A message that finished out of order waits for a moment, because the gap before it usually
-   closes. It waits only while that holds back a small part of the prefetch, and never for long.
+   closes. It waits only while the waiting messages are a small part of the prefetch, and never for
+   long.
 
 Delivery tags count up from 1 on each channel. Times are seconds on a monotonic clock.
 """

@@ -2,8 +2,8 @@
 
 This file owns two rules:
 
-1. A delay is rounded up, never down: a job may be late by the grain, and is never early. 2. The
-digits add up to exactly the rounded delay, and a job passes each hold queue at most once.
+1. A delay is rounded up, never down: a job may be late by the grain, and is never early.
+2. The digits add up to exactly the rounded delay, and a job passes each hold queue at most once.
 
 The levels are units of time rather than powers of two because a hop costs one publish by the broker
 and about 3 ms, and the delays that people use are round numbers of these units: 30 minutes is one

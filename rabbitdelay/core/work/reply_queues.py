@@ -3,9 +3,9 @@
 The putter of a job chooses its `reply_to`, but the consumer publishes the response, with its own
 permissions. Without this check a putter could publish to any queue of the virtual host through it.
 
-1. The reply queues of the namespace's clients and its queues of kept responses are allowed. 2.
-Other queues are allowed by name or by pattern. 3. The namespace's other queues, such as the log of
-deletes, are never allowed.
+1. The reply queues of the namespace's clients and its queues of kept responses are allowed.
+2. Other queues are allowed by name or by pattern.
+3. The namespace's other queues, such as the log of deletes, are never allowed.
 """
 
 import re

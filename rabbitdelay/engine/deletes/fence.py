@@ -1,8 +1,10 @@
 """Write fences to the log of deletes when proof is needed, and check that they are read back.
 
-A fence may fail to come back in three ways. The record could not be written: another one is
-written. It was written, but nothing is read: the reader subscribes again. It was written, but the
-log is long: more fences follow, and the first one read counts.
+A fence may fail to come back in three ways:
+
+1. The record could not be written: another one is written.
+2. The record was written, but nothing is read: the reader subscribes again.
+3. The record was written, but the log is long: more fences follow, and the first one read counts.
 
 While the broker has an alarm, publishers are blocked: neither a fence nor a delete can be written.
 A round trip on the reader's own channel is the proof then. The broker sends the records that it has
