@@ -20,7 +20,7 @@ from rabbitdelay.core.deletes.records import (
     Purge,
     Record,
     Resume,
-    Taken,
+    SnapshotTaken,
     decode,
     encode,
 )
@@ -157,7 +157,7 @@ def test_it_has_every_kind_of_record_with_all_its_fields() -> None:
         Resume("topic"),
         Horizon(1),
         Fence("nonce"),
-        Taken(1),
+        SnapshotTaken(1),
     ]
     rows = {row[0]: row[1] for row in _table("record")}
     assert {type(kind) for kind in kinds} == set(get_args(Record))

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Self
 
-from rabbitdelay.actions.webhook.url import DEFAULT_PORTS, InvalidTarget, Target, normal_host
+from rabbitdelay.actions.webhook.url import (
+    DEFAULT_PORTS,
+    InvalidWebhookUrl,
+    WebhookUrl,
+    normal_host,
+)
 from rabbitdelay.errors import Bury, InvalidConfiguration
 
 IPAddress = IPv4Address | IPv6Address
@@ -56,7 +61,7 @@ class AllowedHost:
         host = _host(match["host"], pattern) if match["host"] else ""
         return cls(host, _port(match["port"], pattern), bool(match["wild"]), match["port"] == "*")
 
-    def allows(self, target: Target) -> bool:
+    def allows(self, target: WebhookUrl) -> bool:
         """Whether this entry allows the target."""
         port = DEFAULT_PORTS[target.scheme] if self.port is None else self.port
         return self._names(target.host) and (self.is_any_port or target.port == port)
@@ -79,7 +84,7 @@ class AllowList:
         """Parse the operator's values of `--allow-host` and `--allow-private`."""
         return cls(tuple(AllowedHost.parse(pattern) for pattern in patterns), allow_private)
 
-    def check_host(self, target: Target) -> None:
+    def check_host(self, target: WebhookUrl) -> None:
         """Raise `Bury` if the callback refers to a host that is not listed."""
         if not any(host.allows(target) for host in self.hosts):
             raise Bury(
@@ -87,7 +92,7 @@ class AllowList:
                 f"start the consumer with --allow-host {target.host_header}"
             )
 
-    def check_addresses(self, target: Target, addresses: Sequence[IPAddress]) -> None:
+    def check_addresses(self, target: WebhookUrl, addresses: Sequence[IPAddress]) -> None:
         """Raise `Bury` if the callback's host has any address that is not public."""
         private = [address for address in addresses if not is_public(address)]
         if private and not self.allow_private:
@@ -109,7 +114,7 @@ def is_public(address: IPAddress) -> bool:
 def _host(text: str, pattern: str) -> str:
     try:
         return normal_host(text.strip("[]"), is_bracketed=text.startswith("["))
-    except InvalidTarget as error:
+    except InvalidWebhookUrl as error:
         raise _invalid(pattern, str(error)) from None
 
 

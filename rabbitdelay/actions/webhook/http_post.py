@@ -16,7 +16,7 @@ from typing import Self
 
 from rabbitdelay.actions.webhook.allow_list import IPAddress
 from rabbitdelay.actions.webhook.status import WebhookResponse
-from rabbitdelay.actions.webhook.url import Target
+from rabbitdelay.actions.webhook.url import WebhookUrl
 
 CONNECT_SECONDS = 10.0
 MAX_READ_BYTES = 65_536
@@ -71,7 +71,7 @@ class Cutoff:
 
 
 def post(
-    target: Target,
+    target: WebhookUrl,
     addresses: Sequence[IPAddress],
     headers: Mapping[str, str],
     payload: bytes,
@@ -97,7 +97,7 @@ def post(
 
 @contextmanager
 def _connected(
-    target: Target, addresses: Sequence[IPAddress], cutoff: Cutoff, tls_context: ssl.SSLContext
+    target: WebhookUrl, addresses: Sequence[IPAddress], cutoff: Cutoff, tls_context: ssl.SSLContext
 ) -> Iterator[HTTPConnection]:
     plain = _connect(addresses, target.port, cutoff)
     with plain:
@@ -125,7 +125,9 @@ def _connect(addresses: Sequence[IPAddress], port: int, cutoff: Cutoff) -> socke
     raise failure
 
 
-def _secured(plain: socket.socket, target: Target, tls_context: ssl.SSLContext) -> socket.socket:
+def _secured(
+    plain: socket.socket, target: WebhookUrl, tls_context: ssl.SSLContext
+) -> socket.socket:
     """Wrap the connection in TLS for https; the certificate is checked against the host name."""
     if target.scheme == "http":
         return plain

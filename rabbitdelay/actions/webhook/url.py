@@ -21,12 +21,12 @@ _NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
 _SAFE_IN_PATH = "/%:@!$&'()*+,;=~?"
 
 
-class InvalidTarget(ValueError):
+class InvalidWebhookUrl(ValueError):
     """Raised for an unusable URL or host; the message gives the reason but no part of the URL."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WebhookUrl:
     """Parsed URL of a POST request."""
 
     scheme: Literal["http", "https"]
@@ -48,14 +48,14 @@ class Target:
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
-def parse(url: str) -> Target:
-    """Parse a URL, or raise InvalidTarget."""
+def parse(url: str) -> WebhookUrl:
+    """Parse a URL, or raise InvalidWebhookUrl."""
     parts, port = _split(url)
     scheme = _scheme(parts)
     if not _NETLOC.fullmatch(parts.netloc):
-        raise InvalidTarget("the host or port is malformed")
+        raise InvalidWebhookUrl("the host or port is malformed")
     host = normal_host(parts.hostname or "", is_bracketed="[" in parts.netloc)
-    return Target(scheme, host, _port(port, scheme), _path(parts))
+    return WebhookUrl(scheme, host, _port(port, scheme), _path(parts))
 
 
 def normal_host(host: str, *, is_bracketed: bool) -> str:
@@ -64,10 +64,12 @@ def normal_host(host: str, *, is_bracketed: bool) -> str:
         return _ipv6(host)
     name = _ascii(host).lower().removesuffix(".")
     if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
-        raise InvalidTarget("the host is not a valid name or address")
+        raise InvalidWebhookUrl("the host is not a valid name or address")
     # Resolvers parse 127.1, 0x7f000001 and 2130706433 as addresses; other programs as names.
     if _NUMBER.fullmatch(name.rpartition(".")[2]) and literal_address(name) is None:
-        raise InvalidTarget("the host is a number: write an IPv4 address as four decimal numbers")
+        raise InvalidWebhookUrl(
+            "the host is a number: write an IPv4 address as four decimal numbers"
+        )
     return name
 
 
@@ -81,32 +83,32 @@ def literal_address(host: str) -> IPv4Address | IPv6Address | None:
 
 def _split(url: str) -> tuple[SplitResult, int | None]:
     if len(url) > _MAX_URL:
-        raise InvalidTarget(f"the URL is longer than {_MAX_URL:,} characters")
+        raise InvalidWebhookUrl(f"the URL is longer than {_MAX_URL:,} characters")
     if _AMBIGUOUS.search(url):
-        raise InvalidTarget("the URL contains blanks, control characters or backslashes")
+        raise InvalidWebhookUrl("the URL contains blanks, control characters or backslashes")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:  # its message may contain part of a password
-        raise InvalidTarget("the host or port is malformed") from None
+        raise InvalidWebhookUrl("the host or port is malformed") from None
     return parts, port
 
 
 def _scheme(parts: SplitResult) -> Literal["http", "https"]:
     if "@" in parts.netloc:
-        raise InvalidTarget("the URL contains a user or a password")
+        raise InvalidWebhookUrl("the URL contains a user or a password")
     if parts.scheme == "http":
         return "http"
     if parts.scheme == "https":
         return "https"
-    raise InvalidTarget("the URL must begin with http:// or https://")
+    raise InvalidWebhookUrl("the URL must begin with http:// or https://")
 
 
 def _port(port: int | None, scheme: str) -> int:
     if port is None:
         return DEFAULT_PORTS[scheme]
     if not 1 <= port <= _MAX_PORT:
-        raise InvalidTarget(f"the port must be from 1 to {_MAX_PORT}")
+        raise InvalidWebhookUrl(f"the port must be from 1 to {_MAX_PORT}")
     return port
 
 
@@ -118,7 +120,7 @@ def _path(parts: SplitResult) -> str:
 def _ipv6(host: str) -> str:
     address = literal_address(host)
     if not isinstance(address, IPv6Address) or address.scope_id is not None:
-        raise InvalidTarget("the text in brackets is not an IPv6 address")
+        raise InvalidWebhookUrl("the text in brackets is not an IPv6 address")
     return str(address)
 
 
@@ -128,4 +130,4 @@ def _ascii(host: str) -> str:
     try:
         return host.encode("idna").decode()
     except UnicodeError:
-        raise InvalidTarget("the host is not a valid international name") from None
+        raise InvalidWebhookUrl("the host is not a valid international name") from None

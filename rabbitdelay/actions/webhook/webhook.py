@@ -18,7 +18,7 @@ from rabbitdelay.actions.webhook.allow_list import AllowList
 from rabbitdelay.actions.webhook.host_lookup import Resolver, look_up, resolve
 from rabbitdelay.actions.webhook.http_post import Cutoff, post
 from rabbitdelay.actions.webhook.status import WebhookResponse, printable_excerpt, raise_for_status
-from rabbitdelay.actions.webhook.url import InvalidTarget, Target
+from rabbitdelay.actions.webhook.url import InvalidWebhookUrl, WebhookUrl
 from rabbitdelay.errors import ActionFailed, Bury, InvalidConfiguration, LeaseLost
 
 RESOLVE_SECONDS = 10.0
@@ -55,17 +55,17 @@ class Webhook:
             job.on_lost(cutoff.cut)
             self._exchange(job, target, cutoff, seconds)
 
-    def _callback(self, job: ActionJob) -> Target:
+    def _callback(self, job: ActionJob) -> WebhookUrl:
         if not job.callback:
             raise Bury("the job has no callback: set one when putting it, or give --webhook a URL")
         try:
             target = targets.parse(job.callback)
-        except InvalidTarget as error:
+        except InvalidWebhookUrl as error:
             raise Bury(f"the job's callback is invalid: {error}") from None
         self._allowed.check_host(target)
         return target
 
-    def _exchange(self, job: ActionJob, target: Target, cutoff: Cutoff, seconds: float) -> None:
+    def _exchange(self, job: ActionJob, target: WebhookUrl, cutoff: Cutoff, seconds: float) -> None:
         try:
             response = self._post(job, target, cutoff)
         except (OSError, HTTPException) as error:
@@ -76,7 +76,7 @@ class Webhook:
             raise ActionFailed(f"request to {target.origin} failed: {_reason(error)}") from error
         raise_for_status(response, origin=target.origin, now=datetime.now(UTC))
 
-    def _post(self, job: ActionJob, target: Target, cutoff: Cutoff) -> WebhookResponse:
+    def _post(self, job: ActionJob, target: WebhookUrl, cutoff: Cutoff) -> WebhookResponse:
         timeout_seconds = min(RESOLVE_SECONDS, cutoff.seconds_left)
         addresses = resolve(target.host, self._resolver, timeout_seconds)
         if self._target is None:
@@ -91,14 +91,14 @@ class Webhook:
         )
 
 
-def _operators_target(url: str) -> Target:
+def _operators_target(url: str) -> WebhookUrl:
     try:
         return targets.parse(url)
-    except InvalidTarget as error:
+    except InvalidWebhookUrl as error:
         raise InvalidConfiguration(f"the webhook URL is invalid: {error}") from None
 
 
-def _headers(job: ActionJob, target: Target) -> Mapping[str, str]:
+def _headers(job: ActionJob, target: WebhookUrl) -> Mapping[str, str]:
     key = f"{job.id}-{job.token}" if job.token else job.id
     return {
         "Host": target.host_header,

@@ -25,7 +25,7 @@ from rabbitdelay.core.deletes.records import (
     Record,
     RecordTooNew,
     Resume,
-    Taken,
+    SnapshotTaken,
 )
 from rabbitdelay.core.deletes.snapshots import Anchor, BrokenSnapshot
 from rabbitdelay.core.deletes.tombstone_table import MAX_MS
@@ -150,7 +150,7 @@ class Following:
         match record:
             case Fence(nonce):
                 return self._fenced(nonce, now)
-            case Taken(time_ms):
+            case SnapshotTaken(time_ms):
                 self.since_snapshot, self.snapshot_ms = 0, time_ms
                 return Read.NOTHING
             case Pause() | Resume():

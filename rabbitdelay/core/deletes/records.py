@@ -113,13 +113,13 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SnapshotTaken:
     """A snapshot was taken."""
 
     time_ms: int
 
 
-Record = Delete | Keep | Purge | Pause | Resume | Horizon | Fence | Taken
+Record = Delete | Keep | Purge | Pause | Resume | Horizon | Fence | SnapshotTaken
 
 
 def known_until(id: str, due_ms: int) -> Delete:
@@ -183,7 +183,7 @@ def _fields(record: Record) -> dict[str, Any]:  # noqa: PLR0911 - one for each k
             return {"horizon": delay_ms}
         case Fence(nonce):
             return {"fence": nonce}
-        case Taken(time_ms):
+        case SnapshotTaken(time_ms):
             return {"snapshot": time_ms}
 
 
@@ -212,7 +212,7 @@ def _decode(fields: dict[str, Any]) -> Record:  # noqa: PLR0911 - one for each k
         case {"fence": nonce}:
             return Fence(_text(nonce))
         case {"snapshot": time}:
-            return Taken(_moment(time))
+            return SnapshotTaken(_moment(time))
     raise NotARecord(f"unknown kind of record: {', '.join(map(ascii, fields))}")
 
 

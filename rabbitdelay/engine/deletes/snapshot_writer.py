@@ -16,7 +16,7 @@ from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.deletes import records, snapshots
-from rabbitdelay.core.deletes.records import Fence, Taken
+from rabbitdelay.core.deletes.records import Fence, SnapshotTaken
 from rabbitdelay.core.deletes.snapshots import Writing
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import Consumer
@@ -146,7 +146,7 @@ class SnapshotWriter:
             doubted = snapshots.doubted_again(following.doubted)
         append(self._snapshots, trailer).result(2 * TIMEOUT_SECONDS)
         # Records that are written once and stay in force must outlive the segment they are in.
-        for body in (*map(records.encode, (Taken(now_ms), *again)), *doubted):
+        for body in (*map(records.encode, (SnapshotTaken(now_ms), *again)), *doubted):
             append(self._log, body).result(2 * TIMEOUT_SECONDS)
         following.since_snapshot = 0  # the record does this too, perhaps after the next request
         return following.tombstones.count

@@ -26,7 +26,7 @@ from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Connections
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.parked.queue_reader import QueueReader
-from rabbitdelay.engine.parked.sending import Copy, Sending, Taken
+from rabbitdelay.engine.parked.sending import Copy, Sending, TakenMessage
 from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.errors import TopologyMissing
 
@@ -115,17 +115,17 @@ class ParkedQueue(ABC, Generic[Found]):
             one_pass.abandon()
         return SentJobs(results[True], results[False], one_pass.dropped_deleted)
 
-    def take(self, delivery: Delivery) -> Taken[Found]:
+    def take(self, delivery: Delivery) -> TakenMessage[Found]:
         """Return a message with its original bytes, parsed as far as possible."""
         where = decode.published_to(delivery)
         try:
             original = decode.original(delivery)
         except Undecodable:
-            return Taken(delivery.tag, self.read(*where, delivery.message), None)
+            return TakenMessage(delivery.tag, self.read(*where, delivery.message), None)
         message = delivery.message
         if delivery.problem is not None:
             message = _decoded(original)
-        return Taken(delivery.tag, self.read(*where, message), original)
+        return TakenMessage(delivery.tag, self.read(*where, message), original)
 
 
 class Pass(Generic[Found]):
@@ -150,7 +150,7 @@ class Pass(Generic[Found]):
         self.dropped_deleted = 0
         """Number of jobs that the pass has dropped because they are deleted."""
 
-    def next(self) -> Flow[list[Taken[Found]]]:
+    def next(self) -> Flow[list[TakenMessage[Found]]]:
         """Return the next chosen jobs, held unacked; none after the others were requeued."""
         try:
             if not self._has_begun:
@@ -196,11 +196,11 @@ class Pass(Generic[Found]):
             self._reader = QueueReader(side.consumer, queue.name, queue.timeout)
             yield from self._reader.open()
 
-    def _receive(self, reader: QueueReader) -> Flow[list[Taken[Found]]]:
+    def _receive(self, reader: QueueReader) -> Flow[list[TakenMessage[Found]]]:
         asked = min(self._left, BATCH)
         batch = yield from reader.receive(asked)
         self._left = self._left - asked if len(batch) == asked else 0
-        taken: list[Taken[Found]] = []
+        taken: list[TakenMessage[Found]] = []
         dead: list[int] = []
         for delivery in batch:
             one = self._queue.take(delivery)

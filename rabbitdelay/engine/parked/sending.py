@@ -27,7 +27,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken(Generic[Found]):
+class TakenMessage(Generic[Found]):
     """A message, held unacked."""
 
     tag: int
@@ -47,7 +47,7 @@ class Sending(Generic[Found]):
         self,
         copy: MakeCopy[Found],
         publisher: Publisher,
-        taken: list[Taken[Found]],
+        taken: list[TakenMessage[Found]],
         deadline: float,
     ) -> None:
         self._copy = copy
@@ -74,11 +74,11 @@ class Sending(Generic[Found]):
         with self._lock:
             return [tag for tag, error in self._errors.items() if error is None]
 
-    def is_sent(self, one: Taken[Found]) -> bool:
+    def is_sent(self, one: TakenMessage[Found]) -> bool:
         """Whether the broker has confirmed the copy of a message."""
         return self._errors[one.tag] is None
 
-    def _send(self, one: Taken[Found]) -> None:
+    def _send(self, one: TakenMessage[Found]) -> None:
         copy = None if one.original is None else self._copy(one.found)
         if one.original is None or copy is None:
             self._answer(one.tag, InvalidJob("the job has no route"))
@@ -89,7 +89,7 @@ class Sending(Generic[Found]):
             return
         self._publisher.submit_copy(self._pending(one, copy, message))
 
-    def _pending(self, one: Taken[Found], copy: Copy, message: Message) -> Pending:
+    def _pending(self, one: TakenMessage[Found], copy: Copy, message: Message) -> Pending:
         return Pending(
             message,
             copy.route,

@@ -47,7 +47,7 @@ MAIN = ""
 """Name of the lane for all messages without a lane of their own."""
 
 
-class Way(NamedTuple):
+class PublishRoute(NamedTuple):
     """The exchange, routing key and lane of a message."""
 
     exchange: str
@@ -370,7 +370,7 @@ class Publisher:
             return ()
         return self._frames(pending, way, main, now)
 
-    def _park(self, pending: Pending, way: Way) -> None:
+    def _park(self, pending: Pending, way: PublishRoute) -> None:
         name = way.lane
         if pending.closures:
             name = lanes.SUSPECTS if pending.closures == 1 else lanes.SUSPECT
@@ -400,7 +400,7 @@ class Publisher:
         return pieces
 
     def _frames(
-        self, pending: Pending, way: Way, outgoing: ConfirmChannel, now: float
+        self, pending: Pending, way: PublishRoute, outgoing: ConfirmChannel, now: float
     ) -> tuple[bytes, ...]:
         pending.sent = True
         pending.sent_at = now
@@ -409,7 +409,7 @@ class Publisher:
         number, message = outgoing.number, pending.message
         return (encode.publish(number, way.exchange, way.key, message, self._frame_max),)
 
-    def _way(self, pending: Pending, now: float) -> Way | None:
+    def _way(self, pending: Pending, now: float) -> PublishRoute | None:
         """Return the way of a message. If a queue is missing, park the message and return None."""
         entry, routes = pending.route, self._routes
         if isinstance(entry, Target):
@@ -420,18 +420,18 @@ class Publisher:
             key = route.key_prefix + topic
             # A hold queue has an exchange of its own; the ready queues share one.
             lane = route.exchange if route.hold_queues else key
-            return Way(route.exchange, key, routes.safe_at(route, topic), lane)
+            return PublishRoute(route.exchange, key, routes.safe_at(route, topic), lane)
         self._declarations.request(pending, routes.parts(route, topic))
         return None
 
-    def _way_to(self, pending: Pending, target: Target) -> Way | None:
+    def _way_to(self, pending: Pending, target: Target) -> PublishRoute | None:
         part = target.part
         if part is not None and not self._routes.are_made((part,)):
             self._declarations.request(pending, (part,))
             return None
         safe_at = self._routes.safe_at_queue(part.queue.name) if part and target.settles else 0.0
         lane = target.exchange if target.is_stream else f"{target.exchange}/{target.routing_key}"
-        return Way(target.exchange, target.routing_key, safe_at, lane, target.is_stream)
+        return PublishRoute(target.exchange, target.routing_key, safe_at, lane, target.is_stream)
 
     # Resolving
 

@@ -3,29 +3,29 @@
 import pytest
 
 from rabbitdelay.actions.webhook import url as target
-from rabbitdelay.actions.webhook.url import InvalidTarget, Target
+from rabbitdelay.actions.webhook.url import InvalidWebhookUrl, WebhookUrl
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("http://example.com", Target("http", "example.com", 80, "/")),
-        ("HTTPS://Example.COM./a?b=c#d", Target("https", "example.com", 443, "/a?b=c")),
-        ("https://example.com:8443/x/", Target("https", "example.com", 8443, "/x/")),
-        ("http://example.com:/", Target("http", "example.com", 80, "/")),
-        ("http://localhost./", Target("http", "localhost", 80, "/")),
-        ("http://127.0.0.1:8080/", Target("http", "127.0.0.1", 8080, "/")),
-        ("http://[::1]:8080/", Target("http", "::1", 8080, "/")),
-        ("http://[0:0::FFFF:127.0.0.1]/", Target("http", "::ffff:7f00:1", 80, "/")),
+        ("http://example.com", WebhookUrl("http", "example.com", 80, "/")),
+        ("HTTPS://Example.COM./a?b=c#d", WebhookUrl("https", "example.com", 443, "/a?b=c")),
+        ("https://example.com:8443/x/", WebhookUrl("https", "example.com", 8443, "/x/")),
+        ("http://example.com:/", WebhookUrl("http", "example.com", 80, "/")),
+        ("http://localhost./", WebhookUrl("http", "localhost", 80, "/")),
+        ("http://127.0.0.1:8080/", WebhookUrl("http", "127.0.0.1", 8080, "/")),
+        ("http://[::1]:8080/", WebhookUrl("http", "::1", 8080, "/")),
+        ("http://[0:0::FFFF:127.0.0.1]/", WebhookUrl("http", "::ffff:7f00:1", 80, "/")),
         (
             "http://bücher.example/ä?ö",
-            Target("http", "xn--bcher-kva.example", 80, "/%C3%A4?%C3%B6"),
+            WebhookUrl("http", "xn--bcher-kva.example", 80, "/%C3%A4?%C3%B6"),
         ),
-        ("http://example.com/%41%20b", Target("http", "example.com", 80, "/%41%20b")),
-        ("http://my_host-1/", Target("http", "my_host-1", 80, "/")),
+        ("http://example.com/%41%20b", WebhookUrl("http", "example.com", 80, "/%41%20b")),
+        ("http://my_host-1/", WebhookUrl("http", "my_host-1", 80, "/")),
     ],
 )
-def test_a_url_is_parsed_into_its_parts(url: str, expected: Target) -> None:
+def test_a_url_is_parsed_into_its_parts(url: str, expected: WebhookUrl) -> None:
     assert target.parse(url) == expected
 
 
@@ -70,7 +70,7 @@ def test_a_url_is_parsed_into_its_parts(url: str, expected: Target) -> None:
     ],
 )
 def test_an_ambiguous_url_is_rejected(url: str, why: str) -> None:
-    with pytest.raises(InvalidTarget, match=why) as caught:
+    with pytest.raises(InvalidWebhookUrl, match=why) as caught:
         target.parse(url)
     assert "s3cret" not in str(caught.value)
 
@@ -78,7 +78,7 @@ def test_an_ambiguous_url_is_rejected(url: str, why: str) -> None:
 def test_unicode_digits_are_treated_as_digits() -> None:
     """The check applies to the ASCII form of the host, which is the form that is resolved."""
     assert target.parse("http://①②⑦.⓪.⓪.①/").host == "127.0.0.1"
-    with pytest.raises(InvalidTarget, match="four decimal numbers"):
+    with pytest.raises(InvalidWebhookUrl, match="four decimal numbers"):
         target.parse("http://①②⑦.①/")
 
 

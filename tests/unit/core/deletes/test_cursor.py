@@ -21,7 +21,7 @@ from rabbitdelay.core.deletes.records import (
     Record,
     RecordTooNew,
     Resume,
-    Taken,
+    SnapshotTaken,
     encode,
 )
 from rabbitdelay.core.deletes.snapshots import (
@@ -64,7 +64,7 @@ RECORDS = st.one_of(
     st.builds(Resume, TOPIC),
     st.builds(Horizon, st.just(1 << 40)),
     st.just(OTHERS),
-    st.builds(Taken, SMALL_MS),
+    st.builds(SnapshotTaken, SMALL_MS),
 )
 COPIES = [(x, i, t, put) for x in "xy" for i in "ab" for t in "rst" for put in range(6)]
 
@@ -455,7 +455,7 @@ def test_the_cost_since_the_last_snapshot_is_counted() -> None:
     following = follow(Delete(("a", "b", "c"), 1), Keep("a", "t", 2, 3), Purge("x", 1), FENCE)
     assert following.since_snapshot == 6 + 4 * MESSAGE_COST
     assert following.read_count == 4
-    read_all(following, Taken(77), begin=4)
+    read_all(following, SnapshotTaken(77), begin=4)
     assert following.since_snapshot == 0
     assert following.snapshot_ms == 77
     read_all(following, Delete(("d",), 1), begin=5)

@@ -20,7 +20,7 @@ from rabbitdelay.core.deletes.records import (
     Purge,
     Record,
     Resume,
-    Taken,
+    SnapshotTaken,
     encode,
 )
 from rabbitdelay.core.deletes.snapshots import Anchor, Reading, Writing
@@ -91,7 +91,7 @@ def test_the_certain_part_of_a_late_record_only_kills_tokens(
 
 @pytest.mark.parametrize(
     "record",
-    [Fence("n"), Horizon(MAX_MS - 1), Taken(MAX_MS - 1), Pause("t", 3), Resume("t")],
+    [Fence("n"), Horizon(MAX_MS - 1), SnapshotTaken(MAX_MS - 1), Pause("t", 3), Resume("t")],
     ids=lambda record: type(record).__name__,
 )
 def test_records_that_delete_nothing_are_never_doubted(record: Record) -> None:

@@ -23,7 +23,7 @@ from rabbitdelay.core.deletes.records import (
     Record,
     RecordTooNew,
     Resume,
-    Taken,
+    SnapshotTaken,
     decode,
     encode,
 )
@@ -40,7 +40,7 @@ KINDS: dict[type[Record], st.SearchStrategy[Record]] = {
     Resume: st.builds(Resume, TEXT),
     Horizon: st.builds(Horizon, MOMENT),
     Fence: st.builds(Fence, TEXT),
-    Taken: st.builds(Taken, MOMENT),
+    SnapshotTaken: st.builds(SnapshotTaken, MOMENT),
 }
 RECORDS = st.one_of(*KINDS.values())
 WORDS = (
@@ -99,7 +99,7 @@ def test_the_examples_are_valid() -> None:
         Resume("order.close"),
         Horizon(31536000000),
         Fence("8c1d…"),
-        Taken(1731500000000),
+        SnapshotTaken(1731500000000),
     ]
 
 

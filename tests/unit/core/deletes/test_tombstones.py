@@ -18,7 +18,7 @@ from rabbitdelay.core.deletes.records import (
     Purge,
     Record,
     Resume,
-    Taken,
+    SnapshotTaken,
     known_until,
 )
 from rabbitdelay.core.deletes.tombstone_table import token_key
@@ -88,7 +88,7 @@ RECORDS = st.one_of(
     st.builds(Resume, SOME_TOPIC),
     st.builds(Horizon, st.just(HORIZON_MS)),
     st.builds(Fence, SOME_TOKEN),
-    st.builds(Taken, SMALL_MS),
+    st.builds(SnapshotTaken, SMALL_MS),
 )
 LOGS = st.lists(RECORDS, max_size=6)
 COPIES = [
