@@ -86,21 +86,20 @@ def test_half_of_the_jobs_are_deleted_while_workers_are_restarted(
     shortest_span: float,
 ) -> None:
     """No deleted job runs, unless it had just been handed out; all others run."""
-    pace = Pace.measure(client, count)
-    lead, span = pace.lead(), pace.span(shortest_span)
     arguments = (front.name, broker_url, namespace)
     one, two = Process(WORKER, *arguments), Process(WORKER, *arguments)
-    is_put = tmp_path / "is put"
-    plan = (str(count), str(span), str(is_put))
-    shares = [Process(DELETER, *arguments, str(n), *plan) for n in range(4)]
+    plan = tmp_path / "plan"
+    shares = [Process(DELETER, *arguments, str(n), str(count), str(plan)) for n in range(4)]
     workers = [one, two]
     try:
         for deleter in shares:
             deleter.wait_for("ready", seconds=60)
+        pace = Pace.measure(client, count)  # beside these processes
+        lead, span = pace.lead(), pace.span(shortest_span)
         first_due = time.time() + lead
         put_over(client, count, first_due, span)
-        (tmp_path / "first due").write_text(str(first_due))
-        (tmp_path / "first due").rename(is_put)
+        (tmp_path / "new plan").write_text(f"{first_due} {span}")
+        (tmp_path / "new plan").rename(plan)
         wait_until(lambda: time.time() > first_due + span / 3, seconds=lead + span)
         one.signal(signal.SIGKILL)
         workers.append(Process(WORKER, *arguments))

@@ -30,14 +30,14 @@ front.run(worker)
 DELETER = """
 import os, random, sys, time
 from tests.support.fronts import front_named
-name, url, namespace, share, count, span, is_put = sys.argv[1:]
-share, count, span = int(share), int(count), float(span)
+name, url, namespace, share, count, plan = sys.argv[1:]
+share, count = int(share), int(count)
 with front_named(name).client(url, namespace=namespace, settle_seconds=0, timeout=30) as client:
     client.delete(f"warm-up-{share}")
     os.write(1, b"ready\\n")
-    while not os.path.exists(is_put):
+    while not os.path.exists(plan):
         time.sleep(0.01)
-    first_due = float(open(is_put).read())
+    first_due, span = map(float, open(plan).read().split())
     began, chosen = time.time(), random.Random(share)
     dues = {n: first_due + span * n / count for n in range(2 * share, count, 8)}
     moments = sorted((chosen.uniform(began, due), n) for n, due in dues.items() if due > began)
@@ -80,7 +80,7 @@ class Pace:
 
     def lead(self) -> float:
         """Return the seconds from the first put until the first job is due."""
-        return 3 + 2 * self.trial_seconds
+        return 3 + 4 * self.trial_seconds
 
     def span(self, at_least: float) -> float:
         """Return the seconds from the first due time to the last."""
