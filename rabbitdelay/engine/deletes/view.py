@@ -55,7 +55,7 @@ class TombstoneStats:
 
 
 class DeletesView(ABC):
-    """What one consumer knows of the log, for any thread; its subclass reads the log."""
+    """One consumer's view of the log of deletes, safe for any thread. A subclass reads the log."""
 
     def __init__(self, clock: Callable[[], float], grace_ms: int) -> None:
         self.lock = threading.Lock()
