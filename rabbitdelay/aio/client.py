@@ -11,10 +11,10 @@ from aio_pika import Connection
 
 from rabbitdelay import address, discovery
 from rabbitdelay.aio.awaiting import drive, start
+from rabbitdelay.aio.driver.transport import LentTransport, OwnTransport
 from rabbitdelay.aio.parked_jobs import BuriedJobs, UnroutedJobs
 from rabbitdelay.aio.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.aio.topology import ClientTopology
-from rabbitdelay.aio.transport import LentTransport, OwnTransport
 from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.counts import Statistics, TopicCounts

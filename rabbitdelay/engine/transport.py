@@ -1,7 +1,7 @@
 """The transport interface: everything that the engine needs of a client library.
 
-sync/transport.py implements it with pika, on a thread of its own, and aio/transport.py with
-aio-pika, on the event loop. The engine is called on that one thread, the transport's thread, and
+sync/driver/ implements it with pika, on a thread of its own, and aio/driver/ with aio-pika, on the
+event loop. The engine is called on that one thread, the transport's thread, and
 calls the transport only there. `call` is the exception: it is safe from any thread.
 """
 

@@ -25,9 +25,9 @@ from rabbitdelay.engine.publish.batch import OnConfirmed
 from rabbitdelay.executors.blocking import drive
 from rabbitdelay.executors.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.models import DEFAULT_TTR_MS, Job, JobOptions, JobSpec, PutOptions, make_spec
+from rabbitdelay.sync.driver.transport import ThreadTransport
 from rabbitdelay.sync.parked_jobs import BuriedJobs, UnroutedJobs
 from rabbitdelay.sync.topology import ClientTopology
-from rabbitdelay.sync.transport import ThreadTransport
 
 
 class Client:

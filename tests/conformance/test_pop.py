@@ -22,11 +22,11 @@ from rabbitdelay import (
     ReservedJob,
     RetryPolicy,
 )
-from rabbitdelay.aio.transport import LoopTransport
+from rabbitdelay.aio.driver.transport import LoopTransport
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.flow import Wait
 from rabbitdelay.engine.pop import popper as popping
-from rabbitdelay.sync.transport import ThreadTransport
+from rabbitdelay.sync.driver.transport import ThreadTransport
 from tests.conftest import ClientFactory, LookerFactory, ReceiverFactory, TopicsFactory
 from tests.support.deleting import take
 from tests.support.fronts import Front

@@ -10,7 +10,7 @@ import pytest
 
 from rabbitdelay import Client, Job, JobSpec, LeaseLost
 from rabbitdelay.errors import RabbitDelayError
-from rabbitdelay.sync.connection import ThreadConnection
+from rabbitdelay.sync.driver.connection import ThreadConnection
 from tests.conftest import WorkerFactory
 from tests.support.popping import pop
 from tests.support.waiting import patience, wait_until

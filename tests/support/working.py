@@ -17,7 +17,7 @@ from typing import Any, Self
 import pika
 
 from rabbitdelay import Client, ReservedJob, RetryPolicy, Worker
-from rabbitdelay.aio.frame_reader import FrameTransport
+from rabbitdelay.aio.driver.frame_reader import FrameTransport
 from rabbitdelay.core.amqp import decode, encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Lease

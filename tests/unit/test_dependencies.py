@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "rabbitdelay").rglob("*.py"))
 DRIVERS = ("pika", "aio-pika", "aiormq", "pamqp")
-INTERNALS = {"sync/pika_internals.py", "aio/aiormq_internals.py"}
+INTERNALS = {"sync/driver/pika_internals.py", "aio/driver/aiormq_internals.py"}
 UNDOCUMENTED = re.compile(
     r"_adapter_emit_data|_on_data_available|_MAX_RECV_BYTES|\b_sock\b|transport_factory"
     r"|write_queue|ChannelFrame|connection_tune|\.transport\.connection\b"

@@ -12,10 +12,10 @@ from aiormq.exceptions import AMQPError
 from yarl import URL
 
 from rabbitdelay.address import Address
-from rabbitdelay.aio import driver_errors
-from rabbitdelay.aio.aiormq_internals import FactoryConnection, closing, underlying
-from rabbitdelay.aio.connection import LentConnection, LoopConnection, OwnConnection
-from rabbitdelay.aio.frame_reader import FrameTransport
+from rabbitdelay.aio.driver.aiormq_internals import FactoryConnection, closing, underlying
+from rabbitdelay.aio.driver.connection import LentConnection, LoopConnection, OwnConnection
+from rabbitdelay.aio.driver.errors import connection_error
+from rabbitdelay.aio.driver.frame_reader import FrameTransport
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.transport import Connection, Then, TransportOwner
 from rabbitdelay.errors import ConnectionFailed
@@ -86,7 +86,7 @@ class LoopTransport(ABC):
         def tell_if_never_begun(opening: asyncio.Task[None]) -> None:
             if opening.cancelled():  # before its first step; later, `_connect` reports it
                 self._opening = None
-                failed(driver_errors.connection_error(None, address))
+                failed(connection_error(None, address))
 
         connecting = self._connect(address, opened, failed)
         self._opening = self._loop.create_task(connecting, name="rabbitdelay-connect")
@@ -120,7 +120,7 @@ class LoopTransport(ABC):
                 connection = await self._open(address)
         except BaseException as error:  # noqa: BLE001 - passed to `failed`
             self._opening = None
-            failed(driver_errors.connection_error(error, address))
+            failed(connection_error(error, address))
             return
         self._opening = None
         self._connection = connection
@@ -129,7 +129,7 @@ class LoopTransport(ABC):
             if self._connection is connection:
                 self._connection = None
                 error = None if closed.cancelled() else closed.exception()
-                failed(driver_errors.connection_error(error, address))
+                failed(connection_error(error, address))
 
         closing(connection.aiormq_connection).add_done_callback(lost)
         opened(connection)

@@ -9,7 +9,7 @@ import pytest
 from aiormq import exceptions as aiormq_errors
 
 from rabbitdelay import address, errors
-from rabbitdelay.aio import driver_errors
+from rabbitdelay.aio.driver.errors import connection_error
 
 ADDRESS = address.parse("amqp://bob:s3cr3t@mq.example")
 
@@ -27,7 +27,7 @@ KNOWN = {
 
 
 def test_aiormq_has_no_error_that_nobody_thought_of() -> None:
-    """When this fails, look at what is new, map it in driver_errors.py, and add it here."""
+    """When this fails, look at what is new, map it in aio/driver/errors.py, and add it here."""
     classes = inspect.getmembers(aiormq_errors, inspect.isclass)
     assert {name for name, kind in classes if issubclass(kind, BaseException)} == KNOWN
 
@@ -67,7 +67,7 @@ def caused_by(error: BaseException, cause: BaseException) -> BaseException:
 def test_each_has_an_error_of_ours(
     theirs: BaseException | None, ours: type[errors.RabbitDelayError]
 ) -> None:
-    error = driver_errors.connection_error(theirs, ADDRESS)
+    error = connection_error(theirs, ADDRESS)
     assert type(error) is ours
     assert "s3cr3t" not in str(error)
     assert "mq.example" in str(error)
@@ -77,12 +77,12 @@ def test_an_error_that_causes_itself() -> None:
     """As aiormq does with a refused login: it cancels itself with it."""
     refused = aiormq_errors.ProbableAuthenticationError("ACCESS_REFUSED")
     cancelled = caused_by(CancelledError(refused), refused)
-    error = driver_errors.connection_error(caused_by(refused, cancelled), ADDRESS)
+    error = connection_error(caused_by(refused, cancelled), ADDRESS)
     assert type(error) is errors.LoginRefused
 
 
 def test_the_reason_is_the_systems() -> None:
-    error = driver_errors.connection_error(
+    error = connection_error(
         ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 5672)"), ADDRESS
     )
     assert "[Errno 111] Connection refused" in str(error)

@@ -7,7 +7,7 @@
   has `abort()`, `_sock`, and `_MAX_RECV_BYTES`, the maximum number of bytes per read.
 
 pyproject.toml caps pika below the version that may change them.
-tests/unit/sync/test_pika_internals.py fails if one of them has changed.
+tests/unit/sync/driver/test_pika_internals.py fails if one of them has changed.
 """
 
 import socket

@@ -1,4 +1,4 @@
-"""A contract with pika: the undocumented parts that sync/pika_internals.py uses are as it says."""
+"""A contract with pika: the undocumented parts in sync/driver/pika_internals.py are as it says."""
 
 import inspect
 import select
@@ -11,7 +11,7 @@ import pytest
 from pika.adapters.select_connection import IOLoop
 from pika.heartbeat import HeartbeatChecker
 
-from rabbitdelay.sync.pika_internals import RawConnection
+from rabbitdelay.sync.driver.pika_internals import RawConnection
 from tests.support.waiting import patience
 
 BYTES = 10_000

@@ -8,10 +8,10 @@ from contextlib import suppress
 import pamqp.frame
 from aio_pika.abc import AbstractConnection
 
-from rabbitdelay.aio import aiormq_internals
-from rabbitdelay.aio.aiormq_internals import AiormqConnection
-from rabbitdelay.aio.channel import LoopChannel
-from rabbitdelay.aio.frame_reader import FrameTransport
+from rabbitdelay.aio.driver import aiormq_internals
+from rabbitdelay.aio.driver.aiormq_internals import AiormqConnection
+from rabbitdelay.aio.driver.channel import LoopChannel
+from rabbitdelay.aio.driver.frame_reader import FrameTransport
 from rabbitdelay.core.amqp.decode import Deliveries, Other
 from rabbitdelay.engine.transport import Channel, OnInbound, Then, nothing
 

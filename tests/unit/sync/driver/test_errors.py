@@ -8,7 +8,7 @@ import pytest
 from pika import exceptions as pika_errors
 
 from rabbitdelay import address, errors
-from rabbitdelay.sync import driver_errors
+from rabbitdelay.sync.driver.errors import channel_error, connection_error
 
 ADDRESS = address.parse("amqp://bob:s3cr3t@mq.example")
 
@@ -28,7 +28,7 @@ KNOWN = {
 
 
 def test_pika_has_no_error_that_nobody_thought_of() -> None:
-    """When this fails, look at what is new, map it in driver_errors.py, and add it here."""
+    """When this fails, look at what is new, map it in sync/driver/errors.py, and add it here."""
     there = {name for name, _ in inspect.getmembers(pika_errors, inspect.isclass)}
     assert {name for name in there if issubclass(getattr(pika_errors, name), Exception)} == KNOWN
 
@@ -51,7 +51,7 @@ def test_pika_has_no_error_that_nobody_thought_of() -> None:
     ],
 )
 def test_each_has_an_error_of_ours(theirs: Exception, ours: type[errors.RabbitDelayError]) -> None:
-    error = driver_errors.connection_error(theirs, ADDRESS)
+    error = connection_error(theirs, ADDRESS)
     assert type(error) is ours
     assert "s3cr3t" not in str(error)
     assert "mq.example" in str(error)
@@ -67,6 +67,6 @@ def test_each_has_an_error_of_ours(theirs: Exception, ours: type[errors.RabbitDe
     ],
 )
 def test_each_reply_to_a_channel_too(code: int, ours: type[errors.RabbitDelayError]) -> None:
-    error = driver_errors.channel_error(pika_errors.ChannelClosedByBroker(code, "why"))
+    error = channel_error(pika_errors.ChannelClosedByBroker(code, "why"))
     assert type(error) is ours
     assert "why" in str(error)

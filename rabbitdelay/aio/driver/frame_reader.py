@@ -14,7 +14,7 @@ from pamqp import commands as spec
 from yarl import URL
 
 from rabbitdelay.address import Address
-from rabbitdelay.aio.aiormq_internals import TransportFactory
+from rabbitdelay.aio.driver.aiormq_internals import TransportFactory
 from rabbitdelay.core.amqp.decode import Deliveries, Other
 from rabbitdelay.engine.transport import OnInbound, Then, nothing
 

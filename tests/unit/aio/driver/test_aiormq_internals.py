@@ -1,4 +1,4 @@
-"""A contract with aio-pika and aiormq: what aio/aiormq_internals.py uses is as it says.
+"""A contract with aio-pika and aiormq: what aio/driver/aiormq_internals.py uses is as it says.
 
 aiormq talks to a server here that is written out frame by frame, so that no broker is needed.
 """
@@ -14,8 +14,8 @@ from pamqp import commands as spec
 from pamqp.base import Frame
 from yarl import URL
 
-from rabbitdelay.aio import aiormq_internals
-from rabbitdelay.aio.aiormq_internals import FactoryConnection, TransportFactory
+from rabbitdelay.aio.driver import aiormq_internals
+from rabbitdelay.aio.driver.aiormq_internals import FactoryConnection, TransportFactory
 from tests.support.waiting import patience
 
 VERSION = "4.3.6"

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from rabbitdelay.core.amqp.decode import Deliveries, Other
 from rabbitdelay.engine.transport import Channel, OnInbound, Then
-from rabbitdelay.sync.channel import ThreadChannel
-from rabbitdelay.sync.pika_internals import RawConnection
+from rabbitdelay.sync.driver.channel import ThreadChannel
+from rabbitdelay.sync.driver.pika_internals import RawConnection
 
 
 class ThreadConnection(RawConnection):

@@ -11,7 +11,7 @@
 - `aiormq.connection.TransportFactory` opens the socket.
 
 pyproject.toml caps aio-pika and aiormq below the versions that may change them.
-tests/unit/aio/test_aiormq_internals.py fails if one of them has changed.
+tests/unit/aio/driver/test_aiormq_internals.py fails if one of them has changed.
 """
 
 import asyncio

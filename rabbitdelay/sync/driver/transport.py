@@ -14,8 +14,8 @@ from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.transport import Connection, Then, TransportOwner
 from rabbitdelay.errors import ConnectionFailed
-from rabbitdelay.sync import driver_errors
-from rabbitdelay.sync.connection import ThreadConnection
+from rabbitdelay.sync.driver.connection import ThreadConnection
+from rabbitdelay.sync.driver.errors import connection_error
 
 # Without this, a program that has not configured logging gets pika's tracebacks on its terminal
 # whenever a connection is refused. Handlers that the program has configured still get them.
@@ -93,12 +93,12 @@ class ThreadTransport:
 
         def lost(_connection: PikaConnection, error: str | BaseException) -> None:
             self._connection = None
-            failed(driver_errors.connection_error(_exception(error), address))
+            failed(connection_error(_exception(error), address))
 
         try:
             parameters = connection_parameters(address)
         except Exception as error:  # noqa: BLE001 - passed to `failed`
-            failed(driver_errors.connection_error(error, address))
+            failed(connection_error(error, address))
             return
         connection = self._connection = ThreadConnection(
             parameters,

@@ -1,0 +1,1 @@
+"""The transport on pika. Only this folder imports pika."""
