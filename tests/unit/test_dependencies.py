@@ -49,6 +49,24 @@ def test_a_driver_is_capped_below_its_next_breaking_version(driver: str) -> None
     assert re.fullmatch(r">=[\d.]+,<\d+", declared()[driver])
 
 
+@pytest.mark.parametrize(
+    ("driver", "folder"), [("pika", "sync"), ("aiormq", "aio"), ("pamqp", "aio")]
+)
+def test_a_driver_is_imported_in_one_folder(driver: str, folder: str) -> None:
+    users = {path.parent for path in FILES if driver in imported(path)}
+    assert users == {ROOT / "rabbitdelay" / folder / "driver"}
+
+
+def test_outside_its_folder_aio_pika_is_only_the_type_of_a_lent_connection() -> None:
+    driver = ROOT / "rabbitdelay" / "aio" / "driver"
+    users = [path for path in FILES if "aio_pika" in imported(path) and path.parent != driver]
+    assert {path.name for path in users} == {"client.py", "worker.py"}
+    for path in users:
+        assert re.findall(r"aio_pika.* import .*", path.read_text()) == [
+            "aio_pika import Connection"
+        ]
+
+
 def test_undocumented_parts_of_drivers_are_used_in_one_file_for_each() -> None:
     users = {
         path.relative_to(ROOT / "rabbitdelay").as_posix()
