@@ -38,8 +38,8 @@ TopicsFactory = Callable[..., None]
 def pytest_configure(config: pytest.Config) -> None:
     """Treat SIGTERM like Ctrl-C, so that an ended run stops every broker it started."""
     signal.signal(signal.SIGTERM, _interrupt)
-    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-        workers.prepare(worker)
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        workers.prepare()
     elif config.getoption("numprocesses"):  # xdist workers without a broker cannot end the run
         brokers.require()
 

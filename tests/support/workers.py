@@ -1,7 +1,10 @@
 """The xdist workers of a parallel run: scheduling, port ranges and shutdown."""
 
+import fcntl
+import os
 import signal
-from pathlib import PurePath
+import tempfile
+from pathlib import Path, PurePath
 from types import FrameType
 
 import pytest
@@ -10,7 +13,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 from rabbitdelay.private_broker import ports
 
-_PORTS_PER_WORKER = 1_000
+_PORTS_PER_WORKER = 500
+_PORT_RANGES = [
+    range(first, first + _PORTS_PER_WORKER) for first in range(10_000, 20_000, _PORTS_PER_WORKER)
+]
 _END_SECONDS = 40
 
 # xdist's own mechanism, `--dist loadgroup` and a mark, has no effect with pytest 9.2 and xdist 3.8.
@@ -33,17 +39,32 @@ class GroupScheduling(LoadScopeScheduling):
         return _GROUPS.get(PurePath(file).name, nodeid)
 
 
-def prepare(name: str) -> None:
-    """Set up this process as the xdist worker with this name: gw0, gw1 and so on.
+def prepare() -> None:
+    """Set up this process as an xdist worker.
 
     Its brokers use a port range of its own. A broker that starts does not listen for seconds, so
-    two xdist workers could otherwise pick the same port. No range overlaps with the product's own,
-    which is used by brokers that a test starts as a program.
+    two xdist workers, of this run or of another, could otherwise pick the same port. No range
+    overlaps with the product's own, which is used by brokers that a test starts as a program.
     """
-    first = 10_000 + _PORTS_PER_WORKER * int(name.removeprefix("gw"))
-    ports._CANDIDATES = range(first, first + _PORTS_PER_WORKER)
+    ports._CANDIDATES = _reserve_port_range()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt_once)
+
+
+def _reserve_port_range() -> range:
+    """Return the first port range that no other process has locked; the lock ends with this one."""
+    for candidates in _PORT_RANGES:
+        path = Path(
+            tempfile.gettempdir(), f"rabbitdelay-tests-{os.getuid()}-ports-{candidates.start}"
+        )
+        lock = os.open(path, os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            return candidates
+    pytest.exit(f"All {len(_PORT_RANGES)} port ranges are used by other test runs.", returncode=1)
 
 
 def interrupt(config: pytest.Config) -> None:
