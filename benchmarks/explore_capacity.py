@@ -14,7 +14,7 @@ from benchmarks.bench_pending import HOUR_SECONDS
 from benchmarks.measuring import TOPIC, broker_memory_bytes, broker_version, disk_bytes
 from rabbitdelay import Client, JobSpec
 from rabbitdelay.private_broker import PrivateBroker
-from rabbitdelay.private_broker.server_node import ServerNode
+from rabbitdelay.private_broker.node.server_node import ServerNode
 
 REST_SECONDS = 30.0
 

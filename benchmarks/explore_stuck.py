@@ -26,8 +26,9 @@ from benchmarks.measuring import broker_version
 from rabbitdelay import Client
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.private_broker import PrivateBroker, configuration
-from rabbitdelay.private_broker.readiness import management
+from rabbitdelay.private_broker import PrivateBroker
+from rabbitdelay.private_broker.installation import configuration
+from rabbitdelay.private_broker.node.readiness import management
 
 DEFAULT_RETRY_MS = 180_000
 JOBS = 100

@@ -13,7 +13,7 @@ from typing import Any
 
 from rabbitdelay import ManagementUnreachable
 from rabbitdelay.private_broker import PrivateBroker
-from rabbitdelay.private_broker.readiness import management
+from rabbitdelay.private_broker.node.readiness import management
 
 QUICK_VARIABLE = "RABBITDELAY_BENCH_QUICK"
 BODY_BYTES = 256

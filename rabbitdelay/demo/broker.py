@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rabbitdelay.demo.display import Display
-from rabbitdelay.private_broker import PrivateBroker, export_line, signals
+from rabbitdelay.private_broker import PrivateBroker, export_line
+from rabbitdelay.private_broker.machine import signals
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """A private RabbitMQ on this machine, for experiments, tests and fault injection."""
 
-from rabbitdelay.private_broker.node import Node
+from rabbitdelay.private_broker.node.node import Node
 from rabbitdelay.private_broker.private_broker import (
     BrokerStatus,
     NodeStatus,

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
-from rabbitdelay.private_broker import docker
-from rabbitdelay.private_broker.installation import (
+from rabbitdelay.private_broker.installation.installation import (
     HOW_TO_GET_RABBITMQ,
     ROOT_VARIABLE,
     find_installation,
 )
-from rabbitdelay.private_broker.ports import pick_free
+from rabbitdelay.private_broker.machine.ports import pick_free
+from rabbitdelay.private_broker.node import docker
 from rabbitdelay.private_broker.state import Layout, NodeLayout
 
 NO_ENGINE = "No Docker engine is running: start Docker, or omit --docker."

@@ -6,8 +6,9 @@ from functools import partial
 from rabbitdelay.core.doctor.facts import BrokerSettings
 from rabbitdelay.engine.topology.local_node import LocalNode
 from rabbitdelay.errors import InvalidConfiguration
-from rabbitdelay.private_broker import configuration, settings
-from rabbitdelay.private_broker.node import Node
+from rabbitdelay.private_broker.installation import configuration
+from rabbitdelay.private_broker.node import settings
+from rabbitdelay.private_broker.node.node import Node
 from rabbitdelay.private_broker.private_broker import PrivateBroker, find_running
 from rabbitdelay.private_broker.state import DIRECTORY_VARIABLE, default_directory
 

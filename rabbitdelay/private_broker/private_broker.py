@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Self
 
 from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
-from rabbitdelay.private_broker import processes
-from rabbitdelay.private_broker.configuration import NodeFiles
-from rabbitdelay.private_broker.docker import DockerNode
-from rabbitdelay.private_broker.epmd import Epmd
+from rabbitdelay.private_broker.installation.configuration import NodeFiles
 from rabbitdelay.private_broker.layout import BrokerOptions, existing_layout, new_layout
-from rabbitdelay.private_broker.node import START_SECONDS, Node
-from rabbitdelay.private_broker.readiness import running_nodes
-from rabbitdelay.private_broker.server_node import ServerNode
+from rabbitdelay.private_broker.machine import processes
+from rabbitdelay.private_broker.node.docker import DockerNode
+from rabbitdelay.private_broker.node.epmd import Epmd
+from rabbitdelay.private_broker.node.node import START_SECONDS, Node
+from rabbitdelay.private_broker.node.readiness import running_nodes
+from rabbitdelay.private_broker.node.server_node import ServerNode
 from rabbitdelay.private_broker.state import (
     default_directory,
     forget_layout,

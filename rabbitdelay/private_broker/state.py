@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rabbitdelay.errors import BrokerProcessError
-from rabbitdelay.private_broker.processes import ProcessRecord
+from rabbitdelay.private_broker.machine.processes import ProcessRecord
 
 DIRECTORY_VARIABLE = "RABBITDELAY_BROKER_DIR"
 

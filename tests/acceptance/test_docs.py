@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rabbitdelay import Client
-from rabbitdelay.private_broker.ports import pick_free
+from rabbitdelay.private_broker.machine.ports import pick_free
 from tests.support import command_line
 from tests.support.waiting import patience
 from tests.support.working import Process

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from rabbitdelay import Client
-from rabbitdelay.private_broker.ports import pick_free
+from rabbitdelay.private_broker.machine.ports import pick_free
 from tests.support.waiting import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set", "shop")

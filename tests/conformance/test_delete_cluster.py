@@ -9,8 +9,8 @@ import pytest
 from rabbitdelay import Client, Job, JobSpec, QueueUnavailable, ReservedJob
 from rabbitdelay.errors import CutOff
 from rabbitdelay.private_broker import PrivateBroker
-from rabbitdelay.private_broker.node import Node
-from rabbitdelay.private_broker.server_node import ServerNode
+from rabbitdelay.private_broker.node.node import Node
+from rabbitdelay.private_broker.node.server_node import ServerNode
 from tests.conftest import PrivateBrokerFactory
 from tests.support.deleting_processes import Books
 from tests.support.fronts import Front

@@ -20,7 +20,7 @@ from rabbitdelay import (
     PutManyFailed,
 )
 from rabbitdelay.core.jobs import ids as identity
-from rabbitdelay.private_broker.ports import pick_free
+from rabbitdelay.private_broker.machine.ports import pick_free
 from tests.conftest import ClientFactory, ReceiverFactory
 from tests.support.fronts import Front
 from tests.support.waiting import patience

@@ -34,7 +34,7 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.deletes import appender, fence, snapshot_writer
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.private_broker import PrivateBroker
-from rabbitdelay.private_broker.ports import pick_free
+from rabbitdelay.private_broker.machine.ports import pick_free
 from tests.support.deleting import deletes_flow, noting
 from tests.support.fronts import Front
 from tests.support.popping import pop

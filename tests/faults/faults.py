@@ -18,7 +18,7 @@ from urllib.error import HTTPError, URLError
 from rabbitdelay import Job
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.private_broker import PrivateBroker
-from rabbitdelay.private_broker.server_node import ServerNode
+from rabbitdelay.private_broker.node.server_node import ServerNode
 from tests.faults.effects import answers
 from tests.faults.fleet import RIGHT_CLOCK, Member
 from tests.faults.history import HistoryWriter, Kind

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rabbitdelay import Client
 from rabbitdelay.private_broker import PrivateBroker
-from rabbitdelay.private_broker.installation import require_installation
+from rabbitdelay.private_broker.installation.installation import require_installation
 from tests.faults import report
 from tests.faults.checker import check, jobs_of
 from tests.faults.faults import Faults, Step, plan, proxies_for

@@ -5,7 +5,7 @@ from itertools import takewhile
 import pika
 import pytest
 
-from rabbitdelay.private_broker.readiness import running_nodes
+from rabbitdelay.private_broker.node.readiness import running_nodes
 from tests.conftest import PrivateBrokerFactory
 from tests.support.waiting import wait_until
 

@@ -14,7 +14,7 @@ import pytest
 
 from rabbitdelay import Client
 from rabbitdelay.private_broker import PrivateBroker, find_running
-from rabbitdelay.private_broker.settings import read_settings
+from rabbitdelay.private_broker.node.settings import read_settings
 from tests.support import brokers, private_brokers, standin_docker
 from tests.support.brokers import SharedBroker
 from tests.support.waiting import patience, wait_until

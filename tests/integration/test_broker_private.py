@@ -13,8 +13,8 @@ import pytest
 from rabbitdelay.errors import BrokerProcessError
 from rabbitdelay.private_broker import PrivateBroker, find_running
 from rabbitdelay.private_broker.layout import BrokerOptions, new_layout
-from rabbitdelay.private_broker.ports import pick_free
-from rabbitdelay.private_broker.processes import ProcessRecord
+from rabbitdelay.private_broker.machine.ports import pick_free
+from rabbitdelay.private_broker.machine.processes import ProcessRecord
 from rabbitdelay.private_broker.state import save_layout, save_process
 from tests.conftest import PrivateBrokerFactory
 from tests.support.management import Management
@@ -127,7 +127,7 @@ def test_after_a_late_failure_of_the_first_start_other_options_apply(tmp_path: P
 def test_without_rabbitmq_and_docker_the_error_says_how_to_install_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rabbitdelay.private_broker.installation._SERVER_PATTERNS", ())
+    monkeypatch.setattr("rabbitdelay.private_broker.installation.installation._SERVER_PATTERNS", ())
     monkeypatch.delenv("RABBITDELAY_RABBITMQ_ROOT", raising=False)
     monkeypatch.delenv("RABBITDELAY_RABBITMQ_SERVER", raising=False)
     monkeypatch.setitem(os.environ, "PATH", "/nowhere")

@@ -13,7 +13,7 @@ import pytest
 
 from rabbitdelay import BrokerBlocked, Client, JobSpec, OutcomeUnknown
 from rabbitdelay.private_broker import PrivateBroker
-from rabbitdelay.private_broker.server_node import ServerNode
+from rabbitdelay.private_broker.node.server_node import ServerNode
 from tests.support import fronts
 from tests.support.fronts import front_named
 from tests.support.waiting import patience, wait_until

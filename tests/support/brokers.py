@@ -11,13 +11,13 @@ from urllib.error import URLError
 import pytest
 
 from rabbitdelay.private_broker import PrivateBroker
-from rabbitdelay.private_broker.configuration import dead_letter_retry_arguments
-from rabbitdelay.private_broker.docker import IMAGE, engine_answers, has_image
-from rabbitdelay.private_broker.installation import (
+from rabbitdelay.private_broker.installation.configuration import dead_letter_retry_arguments
+from rabbitdelay.private_broker.installation.installation import (
     HOW_TO_GET_RABBITMQ,
     ROOT_VARIABLE,
     find_installation,
 )
+from rabbitdelay.private_broker.node.docker import IMAGE, engine_answers, has_image
 from tests.support.management import Management
 
 URL_VARIABLE = "RABBITDELAY_TEST_URL"

@@ -8,7 +8,7 @@ from typing import Any
 
 import uvicorn
 
-from rabbitdelay.private_broker.ports import pick_free
+from rabbitdelay.private_broker.machine.ports import pick_free
 
 _FRONTS = ("rabbitdelay", "rabbitdelay.aio")
 

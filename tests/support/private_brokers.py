@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rabbitdelay.private_broker import PrivateBroker, processes
-from rabbitdelay.private_broker.installation import find_installation
-from rabbitdelay.private_broker.node import Node
+from rabbitdelay.private_broker import PrivateBroker
+from rabbitdelay.private_broker.installation.installation import find_installation
+from rabbitdelay.private_broker.machine import processes
+from rabbitdelay.private_broker.node.node import Node
 
 
 def traces(directory: Path) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from xdist.dsession import DSession
 from xdist.scheduler import LoadScopeScheduling
 
-from rabbitdelay.private_broker import ports
+from rabbitdelay.private_broker.machine import ports
 
 _PORTS_PER_WORKER = 500
 _PORT_RANGES = [

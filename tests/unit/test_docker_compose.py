@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rabbitdelay import address
-from rabbitdelay.private_broker import docker
+from rabbitdelay.private_broker.node import docker
 from tests.support import command_line
 
 ROOT = Path(__file__).parents[2]

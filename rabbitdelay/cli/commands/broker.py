@@ -15,13 +15,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.output import print_json
 from rabbitdelay.errors import BrokerProcessError
-from rabbitdelay.private_broker import (
-    BrokerStatus,
-    PrivateBroker,
-    default_directory,
-    export_line,
-    signals,
-)
+from rabbitdelay.private_broker import BrokerStatus, PrivateBroker, default_directory, export_line
+from rabbitdelay.private_broker.machine import signals
 
 _POLL_SECONDS = 0.5
 

@@ -7,7 +7,7 @@ import click
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.output import output
 from rabbitdelay.demo.run import run_demo
-from rabbitdelay.private_broker import signals
+from rabbitdelay.private_broker.machine import signals
 
 
 @click.command(short_help="Watch delayed jobs arrive on time, on a private RabbitMQ.")

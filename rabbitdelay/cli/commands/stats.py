@@ -30,7 +30,7 @@ from rabbitdelay.cli.output import (
 from rabbitdelay.core.topology.counts import HoldCount, Statistics, TopicCounts
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import RabbitDelayError
-from rabbitdelay.private_broker import signals
+from rabbitdelay.private_broker.machine import signals
 
 _SHORTEST_INTERVAL = timedelta(milliseconds=100)
 _DEFAULT_INTERVAL = timedelta(seconds=1)

@@ -6,7 +6,7 @@ import pytest
 from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
 from rabbitdelay.private_broker import default_directory
 from rabbitdelay.private_broker.layout import BrokerOptions, existing_layout, new_layout
-from rabbitdelay.private_broker.ports import is_free, pick_free
+from rabbitdelay.private_broker.machine.ports import is_free, pick_free
 from rabbitdelay.private_broker.state import Layout, NodeLayout, load_layout, save_layout
 
 FOLDER = Path("/folder")

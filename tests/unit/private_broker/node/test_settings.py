@@ -2,7 +2,7 @@
 
 import pytest
 
-from rabbitdelay.private_broker.settings import parse_settings
+from rabbitdelay.private_broker.node.settings import parse_settings
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rabbitdelay.errors import BrokerProcessError
-from rabbitdelay.private_broker import processes
-from rabbitdelay.private_broker.installation import Installation
-from rabbitdelay.private_broker.ports import LOOPBACK, accepts_connections
-from rabbitdelay.private_broker.processes import ProcessRecord
+from rabbitdelay.private_broker.installation.installation import Installation
+from rabbitdelay.private_broker.machine import processes
+from rabbitdelay.private_broker.machine.ports import LOOPBACK, accepts_connections
+from rabbitdelay.private_broker.machine.processes import ProcessRecord
 from rabbitdelay.private_broker.state import load_process, save_process
 
 _READY_SECONDS = 10.0

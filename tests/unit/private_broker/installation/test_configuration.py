@@ -1,12 +1,12 @@
 from pathlib import Path
 
-from rabbitdelay.private_broker.configuration import (
+from rabbitdelay.private_broker.installation.configuration import (
     NodeFiles,
     configuration_text,
     environment_variables,
     write_files,
 )
-from rabbitdelay.private_broker.node import failure_lines
+from rabbitdelay.private_broker.node.node import failure_lines
 from rabbitdelay.private_broker.state import Layout, NodeLayout
 
 FIRST = NodeLayout("rabbitdelay1@localhost", 20001, 20002, 20003)

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rabbitdelay.private_broker.installation import Installation
+from rabbitdelay.private_broker.installation.installation import Installation
 
 _WANTED = ("rabbit", "rabbitmq_management")
 _APPLICATIONS = re.compile(r"\{applications,\s*\[(?P<names>[^\]]*)\]")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rabbitdelay.private_broker.ports import LOOPBACK
+from rabbitdelay.private_broker.machine.ports import LOOPBACK
 from rabbitdelay.private_broker.state import Layout, NodeLayout
 
 # Variables that a node inherits. RABBITMQ_* and ERL_* are dropped because they are meant for

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from rabbitdelay.private_broker.configuration import DEAD_LETTER_RETRY
-from rabbitdelay.private_broker.node import Node
+from rabbitdelay.private_broker.installation.configuration import DEAD_LETTER_RETRY
+from rabbitdelay.private_broker.node.node import Node
 
 CONSUMER_TIMEOUT = "consumer_timeout"
 MAX_MESSAGE_SIZE = "max_message_size"

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from rabbitdelay.errors import BrokerProcessError
-from rabbitdelay.private_broker.installation import Installation, find_installation
-from rabbitdelay.private_broker.plugins import write_view
+from rabbitdelay.private_broker.installation.installation import Installation, find_installation
+from rabbitdelay.private_broker.installation.plugins import write_view
 
 
 def executable(path: Path) -> Path:
@@ -56,7 +56,7 @@ def test_the_server_is_preferred_to_the_wrapper_on_the_path(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Packages put a wrapper on the PATH that switches to another user."""
-    monkeypatch.setattr("rabbitdelay.private_broker.installation._SERVER_PATTERNS", ())
+    monkeypatch.setattr("rabbitdelay.private_broker.installation.installation._SERVER_PATTERNS", ())
     wrapper = executable(root / "usr/lib/rabbitmq/bin/rabbitmq-script-wrapper")
     on_path = tmp_path / "sbin" / "rabbitmq-server"
     on_path.parent.mkdir()

@@ -5,9 +5,14 @@ from pathlib import Path
 import pytest
 
 from rabbitdelay.errors import BrokerProcessError, InvalidConfiguration
-from rabbitdelay.private_broker import docker
-from rabbitdelay.private_broker.docker import IMAGE, engine_answers, run_command, write_readable
 from rabbitdelay.private_broker.layout import BrokerOptions, existing_layout, new_layout
+from rabbitdelay.private_broker.node import docker
+from rabbitdelay.private_broker.node.docker import (
+    IMAGE,
+    engine_answers,
+    run_command,
+    write_readable,
+)
 from rabbitdelay.private_broker.state import NodeLayout
 
 NODE = NodeLayout("rabbitdelay1@localhost", 20001, 20002, 20003)

@@ -4,7 +4,7 @@ import socket
 
 from rabbitdelay.engine.topology.management_api import ManagementAddress, ManagementApi
 from rabbitdelay.errors import ManagementUnreachable
-from rabbitdelay.private_broker.ports import LOOPBACK
+from rabbitdelay.private_broker.machine.ports import LOOPBACK
 
 _PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 _FRAME_HEADER_BYTES = 7

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rabbitdelay.errors import BrokerProcessError
-from rabbitdelay.private_broker.configuration import dead_letter_retry_arguments
-from rabbitdelay.private_broker.node import STOP_SECONDS, Node
-from rabbitdelay.private_broker.ports import LOOPBACK, accepts_connections
-from rabbitdelay.private_broker.processes import ProcessRecord
+from rabbitdelay.private_broker.installation.configuration import dead_letter_retry_arguments
+from rabbitdelay.private_broker.machine.ports import LOOPBACK, accepts_connections
+from rabbitdelay.private_broker.machine.processes import ProcessRecord
+from rabbitdelay.private_broker.node.node import STOP_SECONDS, Node
 from rabbitdelay.private_broker.state import NodeLayout, forget_process, save_process
 
 IMAGE = "rabbitmq:4-management"

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rabbitdelay.errors import BrokerProcessError
-from rabbitdelay.private_broker import configuration, plugins, processes
-from rabbitdelay.private_broker.configuration import NodeFiles
-from rabbitdelay.private_broker.epmd import Epmd
-from rabbitdelay.private_broker.installation import Installation, require_installation
-from rabbitdelay.private_broker.node import STOP_SECONDS, Node
-from rabbitdelay.private_broker.processes import ProcessRecord
+from rabbitdelay.private_broker.installation import configuration, plugins
+from rabbitdelay.private_broker.installation.configuration import NodeFiles
+from rabbitdelay.private_broker.installation.installation import Installation, require_installation
+from rabbitdelay.private_broker.machine import processes
+from rabbitdelay.private_broker.machine.processes import ProcessRecord
+from rabbitdelay.private_broker.node.epmd import Epmd
+from rabbitdelay.private_broker.node.node import STOP_SECONDS, Node
 from rabbitdelay.private_broker.state import forget_process, load_process, save_process
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rabbitdelay.private_broker import processes
-from rabbitdelay.private_broker.processes import ProcessRecord
+from rabbitdelay.private_broker.machine import processes
+from rabbitdelay.private_broker.machine.processes import ProcessRecord
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rabbitdelay.errors import BrokerProcessError
-from rabbitdelay.private_broker.ports import LOOPBACK, accepts_connections, is_free
-from rabbitdelay.private_broker.readiness import management_answers, speaks_amqp
+from rabbitdelay.private_broker.machine.ports import LOOPBACK, accepts_connections, is_free
+from rabbitdelay.private_broker.node.readiness import management_answers, speaks_amqp
 from rabbitdelay.private_broker.state import Layout, NodeLayout, load_process
 
 START_SECONDS = 60.0

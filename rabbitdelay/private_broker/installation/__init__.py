@@ -1,0 +1,1 @@
+"""RabbitMQ as it is installed on this machine, and how a node is configured."""

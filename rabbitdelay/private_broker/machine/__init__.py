@@ -1,0 +1,1 @@
+"""What a private broker uses of this machine: processes, ports and signals."""

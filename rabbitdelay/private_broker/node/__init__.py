@@ -1,0 +1,1 @@
+"""The nodes of a private broker, and the epmd beside them."""
