@@ -14,7 +14,7 @@ import pika
 import pytest
 
 from rabbitdelay import Client
-from rabbitdelay.cli.output import output
+from rabbitdelay.cli.output.console import output
 from rabbitdelay.core.deletes.records import Delete, Fence, Keep, Record, decode, encode
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.demo import broker as demo_broker

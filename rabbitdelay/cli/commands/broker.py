@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from rabbitdelay.cli.exit_codes import answer_no
-from rabbitdelay.cli.output import print_json
+from rabbitdelay.cli.output.console import print_json
 from rabbitdelay.errors import BrokerProcessError
 from rabbitdelay.private_broker import BrokerStatus, PrivateBroker, default_directory, export_line
 from rabbitdelay.private_broker.machine import signals

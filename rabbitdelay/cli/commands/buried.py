@@ -14,7 +14,7 @@ from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.deletes import read_deletes
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_topic
-from rabbitdelay.cli.output import (
+from rabbitdelay.cli.output.console import (
     agree_to_drop,
     body_lines,
     body_text,

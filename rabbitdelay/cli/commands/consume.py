@@ -17,8 +17,8 @@ from rabbitdelay.actions.webhook.webhook import Webhook
 from rabbitdelay.cli.context import AnyWorker, Settings, pass_settings
 from rabbitdelay.cli.exit_codes import ExitCode
 from rabbitdelay.cli.options import allow_reply_to_option, read_backoff, read_duration, read_topic
-from rabbitdelay.cli.worker_log import json_log, log_totals, plain_log
-from rabbitdelay.cli.worker_status import live_status, summary
+from rabbitdelay.cli.output.worker_log import json_log, log_totals, plain_log
+from rabbitdelay.cli.output.worker_status import live_status, summary
 from rabbitdelay.core.work.handlers import is_async
 from rabbitdelay.core.work.retry import (
     DEFAULT_BACKOFF_MAX_SECONDS,

@@ -6,10 +6,10 @@ from typing import BinaryIO
 import click
 
 from rabbitdelay.cli.context import Settings, pass_settings
-from rabbitdelay.cli.files import size_of
+from rabbitdelay.cli.input.files import size_of
+from rabbitdelay.cli.input.printed_jobs import read_jobs
 from rabbitdelay.cli.options import json_option, read_id
-from rabbitdelay.cli.output import ReadingProgress, counted, patience, print_json, reading
-from rabbitdelay.cli.printed_jobs import read_jobs
+from rabbitdelay.cli.output.console import ReadingProgress, counted, patience, print_json, reading
 from rabbitdelay.errors import DeleteManyFailed
 from rabbitdelay.models import Job
 

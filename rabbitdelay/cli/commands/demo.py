@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from rabbitdelay.cli.exit_codes import answer_no
-from rabbitdelay.cli.output import output
+from rabbitdelay.cli.output.console import output
 from rabbitdelay.demo.run import run_demo
 from rabbitdelay.private_broker.machine import signals
 

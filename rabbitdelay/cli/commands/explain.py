@@ -10,7 +10,7 @@ from rich.text import Text
 from rabbitdelay import duration
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.options import json_option, read_duration
-from rabbitdelay.cli.output import output, print_json
+from rabbitdelay.cli.output.console import output, print_json
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.ladder import Digits, Hop
 from rabbitdelay.core.topology.topology import Topology

@@ -6,7 +6,7 @@ import click
 
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.options import json_option, read_topic
-from rabbitdelay.cli.output import patience, print_json
+from rabbitdelay.cli.output.console import patience, print_json
 from rabbitdelay.sync.client import Client
 
 _topics_argument = click.argument(

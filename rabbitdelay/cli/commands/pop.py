@@ -10,7 +10,7 @@ from rabbitdelay.actions.print_json import job_as_json
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import ExitCode, answer_no
 from rabbitdelay.cli.options import allow_reply_to_option, json_option, read_duration, read_topic
-from rabbitdelay.cli.output import patience, printable
+from rabbitdelay.cli.output.console import patience, printable
 from rabbitdelay.core.work import exceptions
 from rabbitdelay.core.work.exceptions import GiveUpNow
 from rabbitdelay.executors.reserved_job import ReservedJob

@@ -5,7 +5,7 @@ import click
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_topic
-from rabbitdelay.cli.output import agree, counted, patience, print_json
+from rabbitdelay.cli.output.console import agree, counted, patience, print_json
 from rabbitdelay.core.topology.counts import TopicCounts
 
 

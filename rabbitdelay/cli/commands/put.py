@@ -10,8 +10,9 @@ import click
 
 from rabbitdelay import duration
 from rabbitdelay.cli.context import Settings, pass_settings
-from rabbitdelay.cli.files import size_of
-from rabbitdelay.cli.job_lines import JobLines
+from rabbitdelay.cli.input.files import size_of
+from rabbitdelay.cli.input.job_lines import JobLines
+from rabbitdelay.cli.input.printed_jobs import job_as_json
 from rabbitdelay.cli.options import (
     at_option,
     delay_option,
@@ -20,8 +21,14 @@ from rabbitdelay.cli.options import (
     read_headers,
     read_topic,
 )
-from rabbitdelay.cli.output import ReadingProgress, counted, moment, patience, print_json, reading
-from rabbitdelay.cli.printed_jobs import job_as_json
+from rabbitdelay.cli.output.console import (
+    ReadingProgress,
+    counted,
+    moment,
+    patience,
+    print_json,
+    reading,
+)
 from rabbitdelay.core.jobs.validation import DEFAULT_MAX_BODY_BYTES
 from rabbitdelay.errors import PutManyFailed
 from rabbitdelay.models import BYTES, JSON, TEXT, JobSpec

@@ -17,7 +17,7 @@ from rabbitdelay import discovery, duration
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_duration, read_topic
-from rabbitdelay.cli.output import (
+from rabbitdelay.cli.output.console import (
     counted,
     moment,
     output,

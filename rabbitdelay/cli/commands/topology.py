@@ -11,9 +11,16 @@ from rich.text import Text
 from rabbitdelay import duration
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.input.selection import Selection, selecting
 from rabbitdelay.cli.options import json_option
-from rabbitdelay.cli.output import agree, counted, print_json, print_table, progress_bar, table
-from rabbitdelay.cli.selection import Selection, selecting
+from rabbitdelay.cli.output.console import (
+    agree,
+    counted,
+    print_json,
+    print_table,
+    progress_bar,
+    table,
+)
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.namespaces import Removal
 from rabbitdelay.core.topology.objects import Exchange, Queue

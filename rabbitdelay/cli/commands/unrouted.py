@@ -11,7 +11,7 @@ from rich.text import Text
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option
-from rabbitdelay.cli.output import (
+from rabbitdelay.cli.output.console import (
     agree_to_drop,
     counted,
     moment,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay.cli.output import body_lines, moment, plain
+from rabbitdelay.cli.output.console import body_lines, moment, plain
 from rabbitdelay.core.amqp import field_table
 from rabbitdelay.core.amqp.field_table import Encoded, ScaledInteger, Timestamp
 from rabbitdelay.core.jobs.envelope import Message

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from rabbitdelay import duration
-from rabbitdelay.cli.output import body_text, moment, plain
+from rabbitdelay.cli.output.console import body_text, moment, plain
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.errors import InvalidJob
 from rabbitdelay.models import BYTES, Duration, Job

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rabbitdelay.cli.context import AnyWorker, Settings
-from rabbitdelay.cli.worker_log import LineFormatter, logging_to
+from rabbitdelay.cli.output.worker_log import LineFormatter, logging_to
 from rabbitdelay.engine.work.base_worker import WorkerStats
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync.client import Client

@@ -1,6 +1,6 @@
 """Positions in a batch are reported as line numbers of the file."""
 
-from rabbitdelay.cli.job_lines import JobLines
+from rabbitdelay.cli.input.job_lines import JobLines
 from rabbitdelay.errors import OutcomeUnknown, PutManyFailed
 
 

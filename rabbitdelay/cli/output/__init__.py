@@ -1,0 +1,1 @@
+"""What commands write: tables, JSON, progress, and the log of a worker."""
