@@ -13,23 +13,14 @@ from rich.text import Text
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.deletes import read_deletes
 from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.input.questions import agree_to_drop
 from rabbitdelay.cli.options import json_option, read_topic
-from rabbitdelay.cli.output.console import (
-    agree_to_drop,
-    body_lines,
-    body_text,
-    counted,
-    moment,
-    output,
-    plain,
-    preview,
-    print_json,
-    print_table,
-    printable,
-    relative,
-    steps,
-    table,
-)
+from rabbitdelay.cli.output.amqp_values import plain
+from rabbitdelay.cli.output.bodies import body_lines, body_text, preview
+from rabbitdelay.cli.output.console import output, print_json, print_table
+from rabbitdelay.cli.output.progress import steps
+from rabbitdelay.cli.output.tables import table
+from rabbitdelay.cli.output.text import counted, moment, printable, relative
 from rabbitdelay.core.parked.buried import BuriedJob
 from rabbitdelay.core.parked.parked_job import SentJobs
 from rabbitdelay.core.settle.republish import TRACEBACK

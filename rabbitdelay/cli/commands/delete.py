@@ -9,7 +9,9 @@ from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.input.files import size_of
 from rabbitdelay.cli.input.printed_jobs import read_jobs
 from rabbitdelay.cli.options import json_option, read_id
-from rabbitdelay.cli.output.console import ReadingProgress, counted, patience, print_json, reading
+from rabbitdelay.cli.output.console import print_json
+from rabbitdelay.cli.output.progress import ReadingProgress, patience, reading
+from rabbitdelay.cli.output.text import counted
 from rabbitdelay.errors import DeleteManyFailed
 from rabbitdelay.models import Job
 

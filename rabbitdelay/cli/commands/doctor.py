@@ -14,7 +14,9 @@ from rabbitdelay import duration
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_duration
-from rabbitdelay.cli.output.console import counted, output, print_json, print_table, table
+from rabbitdelay.cli.output.console import output, print_json, print_table
+from rabbitdelay.cli.output.tables import table
+from rabbitdelay.cli.output.text import counted
 from rabbitdelay.core.doctor.report import Check, Status
 from rabbitdelay.engine.doctor.examination import OnStep
 from rabbitdelay.models import DEFAULT_TTR_MS

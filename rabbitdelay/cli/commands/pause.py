@@ -6,7 +6,8 @@ import click
 
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.options import json_option, read_topic
-from rabbitdelay.cli.output.console import patience, print_json
+from rabbitdelay.cli.output.console import print_json
+from rabbitdelay.cli.output.progress import patience
 from rabbitdelay.sync.client import Client
 
 _topics_argument = click.argument(

@@ -10,7 +10,8 @@ from rabbitdelay.actions.print_json import job_as_json
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import ExitCode, answer_no
 from rabbitdelay.cli.options import allow_reply_to_option, json_option, read_duration, read_topic
-from rabbitdelay.cli.output.console import patience, printable
+from rabbitdelay.cli.output.progress import patience
+from rabbitdelay.cli.output.text import printable
 from rabbitdelay.core.work import exceptions
 from rabbitdelay.core.work.exceptions import GiveUpNow
 from rabbitdelay.executors.reserved_job import ReservedJob

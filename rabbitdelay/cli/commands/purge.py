@@ -4,8 +4,11 @@ import click
 
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.input.questions import agree
 from rabbitdelay.cli.options import json_option, read_topic
-from rabbitdelay.cli.output.console import agree, counted, patience, print_json
+from rabbitdelay.cli.output.console import print_json
+from rabbitdelay.cli.output.progress import patience
+from rabbitdelay.cli.output.text import counted
 from rabbitdelay.core.topology.counts import TopicCounts
 
 

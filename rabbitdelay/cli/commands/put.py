@@ -21,14 +21,9 @@ from rabbitdelay.cli.options import (
     read_headers,
     read_topic,
 )
-from rabbitdelay.cli.output.console import (
-    ReadingProgress,
-    counted,
-    moment,
-    patience,
-    print_json,
-    reading,
-)
+from rabbitdelay.cli.output.console import print_json
+from rabbitdelay.cli.output.progress import ReadingProgress, patience, reading
+from rabbitdelay.cli.output.text import counted, moment
 from rabbitdelay.core.jobs.validation import DEFAULT_MAX_BODY_BYTES
 from rabbitdelay.errors import PutManyFailed
 from rabbitdelay.models import BYTES, JSON, TEXT, JobSpec

@@ -9,7 +9,9 @@ from rabbitdelay import duration
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.input.printed_jobs import PrintedJob, job_as_json, read_jobs
 from rabbitdelay.cli.options import at_option, delay_option, json_option
-from rabbitdelay.cli.output.console import counted, moment, patience, print_json, printable
+from rabbitdelay.cli.output.console import print_json
+from rabbitdelay.cli.output.progress import patience
+from rabbitdelay.cli.output.text import counted, moment, printable
 from rabbitdelay.errors import InvalidJob
 from rabbitdelay.models import Job
 from rabbitdelay.sync.client import Client

@@ -17,16 +17,10 @@ from rabbitdelay import discovery, duration
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_duration, read_topic
-from rabbitdelay.cli.output.console import (
-    counted,
-    moment,
-    output,
-    patience,
-    pauses_unknown,
-    print_json,
-    print_table,
-    topics_table,
-)
+from rabbitdelay.cli.output.console import output, print_json, print_table
+from rabbitdelay.cli.output.progress import patience
+from rabbitdelay.cli.output.tables import pauses_unknown, topics_table
+from rabbitdelay.cli.output.text import counted, moment
 from rabbitdelay.core.topology.counts import HoldCount, Statistics, TopicCounts
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import RabbitDelayError

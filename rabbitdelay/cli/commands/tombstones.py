@@ -8,7 +8,8 @@ import click
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.deletes import known_deletes
 from rabbitdelay.cli.options import json_option
-from rabbitdelay.cli.output.console import moment, print_json, relative
+from rabbitdelay.cli.output.console import print_json
+from rabbitdelay.cli.output.text import moment, relative
 from rabbitdelay.engine.deletes.view import TombstoneStats
 
 _NOTHING = TombstoneStats(0, 0, None, None, 0, ())

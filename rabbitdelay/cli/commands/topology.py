@@ -11,16 +11,13 @@ from rich.text import Text
 from rabbitdelay import duration
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.input.questions import agree
 from rabbitdelay.cli.input.selection import Selection, selecting
 from rabbitdelay.cli.options import json_option
-from rabbitdelay.cli.output.console import (
-    agree,
-    counted,
-    print_json,
-    print_table,
-    progress_bar,
-    table,
-)
+from rabbitdelay.cli.output.console import print_json, print_table
+from rabbitdelay.cli.output.progress import progress_bar
+from rabbitdelay.cli.output.tables import table
+from rabbitdelay.cli.output.text import counted
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.namespaces import Removal
 from rabbitdelay.core.topology.objects import Exchange, Queue

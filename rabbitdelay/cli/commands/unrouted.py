@@ -10,19 +10,13 @@ from rich.text import Text
 
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
+from rabbitdelay.cli.input.questions import agree_to_drop
 from rabbitdelay.cli.options import json_option
-from rabbitdelay.cli.output.console import (
-    agree_to_drop,
-    counted,
-    moment,
-    preview,
-    print_json,
-    print_table,
-    printable,
-    relative,
-    steps,
-    table,
-)
+from rabbitdelay.cli.output.bodies import preview
+from rabbitdelay.cli.output.console import print_json, print_table
+from rabbitdelay.cli.output.progress import steps
+from rabbitdelay.cli.output.tables import table
+from rabbitdelay.cli.output.text import counted, moment, printable, relative
 from rabbitdelay.core.parked.unrouted import UnroutedJob
 from rabbitdelay.sync.parked_jobs import UnroutedJobs
 

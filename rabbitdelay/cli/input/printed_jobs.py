@@ -20,7 +20,9 @@ from pydantic import (
 )
 
 from rabbitdelay import duration
-from rabbitdelay.cli.output.console import body_text, moment, plain
+from rabbitdelay.cli.output.amqp_values import plain
+from rabbitdelay.cli.output.bodies import body_text
+from rabbitdelay.cli.output.text import moment
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.errors import InvalidJob
 from rabbitdelay.models import BYTES, Duration, Job

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from rabbitdelay.cli.output.console import printable
+from rabbitdelay.cli.output.text import printable
 from rabbitdelay.engine.work.base_worker import WorkerStats
 
 LOGGER = "rabbitdelay"

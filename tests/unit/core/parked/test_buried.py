@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay.cli.output.console import body_lines, moment, plain
+from rabbitdelay.cli.output.amqp_values import plain
+from rabbitdelay.cli.output.bodies import body_lines
+from rabbitdelay.cli.output.text import moment
 from rabbitdelay.core.amqp import field_table
 from rabbitdelay.core.amqp.field_table import Encoded, ScaledInteger, Timestamp
 from rabbitdelay.core.jobs.envelope import Message
