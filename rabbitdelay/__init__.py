@@ -1,19 +1,19 @@
 """Delayed jobs on plain RabbitMQ: no plugin, no scheduler process, no second database."""
 
+from rabbitdelay.core.administration.counts import HoldCount, Statistics, TopicCounts
+from rabbitdelay.core.administration.namespaces import JobCounts, NamespaceCounts, Removal
+from rabbitdelay.core.administration.verification import Finding
 from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.core.parked.buried import BuriedJob
 from rabbitdelay.core.parked.parked_job import SentJobs
 from rabbitdelay.core.parked.unrouted import UnroutedJob
-from rabbitdelay.core.topology.counts import HoldCount, Statistics, TopicCounts
-from rabbitdelay.core.topology.namespaces import JobCounts, NamespaceCounts, Removal
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.core.topology.verification import Finding
 from rabbitdelay.core.work.outcome import Outcome
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.core.work.stats import WorkerCounts
+from rabbitdelay.engine.administration.administration import Applied, Verification
 from rabbitdelay.engine.deletes.view import TombstoneStats
-from rabbitdelay.engine.topology.administration import Applied, Verification
 from rabbitdelay.engine.work.base_worker import WorkerStats
 from rabbitdelay.errors import (
     ActionFailed,

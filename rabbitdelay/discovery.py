@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from rabbitdelay import address
 from rabbitdelay.address import Address
-from rabbitdelay.engine.topology.local_node import LocalNode
+from rabbitdelay.engine.administration.local_node import LocalNode
 
 DEFAULT_URL = "amqp://localhost"
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")

@@ -15,10 +15,10 @@ from rabbitdelay.aio.driver.transport import LentTransport, OwnTransport
 from rabbitdelay.aio.parked_jobs import BuriedJobs, UnroutedJobs
 from rabbitdelay.aio.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.aio.topology import ClientTopology
+from rabbitdelay.core.administration.counts import Statistics, TopicCounts
+from rabbitdelay.core.administration.namespaces import NamespaceCounts
 from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.core.jobs import validation
-from rabbitdelay.core.topology.counts import Statistics, TopicCounts
-from rabbitdelay.core.topology.namespaces import NamespaceCounts
 from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy

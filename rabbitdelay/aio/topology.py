@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rabbitdelay.aio.awaiting import drive
-from rabbitdelay.core.topology.definitions import Definitions
-from rabbitdelay.core.topology.namespaces import Removal
+from rabbitdelay.core.administration.definitions import Definitions
+from rabbitdelay.core.administration.namespaces import Removal
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine.topology.administration import (
+from rabbitdelay.engine.administration.administration import (
     Administration,
     Applied,
     Delay,

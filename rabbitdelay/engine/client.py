@@ -9,13 +9,18 @@ from functools import partial
 
 from rabbitdelay import duration
 from rabbitdelay.address import Address
+from rabbitdelay.core.administration.counts import Listing, Statistics, TopicCounts
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.deletes.records import Pause, Resume
 from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.publish.pending import LadderEntry, Pending
-from rabbitdelay.core.topology.counts import Listing, Statistics, TopicCounts
 from rabbitdelay.core.work.responses import Response
+from rabbitdelay.engine.administration.administration import Administration
+from rabbitdelay.engine.administration.job_counts import JobCounter, count_topics
+from rabbitdelay.engine.administration.local_node import FindLocalNode
+from rabbitdelay.engine.administration.management_queries import ManagementQueries
+from rabbitdelay.engine.administration.queue_queries import QueueQueries
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Connections
 from rabbitdelay.engine.consume.consumer import Consumer
@@ -31,11 +36,6 @@ from rabbitdelay.engine.parked.unrouted_queue import UnroutedQueue
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.publish.batch import Batch, OnConfirmed
 from rabbitdelay.engine.publish.publisher import Publisher
-from rabbitdelay.engine.topology.administration import Administration
-from rabbitdelay.engine.topology.job_counts import JobCounter, count_topics
-from rabbitdelay.engine.topology.local_node import FindLocalNode
-from rabbitdelay.engine.topology.management_queries import ManagementQueries
-from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.engine.transport import Transport, nothing
 from rabbitdelay.errors import (
     CutOff,

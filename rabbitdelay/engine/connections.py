@@ -11,6 +11,7 @@ from rabbitdelay.address import Address
 from rabbitdelay.core.deletes.records import Record
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.work.error_policies import Policies
+from rabbitdelay.engine.administration.side_connection import SideConnection
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consuming_side import ConsumingSide
@@ -20,7 +21,6 @@ from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.parked.rescue_pause import RescuePause
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.publish.window import Window
-from rabbitdelay.engine.topology.side_connection import SideConnection
 from rabbitdelay.engine.transport import Transport
 from rabbitdelay.errors import ClientClosed, RabbitDelayError
 

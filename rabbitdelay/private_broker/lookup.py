@@ -4,7 +4,7 @@ from collections.abc import Container, Mapping
 from functools import partial
 
 from rabbitdelay.core.doctor.facts import BrokerSettings
-from rabbitdelay.engine.topology.local_node import LocalNode
+from rabbitdelay.engine.administration.local_node import LocalNode
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.private_broker.installation import configuration
 from rabbitdelay.private_broker.node import settings

@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
 from rabbitdelay import discovery
+from rabbitdelay.core.administration.counts import Statistics, TopicCounts
+from rabbitdelay.core.administration.namespaces import NamespaceCounts
 from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.core.jobs import validation
-from rabbitdelay.core.topology.counts import Statistics, TopicCounts
-from rabbitdelay.core.topology.namespaces import NamespaceCounts
 from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy

@@ -14,7 +14,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay.cli import root
 from rabbitdelay.core.doctor.broker_checks import DEAD_LETTER_LINE
-from rabbitdelay.engine.topology import management_api
+from rabbitdelay.engine.administration import management_api
 from rabbitdelay.private_broker import PrivateBroker
 from rabbitdelay.private_broker.installation import configuration
 from tests.acceptance.conftest import CommandLine

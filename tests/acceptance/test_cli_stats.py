@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from rabbitdelay.cli.commands.stats import _picture
+from rabbitdelay.core.administration.counts import HoldCount, Statistics, TopicCounts
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.counts import HoldCount, Statistics, TopicCounts
 from tests.acceptance.conftest import CommandLine
 from tests.support.waiting import patience, wait_until
 

@@ -9,7 +9,7 @@ from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.options import json_option
 from rabbitdelay.cli.output.console import print_json, print_table
 from rabbitdelay.cli.output.tables import table
-from rabbitdelay.core.topology.namespaces import NamespaceCounts
+from rabbitdelay.core.administration.namespaces import NamespaceCounts
 
 _NUMBERS = ("topics", "delayed", "ready", "reserved", "buried", "unrouted", "consumers")
 

@@ -9,7 +9,7 @@ from rabbitdelay.cli.options import json_option, read_topic
 from rabbitdelay.cli.output.console import print_json
 from rabbitdelay.cli.output.progress import patience
 from rabbitdelay.cli.output.text import counted
-from rabbitdelay.core.topology.counts import TopicCounts
+from rabbitdelay.core.administration.counts import TopicCounts
 
 
 @click.command(short_help="Delete all jobs of a topic.")

@@ -21,7 +21,7 @@ from rabbitdelay.cli.output.console import output, print_json, print_table
 from rabbitdelay.cli.output.progress import patience
 from rabbitdelay.cli.output.tables import pauses_unknown, topics_table
 from rabbitdelay.cli.output.text import counted, moment
-from rabbitdelay.core.topology.counts import HoldCount, Statistics, TopicCounts
+from rabbitdelay.core.administration.counts import HoldCount, Statistics, TopicCounts
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.private_broker.machine import signals

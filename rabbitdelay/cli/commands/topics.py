@@ -10,7 +10,7 @@ from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_topic
 from rabbitdelay.cli.output.console import print_json, print_table
 from rabbitdelay.cli.output.tables import pauses_unknown, topics_table
-from rabbitdelay.core.topology.counts import TopicCounts
+from rabbitdelay.core.administration.counts import TopicCounts
 from rabbitdelay.errors import ManagementUnreachable
 
 

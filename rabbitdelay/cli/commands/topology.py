@@ -18,11 +18,11 @@ from rabbitdelay.cli.output.console import print_json, print_table
 from rabbitdelay.cli.output.progress import progress_bar
 from rabbitdelay.cli.output.tables import table
 from rabbitdelay.cli.output.text import counted
+from rabbitdelay.core.administration.namespaces import Removal
+from rabbitdelay.core.administration.verification import Finding
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.namespaces import Removal
 from rabbitdelay.core.topology.objects import Exchange, Queue
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.core.topology.verification import Finding
 
 
 @click.group(short_help="Show, create, export, verify or remove exchanges and queues.")

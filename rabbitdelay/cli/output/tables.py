@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from rabbitdelay.core.topology.counts import Statistics, TopicCounts
+from rabbitdelay.core.administration.counts import Statistics, TopicCounts
 
 
 def table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from rabbitdelay import duration
+from rabbitdelay.core.administration import policies
+from rabbitdelay.core.administration.policies import PolicedObject
 from rabbitdelay.core.doctor.facts import Facts, Unknown
 from rabbitdelay.core.doctor.report import Check, Status, counted, first_names
-from rabbitdelay.core.topology import ladder, policies
-from rabbitdelay.core.topology.policies import PolicedObject
+from rabbitdelay.core.topology import ladder
 
 LEAST_MESSAGE_BYTES = 1_114_112
 """Size of the largest message that must be accepted: a body of 1 MiB and headers of 64 KiB."""

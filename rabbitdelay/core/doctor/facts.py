@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rabbitdelay.core.topology.counts import TopicCounts
-from rabbitdelay.core.topology.policies import PolicedObject
+from rabbitdelay.core.administration.counts import TopicCounts
+from rabbitdelay.core.administration.policies import PolicedObject
+from rabbitdelay.core.administration.verification import Finding
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.core.topology.verification import Finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from rabbitdelay.core.administration import policies
 from rabbitdelay.core.doctor.facts import Facts, Unknown
 from rabbitdelay.core.doctor.report import Check, counted, first_names
-from rabbitdelay.core.topology import policies
 
 
 def _policies(facts: Facts) -> Iterator[Check]:

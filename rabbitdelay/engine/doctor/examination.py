@@ -5,25 +5,25 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rabbitdelay.address import Address
+from rabbitdelay.core.administration import verification
+from rabbitdelay.core.administration.counts import Listing, TopicCounts, read_listing
+from rabbitdelay.core.administration.definitions import Definitions, definitions
+from rabbitdelay.core.administration.verification import Finding
 from rabbitdelay.core.doctor import facts as doctor_facts
 from rabbitdelay.core.doctor.checks import judge
 from rabbitdelay.core.doctor.facts import BrokerSettings, Facts, Rights, Unknown
 from rabbitdelay.core.doctor.report import Check
-from rabbitdelay.core.topology import verification
-from rabbitdelay.core.topology.counts import Listing, TopicCounts, read_listing
-from rabbitdelay.core.topology.definitions import Definitions, definitions
 from rabbitdelay.core.topology.setup import Answers, Round
-from rabbitdelay.core.topology.verification import Finding
+from rabbitdelay.engine.administration.job_counts import count_topics
+from rabbitdelay.engine.administration.local_node import FindLocalNode
+from rabbitdelay.engine.administration.management_api import ManagementApi
+from rabbitdelay.engine.administration.management_queries import ManagementQueries
+from rabbitdelay.engine.administration.queue_queries import QueueQueries
+from rabbitdelay.engine.administration.side_connection import SideConnection
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.doctor import probes
 from rabbitdelay.engine.flow import Flow, Sleep, Wait
-from rabbitdelay.engine.topology.job_counts import count_topics
-from rabbitdelay.engine.topology.local_node import FindLocalNode
-from rabbitdelay.engine.topology.management_api import ManagementApi
-from rabbitdelay.engine.topology.management_queries import ManagementQueries
-from rabbitdelay.engine.topology.queue_queries import QueueQueries
-from rabbitdelay.engine.topology.side_connection import SideConnection
 from rabbitdelay.errors import (
     BrokerProcessError,
     ManagementUnreachable,

@@ -16,8 +16,8 @@ from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.topology.objects import Exchange
 from rabbitdelay.core.topology.setup import Answers, Declare, Inspect, Round
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.engine.administration.side_connection import Done, SideConnection
 from rabbitdelay.engine.flow import Flow
-from rabbitdelay.engine.topology.side_connection import Done, SideConnection
 from rabbitdelay.engine.transport import Channel, Closed, Connection, nothing
 from rabbitdelay.errors import PermissionRefused, TopologyError
 

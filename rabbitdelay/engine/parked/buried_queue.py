@@ -8,13 +8,13 @@ from rabbitdelay.core.parked.buried import BuriedJob
 from rabbitdelay.core.parked.parked_job import Choice, Ids, SentJobs
 from rabbitdelay.core.publish.outbox import LadderEntry
 from rabbitdelay.core.settle import republish
+from rabbitdelay.engine.administration.queue_queries import QueueQueries
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Connections
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.flow import Flow, Sleep
 from rabbitdelay.engine.parked.parked_queue import OnTried, ParkedQueue, Pass
 from rabbitdelay.engine.parked.sending import Copy
-from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.errors import CutOff
 
 PROOF_SECONDS = 0.005

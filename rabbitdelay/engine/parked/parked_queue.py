@@ -22,12 +22,12 @@ from rabbitdelay.core.amqp.field_table import Undecodable
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.parked.parked_job import Choice, Found, SentJobs
+from rabbitdelay.engine.administration.queue_queries import QueueQueries
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Connections
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.parked.queue_reader import QueueReader
 from rabbitdelay.engine.parked.sending import Copy, Sending, TakenMessage
-from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.errors import TopologyMissing
 
 BATCH = 100

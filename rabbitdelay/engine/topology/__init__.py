@@ -1,1 +1,1 @@
-"""Declare queues, and query the broker about them."""
+"""Declare the queues that messages and consumers need."""

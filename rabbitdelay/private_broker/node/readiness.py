@@ -2,7 +2,7 @@
 
 import socket
 
-from rabbitdelay.engine.topology.management_api import ManagementAddress, ManagementApi
+from rabbitdelay.engine.administration.management_api import ManagementAddress, ManagementApi
 from rabbitdelay.errors import ManagementUnreachable
 from rabbitdelay.private_broker.machine.ports import LOOPBACK
 

@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rabbitdelay.core.administration.counts import TopicCounts
+from rabbitdelay.core.administration.policies import PolicedObject
+from rabbitdelay.core.administration.verification import Finding
 from rabbitdelay.core.doctor import facts
 from rabbitdelay.core.doctor.broker_checks import DEAD_LETTER_LINE
 from rabbitdelay.core.doctor.checks import judge
@@ -19,10 +22,7 @@ from rabbitdelay.core.doctor.facts import (
     Unknown,
 )
 from rabbitdelay.core.doctor.report import Check, worst
-from rabbitdelay.core.topology.counts import TopicCounts
-from rabbitdelay.core.topology.policies import PolicedObject
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.core.topology.verification import Finding
 
 NODES = ("a", "b", "c")
 LOG = "rabbitdelay.tombstones"

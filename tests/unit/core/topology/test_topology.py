@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from rabbitdelay.core.administration.definitions import definitions
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.definitions import definitions
 from rabbitdelay.core.topology.objects import Binding, Exchange, Queue
 from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.errors import InvalidConfiguration

@@ -6,8 +6,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
+from rabbitdelay.core.administration.counts import QueueCount
 from rabbitdelay.core.amqp import reply_codes
-from rabbitdelay.core.topology.counts import QueueCount
 from rabbitdelay.engine.connection import FirstConnection
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future

@@ -2,11 +2,11 @@
 
 from copy import deepcopy
 
+from rabbitdelay.core.administration.definitions import definitions
+from rabbitdelay.core.administration.verification import Finding, ask, compare, existing
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.definitions import definitions
 from rabbitdelay.core.topology.setup import Declare, Inspect
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.core.topology.verification import Finding, ask, compare, existing
 from rabbitdelay.errors import PermissionRefused, TopologyConflict
 
 TOPOLOGY = Topology()

@@ -3,7 +3,7 @@
 import pytest
 
 from rabbitdelay import address
-from rabbitdelay.engine.topology import management_api
+from rabbitdelay.engine.administration import management_api
 from rabbitdelay.errors import InvalidConfiguration
 
 

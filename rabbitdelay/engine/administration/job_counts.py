@@ -8,13 +8,20 @@ seconds old.
 import time
 from collections.abc import Container, Iterable, Sequence
 
-from rabbitdelay.core.topology import counts, ladder
-from rabbitdelay.core.topology.counts import HoldCount, Listing, QueueCount, Statistics, TopicCounts
+from rabbitdelay.core.administration import counts
+from rabbitdelay.core.administration.counts import (
+    HoldCount,
+    Listing,
+    QueueCount,
+    Statistics,
+    TopicCounts,
+)
+from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.ladder import Hop
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.engine.administration.management_queries import ManagementQueries
+from rabbitdelay.engine.administration.queue_queries import QueueQueries
 from rabbitdelay.engine.flow import Flow
-from rabbitdelay.engine.topology.management_queries import ManagementQueries
-from rabbitdelay.engine.topology.queue_queries import QueueQueries
 from rabbitdelay.errors import ManagementUnreachable
 
 UNREACHABLE_SECONDS = 30.0

@@ -10,8 +10,9 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rabbitdelay.core.topology import ladder, policies
-from rabbitdelay.core.topology.definitions import Definitions, definitions
+from rabbitdelay.core.administration import policies
+from rabbitdelay.core.administration.definitions import Definitions, definitions
+from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.objects import Binding, Declaration, Exchange
 from rabbitdelay.core.topology.setup import Answers, Declare, Inspect, Round
 from rabbitdelay.core.topology.topology import Topology

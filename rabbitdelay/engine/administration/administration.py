@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
+from rabbitdelay.core.administration import namespaces, verification
+from rabbitdelay.core.administration.definitions import Definitions, definitions
+from rabbitdelay.core.administration.namespaces import NamespaceCounts, Removal
+from rabbitdelay.core.administration.verification import Finding
 from rabbitdelay.core.jobs import validation
-from rabbitdelay.core.topology import ladder, namespaces, verification
-from rabbitdelay.core.topology.definitions import Definitions, definitions
-from rabbitdelay.core.topology.namespaces import NamespaceCounts, Removal
+from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.objects import Declaration, Part
 from rabbitdelay.core.topology.setup import (
     SETTLE_SECONDS,
@@ -19,12 +21,11 @@ from rabbitdelay.core.topology.setup import (
     setup,
 )
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.core.topology.verification import Finding
+from rabbitdelay.engine.administration.management_queries import ManagementQueries
+from rabbitdelay.engine.administration.side_connection import Conversation, SideConnection
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.flow import Flow, Sleep
 from rabbitdelay.engine.topology.declarer import OnRound, flush_name
-from rabbitdelay.engine.topology.management_queries import ManagementQueries
-from rabbitdelay.engine.topology.side_connection import Conversation, SideConnection
 from rabbitdelay.engine.transport import Connection
 from rabbitdelay.errors import InvalidConfiguration, ManagementUnreachable, NamespaceMissing
 

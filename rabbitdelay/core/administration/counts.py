@@ -4,10 +4,10 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rabbitdelay.core.administration.verification import existing
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.ladder import Hop
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.core.topology.verification import existing
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 from rabbitdelay.address import Address
-from rabbitdelay.core.topology.definitions import Definitions
+from rabbitdelay.core.administration.definitions import Definitions
 from rabbitdelay.core.topology.topology import VERSION
 from rabbitdelay.errors import InvalidConfiguration, ManagementUnreachable
 

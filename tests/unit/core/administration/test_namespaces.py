@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitdelay.core.topology.namespaces import (
+from rabbitdelay.core.administration.namespaces import (
     JobCounts,
     Removal,
     count_jobs,

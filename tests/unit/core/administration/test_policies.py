@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay.core.topology import policies
-from rabbitdelay.core.topology.definitions import definitions
+from rabbitdelay.core.administration import policies
+from rabbitdelay.core.administration.definitions import definitions
+from rabbitdelay.core.administration.verification import Finding, compare
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.core.topology.verification import Finding, compare
 
 EXPECTED = definitions(Topology().plan((), ["mail"]), vhost="/")
 QUEUE = "rabbitdelay.v1.ready.mail"

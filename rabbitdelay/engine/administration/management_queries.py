@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rabbitdelay.address import Address
-from rabbitdelay.core.topology import counts
-from rabbitdelay.core.topology.counts import Listing
-from rabbitdelay.core.topology.definitions import Definitions
+from rabbitdelay.core.administration import counts
+from rabbitdelay.core.administration.counts import Listing
+from rabbitdelay.core.administration.definitions import Definitions
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.engine.administration import management_api
+from rabbitdelay.engine.administration.local_node import FindLocalNode
+from rabbitdelay.engine.administration.management_api import ManagementApi
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.flow import Flow, Wait
-from rabbitdelay.engine.topology import management_api
-from rabbitdelay.engine.topology.local_node import FindLocalNode
-from rabbitdelay.engine.topology.management_api import ManagementApi
 
 Result = TypeVar("Result")
 

@@ -1,0 +1,1 @@
+"""What operators ask: counts, namespaces, definitions, verification and policies."""

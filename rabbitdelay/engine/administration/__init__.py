@@ -1,0 +1,1 @@
+"""What operators do: create, verify, remove and count, over AMQP and the management API."""
