@@ -59,7 +59,7 @@ async def publish(url: str, client: Client, count: int) -> Cost:
 
 async def put_many(url: str, count: int) -> Cost:
     """Put jobs from a generator."""
-    async with aio.Client(url, settle_seconds=0) as client:
+    async with aio.Client(url, stabilise_seconds=0) as client:
         await client.put(TOPIC, BODY, delay=DELAY_SECONDS)
         stopwatch = Stopwatch()
         await client.put_many(JobSpec(TOPIC, BODY, delay=DELAY_SECONDS) for _ in range(count))
@@ -98,7 +98,7 @@ async def consume(url: str, queue: str, count: int) -> Cost:
 
 async def work_aio(url: str, count: int) -> Cost:
     """Run a worker through a filled queue, timed from the first job to the last."""
-    worker = aio.Worker(url, concurrency=CONCURRENCY, prefetch=PREFETCH, settle_seconds=0)
+    worker = aio.Worker(url, concurrency=CONCURRENCY, prefetch=PREFETCH, stabilise_seconds=0)
     began: list[Stopwatch] = []
     costs: list[Cost] = []
     left = count
@@ -124,7 +124,7 @@ def filled(client: Client, count: int, consuming: Callable[[], Cost]) -> Cost:
 
 def run(rounds: int, many: int) -> Report:
     """Run all measurements."""
-    with PrivateBroker.temporary() as broker, Client(broker.url, settle_seconds=0) as client:
+    with PrivateBroker.temporary() as broker, Client(broker.url, stabilise_seconds=0) as client:
         url = broker.url
         queue = client.topology.ready_queue(TOPIC)
         ways: dict[str, Callable[[], Cost]] = {

@@ -69,7 +69,7 @@ class BareConsumer:
 def work(url: str, client: Client, count: int) -> Cost:
     """Run a worker through a filled queue, timed from the first job to the last."""
     fill(client, count)
-    worker = Worker(url, concurrency=CONCURRENCY, prefetch=PREFETCH, settle_seconds=0)
+    worker = Worker(url, concurrency=CONCURRENCY, prefetch=PREFETCH, stabilise_seconds=0)
     began: list[Stopwatch] = []
     costs: list[Cost] = []
     numbers = itertools.count(1)
@@ -123,7 +123,7 @@ def fill(client: Client, count: int) -> None:
 
 def run(rounds: int, many: int, few: int) -> Report:
     """Run all four measurements."""
-    with PrivateBroker.temporary() as broker, Client(broker.url, settle_seconds=0) as client:
+    with PrivateBroker.temporary() as broker, Client(broker.url, stabilise_seconds=0) as client:
         url = broker.url
         ways: dict[str, Callable[[], Cost]] = {
             "bare_consumer": lambda: consume(url, client, many),

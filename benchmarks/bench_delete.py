@@ -158,7 +158,7 @@ def new_worker(url: str, client: Client) -> Worker:
         namespace=client.topology.namespace,
         concurrency=CONCURRENCY,
         prefetch=PREFETCH,
-        settle_seconds=0,
+        stabilise_seconds=0,
     )
 
 
@@ -235,8 +235,8 @@ def run(size: Size) -> Report:
     """Run all measurements."""
     with (
         PrivateBroker.temporary() as broker,
-        Client(broker.url, namespace=NONE, settle_seconds=0) as none,
-        Client(broker.url, namespace=MANY, settle_seconds=0) as many,
+        Client(broker.url, namespace=NONE, stabilise_seconds=0) as none,
+        Client(broker.url, namespace=MANY, stabilise_seconds=0) as many,
     ):
         none.put(TOPIC, BODY, delay=DELAY_SECONDS)
         deletes: dict[str, Callable[[], Cost]] = {
@@ -250,7 +250,7 @@ def run(size: Size) -> Report:
         in_turns(1, deletes)  # warms up all measurements
         costs = in_turns(size.rounds, deletes)
         starts = fill_with_tombstones(broker.url, many, size.tombstones)
-        with Client(broker.url, namespace="clean", settle_seconds=0) as clean:
+        with Client(broker.url, namespace="clean", stabilise_seconds=0) as clean:
             workers: dict[str, Callable[[], Cost]] = {
                 "worker": lambda: work(broker.url, clean, size.jobs),
                 "worker_with_tombstones": lambda: work(broker.url, many, size.jobs),
@@ -263,7 +263,7 @@ def run(size: Size) -> Report:
 
 def propagations(url: str, count: int) -> dict[str, list[float]]:
     """Return the milliseconds until deletes were known, with and without other jobs."""
-    with Client(url, namespace="propagation", settle_seconds=0) as client:
+    with Client(url, namespace="propagation", stabilise_seconds=0) as client:
         quiet = propagation_ms(url, client, count)
         with load(url, client.topology.namespace):
             return {"quiet": quiet, "under_load": propagation_ms(url, client, count)}

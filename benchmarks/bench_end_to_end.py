@@ -19,7 +19,7 @@ from benchmarks.bench_lateness import (
 )
 from benchmarks.measuring import Report, broker_version, is_quick
 from rabbitdelay import Client
-from rabbitdelay.core.topology.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology.setup import STABILISE_SECONDS
 from rabbitdelay.private_broker import PrivateBroker
 
 AIM_P99_MS = 150.0
@@ -30,10 +30,10 @@ def run(seconds: float, longest_ms: int) -> Report:
     chance = random.Random(1)
     grains = range(SHORTEST_MS // GRAIN_MS, longest_ms // GRAIN_MS + 1)
     load = Load([chance.choice(grains) * GRAIN_MS for _ in range(int(seconds * JOBS_PER_SECOND))])
-    with PrivateBroker.temporary() as broker, Client(broker.url, settle_seconds=0) as client:
+    with PrivateBroker.temporary() as broker, Client(broker.url, stabilise_seconds=0) as client:
         ours = OurLadder(client)
         ours.set_up()
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(STABILISE_SECONDS)
         bare = measure(broker, ours, load)
         worker = measure(broker, ours, load, by_worker=True)
         return report(broker_version(broker), bare, worker)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from benchmarks.measuring import TOPIC, Report, broker_version, is_quick
 from rabbitdelay import Client
-from rabbitdelay.core.topology.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology.setup import STABILISE_SECONDS
 from rabbitdelay.private_broker import PrivateBroker
 
 PUTS = 60
@@ -33,10 +33,10 @@ class FirstUse:
     new_topic: float
 
 
-def first_use(url: str, puts: int, settle_seconds: float | None) -> FirstUse:
+def first_use(url: str, puts: int, stabilise_seconds: float | None) -> FirstUse:
     """Put jobs in a new namespace and time them."""
     draw, namespace = random.Random(1), f"first{secrets.token_hex(4)}"
-    with Client(url, namespace=namespace, settle_seconds=settle_seconds) as client:
+    with Client(url, namespace=namespace, stabilise_seconds=stabilise_seconds) as client:
         delays = [draw.uniform(0, LONGEST_SECONDS) for _ in range(puts)]
         seconds = [_timed(client, TOPIC, delay) for delay in delays]
         new_topic = _timed(client, "another", HALF_HOUR_SECONDS)
@@ -55,11 +55,11 @@ def main() -> None:
     with PrivateBroker.temporary() as broker:
         version = broker_version(broker)
         flushed = first_use(broker.url, puts, None)
-        settled = first_use(broker.url, puts, SETTLE_SECONDS)
-    report(version, puts, flushed, settled)
+        stabilised = first_use(broker.url, puts, STABILISE_SECONDS)
+    report(version, puts, flushed, stabilised)
 
 
-def report(version: str, puts: int, flushed: FirstUse, settled: FirstUse) -> None:
+def report(version: str, puts: int, flushed: FirstUse, stabilised: FirstUse) -> None:
     """Print the figures."""
     later = max(flushed.slowest_later, flushed.new_topic)
     Report(
@@ -71,14 +71,14 @@ def report(version: str, puts: int, flushed: FirstUse, settled: FirstUse) -> Non
             "first_seconds": round(flushed.first, 2),
             "slowest_later_seconds": round(flushed.slowest_later, 3),
             "new_topic_seconds": round(flushed.new_topic, 3),
-            "settling_seconds": round(settled.total, 2),
+            "stabilising_seconds": round(stabilised.total, 2),
         },
-        {"settling_to_flushed": round(settled.total / flushed.total, 1)},
+        {"stabilising_to_flushed": round(stabilised.total / flushed.total, 1)},
         f"{puts} puts in at most {MOST_SECONDS:.0f} s, none but the first above 1 s",
         flushed.total <= MOST_SECONDS and later <= MOST_LATER_SECONDS,
         f"first use ({version}): {puts} puts took {flushed.total:.1f} s, the first "
         f"{flushed.first:.1f} s and no other more than {flushed.slowest_later:.2f} s; a new topic "
-        f"{flushed.new_topic:.2f} s. With queues that settle: {settled.total:.1f} s.",
+        f"{flushed.new_topic:.2f} s. With queues that stabilise: {stabilised.total:.1f} s.",
     ).show()
 
 

@@ -37,7 +37,7 @@ from benchmarks.receiver import GRACE_SECONDS, WARM_UP_PREFIX, Arrival, receivin
 from rabbitdelay import Client, JobSpec
 from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.topology import ladder
-from rabbitdelay.core.topology.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology.setup import STABILISE_SECONDS
 from rabbitdelay.private_broker import PrivateBroker
 
 GRAIN_MS = 10
@@ -237,13 +237,13 @@ def run(seconds: float, longest_ms: int, *, fine: bool) -> Report:
     load = Load([chance.choice(grains) * GRAIN_MS for _ in range(int(seconds * JOBS_PER_SECOND))])
     with ExitStack() as stack:
         broker = stack.enter_context(PrivateBroker.temporary())
-        client = stack.enter_context(Client(broker.url, settle_seconds=0))
+        client = stack.enter_context(Client(broker.url, stabilise_seconds=0))
         ladders: list[AnyLadder] = [OurLadder(client), PeerLadder("binary", broker.url, 1_000)]
         if fine:
             ladders.append(PeerLadder("binary_10ms", broker.url, GRAIN_MS))
         for each in ladders:
             each.set_up()
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(STABILISE_SECONDS)
         outcomes = {each.name: measure(broker, each, load) for each in ladders}
         return report(broker_version(broker), outcomes)
 

@@ -16,7 +16,7 @@ from benchmarks.measuring import (
     resident_bytes,
 )
 from rabbitdelay import Client, JobSpec
-from rabbitdelay.core.topology.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology.setup import STABILISE_SECONDS
 from rabbitdelay.models import Job
 from rabbitdelay.private_broker import PrivateBroker
 
@@ -74,9 +74,9 @@ def broker_bytes(broker: PrivateBroker) -> dict[str, int]:
 
 def run(count: int) -> Report:
     """Put all jobs and measure before and after."""
-    with PrivateBroker.temporary() as broker, Client(broker.url, settle_seconds=0) as client:
+    with PrivateBroker.temporary() as broker, Client(broker.url, stabilise_seconds=0) as client:
         client.put_many(specs(len(DELAYS_SECONDS)))
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(STABILISE_SECONDS)
         before = broker_bytes(broker)
         progress = Progress(count)
         every = specs(count + count // TENTHS)

@@ -17,7 +17,7 @@ from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick
 from benchmarks.pipelined import WINDOW, Letter, properties_of, publish_all
 from rabbitdelay import Client, JobSpec
 from rabbitdelay.core.jobs import envelope, validation
-from rabbitdelay.core.topology.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology.setup import STABILISE_SECONDS
 from rabbitdelay.private_broker import PrivateBroker
 
 DELAY_SECONDS = 3_600
@@ -91,7 +91,7 @@ def set_up(url: str, client: Client) -> None:
         arguments = {"x-queue-type": "quorum"}
         connection.channel().queue_declare(PLAIN_QUEUE, durable=True, arguments=arguments)
     client.put(TOPIC, BODY, delay=DELAY_SECONDS)
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(STABILISE_SECONDS)
     put_many(client, 2 * WINDOW)
     publish_all(url, letters(2 * WINDOW))
 
@@ -100,7 +100,7 @@ def run(size: Size) -> Report:
     """Run all four measurements."""
     with (
         PrivateBroker.temporary() as broker,
-        Client(broker.url, settle_seconds=0, window=WINDOW) as client,
+        Client(broker.url, stabilise_seconds=0, window=WINDOW) as client,
     ):
         set_up(broker.url, client)
         many, few = letters(size.many), letters(size.each)

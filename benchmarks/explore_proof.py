@@ -27,7 +27,7 @@ def work(url: str, count: int, pipe: Pipe, *, expires: bool) -> None:
     """Handle `count` jobs after a warm-up job, and send their cost."""
     if not expires:
         freshness.FRESH_SECONDS = freshness.REFRESH_SECONDS = FOR_EVER_SECONDS
-    worker = Worker(url, concurrency=10, prefetch=2_000, settle_seconds=0)
+    worker = Worker(url, concurrency=10, prefetch=2_000, stabilise_seconds=0)
     latenesses_ms: list[float] = []
     began: list[float] = []
 

@@ -15,7 +15,7 @@ from benchmarks.bench_put import letters
 from benchmarks.costs import in_turns
 from benchmarks.measuring import TOPIC, Report, broker_version, is_quick, rounded_median
 from benchmarks.pipelined import WINDOW, Letter, publish_all
-from rabbitdelay.core.topology.setup import SETTLE_SECONDS
+from rabbitdelay.core.topology.setup import STABILISE_SECONDS
 from rabbitdelay.private_broker import PrivateBroker
 
 KEY = f"0.0.0.1.0.0.0.0.{TOPIC}"
@@ -31,7 +31,7 @@ def set_up(url: str) -> None:
         for name, binding_key in BINDING_KEYS.items():
             channel.exchange_declare(name, ExchangeType(name), durable=True)
             channel.queue_bind(name, name, binding_key)
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(STABILISE_SECONDS)
 
 
 def run(rounds: int, count: int) -> Report:

@@ -1,12 +1,12 @@
 """Test first use under kill -9: a put that returned must not be lost. Not part of `make bench`.
 
-Usage: first_use_kills.py [ROUNDS [FRESH [SETTLE_SECONDS]]]
+Usage: first_use_kills.py [ROUNDS [FRESH [STABILISE_SECONDS]]]
 
 In each of ROUNDS, two clients concurrently put through the same new hold queue and into the same
 new topic, and the broker is killed as soon as one to four of these puts have returned. FRESH is the
 number of brokers that are killed after their very first put has returned, and that then receive a
-put and a delete. With SETTLE_SECONDS 0, new queues are neither flushed nor waited for, which shows
-the losses without these measures.
+put and a delete. With STABILISE_SECONDS 0, new queues are neither flushed nor waited for, which
+shows the losses without these measures.
 """
 
 import secrets
@@ -73,7 +73,7 @@ def found(url: str, topology: Topology, queues: set[str]) -> set[str]:
     return ids
 
 
-def run(broker: PrivateBroker, number: int, settle_seconds: float | None) -> int:
+def run(broker: PrivateBroker, number: int, stabilise_seconds: float | None) -> int:
     """Run one round; return the number of lost puts."""
     # There are 59 hold queues of minutes, one per round.
     topology = Topology(f"kills{number // 59}")
@@ -84,7 +84,7 @@ def run(broker: PrivateBroker, number: int, settle_seconds: float | None) -> int
             broker.url,
             namespace=topology.namespace,
             timeout=TIMEOUT_SECONDS,
-            settle_seconds=settle_seconds,
+            stabilise_seconds=stabilise_seconds,
         )
 
     with client() as one, client() as other:
@@ -129,10 +129,10 @@ def main() -> None:
     """Count the losses."""
     given = dict(enumerate(sys.argv))
     rounds, fresh = int(given.get(1, 20)), int(given.get(2, 3))
-    settle_seconds = float(given[3]) if 3 in given else None
+    stabilise_seconds = float(given[3]) if 3 in given else None
     with PrivateBroker.temporary() as broker:
         version = broker_version(broker)
-        lost = sum(run(broker, number, settle_seconds) for number in range(rounds))
+        lost = sum(run(broker, number, stabilise_seconds) for number in range(rounds))
     lost_first = sum(run_fresh() for _ in range(fresh))
     print(f"RabbitMQ {version}: {lost} puts lost in {rounds} kills; {lost_first} of {fresh} firsts")
 

@@ -37,7 +37,7 @@ def _propagate(client: Client, pipe: Pipe) -> float:
 
 
 def _watch(url: str, namespace: str, pipe: Pipe) -> None:
-    worker = Worker(url, namespace=namespace, settle_seconds=0)
+    worker = Worker(url, namespace=namespace, stabilise_seconds=0)
 
     @worker.handler(TOPIC, concurrency=1)
     def watch(job: ReservedJob) -> None:
@@ -62,7 +62,7 @@ def load(url: str, namespace: str) -> Iterator[None]:
 
 
 def _put(url: str, namespace: str, pipe: Pipe) -> None:
-    with Client(url, namespace=namespace, settle_seconds=0) as client:
+    with Client(url, namespace=namespace, stabilise_seconds=0) as client:
         client.put(LOAD_TOPIC, BODY)
         pipe.send(None)
         began, count = time.monotonic(), 0

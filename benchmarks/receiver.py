@@ -100,7 +100,7 @@ class WorkingReceiver:
         self._count, self._pipe = count, pipe
         self._arrivals: list[tuple[str, int, float]] = []
         topic = queue.partition(".ready.")[2]
-        self._worker = Worker(url, concurrency=CONCURRENCY, prefetch=PREFETCH, settle_seconds=0)
+        self._worker = Worker(url, concurrency=CONCURRENCY, prefetch=PREFETCH, stabilise_seconds=0)
         self._worker.handler(topic)(self._handle)
         self._timer = threading.Timer(most_seconds, self._worker.stop)
 

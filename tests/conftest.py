@@ -134,7 +134,7 @@ def make_client(front: Front, broker_url: str, namespace: str) -> Iterator[Clien
         def make(url: str = broker_url, **options: Any) -> Client:  # noqa: ANN401 - passed on
             settings: dict[str, Any] = {
                 "namespace": namespace,
-                "settle_seconds": 0,
+                "stabilise_seconds": 0,
                 "timeout": patience(20),
             } | options
             return stack.enter_context(front.client(url, **settings))
@@ -156,7 +156,7 @@ def make_topics(broker_url: str, namespace: str) -> TopicsFactory:
             broker_url,
             namespace=namespace,
             queue_type=queue_type,
-            settle_seconds=0,
+            stabilise_seconds=0,
             timeout=patience(20),
         )
         client.topology.apply(topics=topics)
@@ -186,7 +186,7 @@ def make_worker(front: Front, broker_url: str, namespace: str) -> WorkerFactory:
     """Create workers in the test's namespace. Run them with `working`."""
 
     def make(url: str = broker_url, **options: Any) -> Worker:  # noqa: ANN401 - passed on
-        settings: dict[str, Any] = {"namespace": namespace, "settle_seconds": 0} | options
+        settings: dict[str, Any] = {"namespace": namespace, "stabilise_seconds": 0} | options
         return front.worker(url, **settings)
 
     return make
@@ -199,7 +199,7 @@ def buried(broker_url: str, namespace: str) -> Iterator[LookerFactory]:
 
         def look(topic: str) -> Looker:
             client = stack.enter_context(
-                Client(broker_url, namespace=namespace, settle_seconds=0, timeout=patience(20))
+                Client(broker_url, namespace=namespace, stabilise_seconds=0, timeout=patience(20))
             )
             return stack.enter_context(Looker(client, Topology(namespace).buried_queue(topic)))
 

@@ -28,7 +28,8 @@ class Worker(BaseWorker[Client]):
     """Runs the registered handler for each job of its topics.
 
     Args:
-        url, connection, namespace, declare, queue_type, settle_seconds, max_delay: As for Client.
+        url, connection, namespace, declare, queue_type, stabilise_seconds, max_delay: As for
+            Client.
         concurrency: Maximum number of handlers running at once, over all topics.
         prefetch: Maximum number of jobs reserved per topic, running or waiting. Default: the
             topic's own limit, else `concurrency`. A higher value is faster for small jobs. With
@@ -58,7 +59,7 @@ class Worker(BaseWorker[Client]):
         declare: bool = True,
         queue_type: QueueType = "quorum",
         connect_timeout: float = 10.0,
-        settle_seconds: float | None = None,
+        stabilise_seconds: float | None = None,
         max_delay: float | timedelta | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -69,7 +70,7 @@ class Worker(BaseWorker[Client]):
             declare=declare,
             queue_type=queue_type,
             connect_timeout=connect_timeout,
-            settle_seconds=settle_seconds,
+            stabilise_seconds=stabilise_seconds,
             allow_reply_to=allow_reply_to,
             max_delay=max_delay,
             clock=clock,

@@ -86,11 +86,11 @@ def _version() -> str:
     "the broker's host]",
 )
 @click.option(
-    "--settle-seconds",
-    envvar="RABBITDELAY_SETTLE_SECONDS",
+    "--stabilise-seconds",
+    envvar="RABBITDELAY_STABILISE_SECONDS",
     type=click.FloatRange(min=0),
     help="Age in seconds at which a new queue counts as crash-safe.  [env: "
-    "RABBITDELAY_SETTLE_SECONDS; default: none, the queue is flushed to the broker's disk]",
+    "RABBITDELAY_STABILISE_SECONDS; default: none, the queue is flushed to the broker's disk]",
 )
 @click.option(
     "--max-delay",
@@ -135,7 +135,7 @@ def root(
     namespace: str,
     queue_type: str,
     management_url: str | None,
-    settle_seconds: float | None,
+    stabilise_seconds: float | None,
     max_delay: timedelta | None,
     connect_timeout: timedelta,
     timeout: timedelta,
@@ -151,7 +151,7 @@ def root(
         namespace,
         cast("QueueType", queue_type),
         management_url,
-        settle_seconds,
+        stabilise_seconds,
         verbose,
         max_delay,
         connect_timeout,

@@ -32,7 +32,7 @@ class CommonArguments(TypedDict):
     namespace: str
     queue_type: QueueType
     connect_timeout: float
-    settle_seconds: float | None
+    stabilise_seconds: float | None
     max_delay: timedelta | None
 
 
@@ -44,7 +44,7 @@ class Settings:
     namespace: str
     queue_type: QueueType
     management_url: str | None
-    settle_seconds: float | None
+    stabilise_seconds: float | None
     verbose: bool = False
     max_delay: timedelta | None = None
     connect_timeout: timedelta = timedelta(0)
@@ -163,7 +163,7 @@ class Settings:
             "namespace": self.namespace,
             "queue_type": self.queue_type,
             "connect_timeout": self.connect_timeout.total_seconds(),
-            "settle_seconds": self.settle_seconds,
+            "stabilise_seconds": self.stabilise_seconds,
             "max_delay": self.max_delay,
         }
 

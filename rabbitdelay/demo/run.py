@@ -75,7 +75,8 @@ class Demo:
     def run(self) -> None:
         """Run the customers and the worker until all jobs have arrived."""
         shop = Shop(self._url, self._namespace, self._orders)
-        client = Client(self._url, namespace=self._namespace, settle_seconds=0)  # the queues exist
+        # The queues exist, and need no time to stabilise.
+        client = Client(self._url, namespace=self._namespace, stabilise_seconds=0)
         with client, shop.working(), self._display.playing():
             customers = Customers(client, self._orders.values())
             with customers.shopping(self._display.ordered, self._changed):

@@ -28,7 +28,7 @@ class ClientSettings:
     connect_timeout: float = 10.0
     window: int = 2_000
     max_body_bytes: int = validation.DEFAULT_MAX_BODY_BYTES
-    settle_seconds: float | None = None
+    stabilise_seconds: float | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     allow_reply_to: Sequence[str] = ()
     max_delay: float | timedelta | None = None
@@ -47,8 +47,8 @@ class ClientSettings:
         topology = Topology(self.namespace, self.queue_type, max_delay_ms)
         validation.check_timeout(self.timeout)
         max_body_bytes = validation.check_setting(self.max_body_bytes, "max_body_bytes")
-        if self.settle_seconds is not None:
-            validation.check_timeout(self.settle_seconds, "settle_seconds")
+        if self.stabilise_seconds is not None:
+            validation.check_timeout(self.stabilise_seconds, "stabilise_seconds")
         validation.check_timeout(self.connect_timeout, "connect_timeout")
         validation.check_setting(self.window, "window")
         self._derive("topology", topology)

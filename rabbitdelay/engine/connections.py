@@ -229,7 +229,7 @@ class Connections:
         return Routes(
             settings.topology,
             may_declare=settings.declare,
-            settle_seconds=settings.settle_seconds,
+            stabilise_seconds=settings.stabilise_seconds,
         )
 
     def _begin_anew(self) -> None:

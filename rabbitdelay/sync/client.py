@@ -45,9 +45,10 @@ class Client:
         connect_timeout: Maximum wait for the first connection, in seconds.
         window: Maximum number of puts in flight; further puts wait.
         max_body_bytes: Maximum size of a body, in bytes.
-        settle_seconds: Age in seconds at which a new queue is considered crash-safe. Default: the
-            client makes sure that the queue is registered on the broker's disk, which takes a few
-            milliseconds, and waits 3 s only with brokers newer than 4.3, which it does not know.
+        stabilise_seconds: Age in seconds at which a new queue is considered crash-safe. Default:
+            the client makes sure that the queue is registered on the broker's disk, which takes a
+            few milliseconds, and waits 3 s only with brokers newer than 4.3, which it does not
+            know.
         retry: Maximum attempts and backoff for popped jobs that do not set their own.
         allow_reply_to: Queues of other programs to which responses may be published, by name or by
             a pattern such as "myapp.*". The reply queues of this namespace's clients are always
@@ -71,7 +72,7 @@ class Client:
         connect_timeout: float = 10.0,
         window: int = 2_000,
         max_body_bytes: int = validation.DEFAULT_MAX_BODY_BYTES,
-        settle_seconds: float | None = None,
+        stabilise_seconds: float | None = None,
         retry: RetryPolicy | None = None,
         allow_reply_to: Sequence[str] = (),
         max_delay: float | timedelta | None = None,
@@ -87,7 +88,7 @@ class Client:
             connect_timeout=connect_timeout,
             window=window,
             max_body_bytes=max_body_bytes,
-            settle_seconds=settle_seconds,
+            stabilise_seconds=stabilise_seconds,
             retry=retry or RetryPolicy(),
             allow_reply_to=allow_reply_to,
             max_delay=max_delay,

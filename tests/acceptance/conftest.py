@@ -19,7 +19,7 @@ def options(shared_broker: SharedBroker, namespace: str) -> list[str]:
     Commands do not wait for new queues to stabilise, which saves 3 s in every test.
     """
     return [
-        *("--url", shared_broker.url, "--namespace", namespace, "--settle-seconds", "0"),
+        *("--url", shared_broker.url, "--namespace", namespace, "--stabilise-seconds", "0"),
         *("--management-url", shared_broker.management.url),
     ]
 
@@ -43,7 +43,7 @@ def program() -> list[str]:
 @pytest.fixture
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the developer's settings and running brokers from the command line."""
-    names = ("URL", "NAMESPACE", "QUEUE_TYPE", "MANAGEMENT_URL", "SETTLE_SECONDS", "MAX_DELAY")
+    names = ("URL", "NAMESPACE", "QUEUE_TYPE", "MANAGEMENT_URL", "STABILISE_SECONDS", "MAX_DELAY")
     for name in (*names, "CONNECT_TIMEOUT", "TIMEOUT", "DECLARE"):
         monkeypatch.delenv(f"RABBITDELAY_{name}", raising=False)
     monkeypatch.delenv("RABBITDELAY_BROKER_DIR", raising=False)

@@ -296,7 +296,7 @@ def test_the_environment_selects_the_broker(
     monkeypatch.setenv("RABBITDELAY_URL", shared_broker.url)
     monkeypatch.setenv("RABBITDELAY_NAMESPACE", namespace)
     monkeypatch.setenv("RABBITDELAY_QUEUE_TYPE", "classic")
-    monkeypatch.setenv("RABBITDELAY_SETTLE_SECONDS", "0")
+    monkeypatch.setenv("RABBITDELAY_STABILISE_SECONDS", "0")
     monkeypatch.setenv("RABBITDELAY_MANAGEMENT_URL", shared_broker.management.url)
     assert run("put", "orderclose")[0] == 0
     topics = json.loads(run("topics", "--json")[1])

@@ -56,7 +56,7 @@ def slow(order: Order):
 
 @pytest.fixture
 def client(broker_url: str, namespace: str) -> Iterator[Client]:
-    with Client(broker_url, namespace=namespace, settle_seconds=0) as client:
+    with Client(broker_url, namespace=namespace, stabilise_seconds=0) as client:
         yield client
 
 

@@ -127,10 +127,10 @@ def test_a_terminal_shows_that_a_file_waits_for_confirms(
     """New queues stabilise in this test, so the confirms take 3 s."""
     file = tmp_path / "jobs.jsonl"
     file.write_text('{"topic": "mail"}\n\n' * 3)
-    settling = [*options, "--settle-seconds", "3"]
+    stabilising = [*options, "--stabilise-seconds", "3"]
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*program, *settling, "put", "--file", str(file)],
+        [*program, *stabilising, "put", "--file", str(file)],
         env=os.environ | {"TERM": "xterm", "COLUMNS": "200"},
         stdout=subprocess.PIPE,
         stderr=theirs,

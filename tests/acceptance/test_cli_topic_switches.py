@@ -123,7 +123,7 @@ def test_read_only_commands_create_nothing(
 def test_tombstones_shows_counts_and_paused_topics(
     rabbitdelay: CommandLine, broker_url: str, namespace: str
 ) -> None:
-    with Client(broker_url, namespace=namespace, settle_seconds=0) as client:
+    with Client(broker_url, namespace=namespace, stabilise_seconds=0) as client:
         client.delete_many(f"id-{number}" for number in range(1_500))
         client.pause("mail")
     told = json.loads(rabbitdelay("tombstones", "--json").stdout)

@@ -66,8 +66,8 @@ def test_apply_makes_every_quorum_queue(shared_broker: SharedBroker, namespace: 
     assert verified.exit_code == 0, verified.output
 
 
-def test_apply_waits_as_long_as_new_queues_settle(broker_url: str, namespace: str) -> None:
-    options = ["--url", broker_url, "--namespace", namespace, "--settle-seconds", "1.5"]
+def test_apply_waits_as_long_as_new_queues_stabilise(broker_url: str, namespace: str) -> None:
+    options = ["--url", broker_url, "--namespace", namespace, "--stabilise-seconds", "1.5"]
     arguments = ["topology", "apply", "--topic", "mail", "--delay", "200ms"]
     began = time.monotonic()
     assert CliRunner().invoke(root, [*options, *arguments]).exit_code == 0

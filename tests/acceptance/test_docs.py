@@ -123,7 +123,7 @@ def test_a_program_runs_unchanged(
     file.write_text(program.text.replace('namespace="rabbitdelay"', f'namespace="{namespace}"'))
     work = program.work
     if work is not None:
-        with Client(broker_url, namespace=namespace, settle_seconds=0) as client:
+        with Client(broker_url, namespace=namespace, stabilise_seconds=0) as client:
             client.put(work.topic, work.body)
     with Process(RUN, namespace, str(file)) as process:
         if work is not None:

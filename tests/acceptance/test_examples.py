@@ -32,7 +32,7 @@ def shop(broker_url: str, namespace: str, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("RABBITDELAY_NAMESPACE", namespace)
     monkeypatch.setenv("SHOP_DATABASE", str(tmp_path / "shop.sqlite3"))
     monkeypatch.setenv("SHOP_SECONDS_TO_PAY", str(SECONDS_TO_PAY))
-    with Client(broker_url, namespace=namespace, settle_seconds=0) as client:
+    with Client(broker_url, namespace=namespace, stabilise_seconds=0) as client:
         for topic in ("orderclose", "reminder"):
             client.put(topic, delay=SECONDS_TO_PAY)
             client.purge(topic)

@@ -150,7 +150,7 @@ def channel(broker_url: str) -> Iterator[BlockingChannel]:
 def made(broker_url: str, namespace: str) -> None:
     """The topic and the hold queues for the delays used here, as `topology apply` creates them."""
     delays = [timedelta(milliseconds=delay_ms) for delay_ms in (DELAY_MS, RETRY_DELAY_MS)]
-    client = Client(broker_url, namespace=namespace, settle_seconds=0)
+    client = Client(broker_url, namespace=namespace, stabilise_seconds=0)
     client.topology.apply(topics=TOPIC, delays=delays)
 
 
@@ -214,7 +214,7 @@ def test_a_job_put_by_the_client_is_taken_by_any_consumer(
     namespace: str,
     consumer: Language,
 ) -> None:
-    with Client(broker_url, namespace=namespace, settle_seconds=0) as client:
+    with Client(broker_url, namespace=namespace, stabilise_seconds=0) as client:
         client.put(TOPIC, {"order": 42}, delay=DELAY_MS / 1000, id="order-42")
         client.put(TOPIC, "text: ä", id="text")
     jobs = programs(consumer).take(count=2)
@@ -302,7 +302,7 @@ def test_a_job_whose_last_attempt_fails_is_buried(
     topology: Topology,
     language: Language,
 ) -> None:
-    with Client(broker_url, namespace=topology.namespace, settle_seconds=0) as client:
+    with Client(broker_url, namespace=topology.namespace, stabilise_seconds=0) as client:
         client.put(TOPIC, max_attempts=1)
     programs(language).fail_one_job()
     _wait_for_count(channel, topology.buried_queue(TOPIC), 1)

@@ -327,7 +327,7 @@ def test_what_the_broker_does_not_take_stays(
 
 
 @QUORUM
-def test_killed_before_a_new_queue_has_settled_nothing_is_lost(
+def test_killed_before_a_new_queue_has_stabilised_nothing_is_lost(
     client: Client,
     make_client: ClientFactory,
     channel: BlockingChannel,
@@ -338,16 +338,16 @@ def test_killed_before_a_new_queue_has_settled_nothing_is_lost(
     bury("a")
     ready = client.topology.ready_queue("mail")
     channel.queue_delete(ready)
-    unsettled = make_client(settle_seconds=600)
+    unstable = make_client(stabilise_seconds=600)
 
     def kick() -> None:
         with suppress(RabbitDelayError):
-            unsettled.buried("mail").kick()
+            unstable.buried("mail").kick()
 
     kicking = threading.Thread(target=kick)
     kicking.start()
     wait_until(lambda: _is_ready(channel, ready), what="the copy is ready")
-    unsettled.close(0)
+    unstable.close(0)
     kicking.join(patience(10))
     assert not kicking.is_alive()
     wait_until(lambda: ids(jobs) == {"a"})

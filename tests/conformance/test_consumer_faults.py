@@ -43,10 +43,13 @@ def say(*words):
 logging.basicConfig(level=logging.WARNING, format="%(name)s %(message)s")
 for name in ("pika", "aio_pika", "aiormq"):
     logging.getLogger(name).setLevel(logging.CRITICAL)
-name, url, namespace, concurrency, settle_seconds = sys.argv[1:]
+name, url, namespace, concurrency, stabilise_seconds = sys.argv[1:]
 front = front_named(name)
 worker = front.worker(
-    url, namespace=namespace, concurrency=int(concurrency), settle_seconds=float(settle_seconds)
+    url,
+    namespace=namespace,
+    concurrency=int(concurrency),
+    stabilise_seconds=float(stabilise_seconds),
 )
 @worker.handler("t", ttr=60, backoff=0)
 def work(job):
@@ -255,7 +258,7 @@ import os, signal, sys, time
 from tests.support.fronts import front_named
 def run():
     front = front_named(sys.argv[1])
-    worker = front.worker(sys.argv[2], namespace=sys.argv[3], concurrency=10, settle_seconds=0)
+    worker = front.worker(sys.argv[2], namespace=sys.argv[3], concurrency=10, stabilise_seconds=0)
     @worker.handler("t", backoff=0)
     def work(job):
         if job.id == "culprit":

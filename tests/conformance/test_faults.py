@@ -223,7 +223,7 @@ def test_a_failed_put_many_reports_the_confirmed_jobs(
 def test_puts_survive_lost_connections(front: Front, broker_url: str, namespace: str) -> None:
     """The connection is cut repeatedly, and every job arrives."""
     with front.client(
-        broker_url, namespace=namespace, settle_seconds=0, timeout=patience(20)
+        broker_url, namespace=namespace, stabilise_seconds=0, timeout=patience(20)
     ) as client:
         client.put("t", delay=0.1)
         futures = []
@@ -245,7 +245,7 @@ def test_a_deleted_topic_does_not_delay_others(
 ) -> None:
     """Its jobs are parked in `unrouted` with all headers, and the hold queue continues."""
     topology = Topology(namespace)
-    with front.client(broker_url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(broker_url, namespace=namespace, stabilise_seconds=0) as client:
         delay = patience(4)  # longer than all puts and the deletion of the queue take
         callback = "https://x.example"
         gone = [client.put_nowait("gone", n, delay=delay, callback=callback) for n in range(200)]

@@ -40,7 +40,7 @@ def make_client(
     """Clients of a namespace that is not new."""
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
         connection.channel().queue_delete(Topology(namespace).young.name)
-    monkeypatch.setattr(routes, "SETTLE_SECONDS", HOUR_SECONDS)
+    monkeypatch.setattr(routes, "STABILISE_SECONDS", HOUR_SECONDS)
     return make_client
 
 
@@ -48,7 +48,7 @@ def test_puts_through_new_queues_do_not_wait_for_them_to_stabilise(
     make_client: ClientFactory,
 ) -> None:
     """The first puts create about 18 hold queues; then a new topic and longer delays follow."""
-    client, draw = make_client(settle_seconds=None), random.Random(1)
+    client, draw = make_client(stabilise_seconds=None), random.Random(1)
     for _ in range(60):
         client.put("t", delay=draw.uniform(0, 10))
     client.put("another", delay=1800)
@@ -57,7 +57,7 @@ def test_puts_through_new_queues_do_not_wait_for_them_to_stabilise(
 
 def test_many_clients_may_start_to_put_at_once(make_client: ClientFactory) -> None:
     """The clients declare the same queues concurrently, and each waits for the others' flush."""
-    clients = [make_client(settle_seconds=None) for _ in range(4)]
+    clients = [make_client(stabilise_seconds=None) for _ in range(4)]
     with ThreadPoolExecutor(len(clients)) as pool:
         delays = [0.5, 1, 2.5]
         puts = [pool.submit(client.put, "t", delay=d) for client in clients for d in delays]
@@ -66,22 +66,22 @@ def test_many_clients_may_start_to_put_at_once(make_client: ClientFactory) -> No
 
 
 def test_put_many_through_new_queues_does_not_wait(make_client: ClientFactory) -> None:
-    client, draw = make_client(settle_seconds=None), random.Random(2)
+    client, draw = make_client(stabilise_seconds=None), random.Random(2)
     specs = [JobSpec(f"t{n % 3}", delay=draw.uniform(0, 10)) for n in range(60)]
     assert client.put_many(specs) == 60
 
 
 def test_a_client_that_may_not_declare_does_not_wait(make_client: ClientFactory) -> None:
-    make_client(settle_seconds=None).put("t", delay=1)
-    make_client(settle_seconds=None, declare=False).put("t", delay=1)
+    make_client(stabilise_seconds=None).put("t", delay=1)
+    make_client(stabilise_seconds=None, declare=False).put("t", delay=1)
 
 
 def test_a_retry_does_not_wait_for_its_hold_queue_to_stabilise(
     make_client: ClientFactory, make_worker: WorkerFactory
 ) -> None:
     """The hold queue for the backoff is new."""
-    client, attempts = make_client(settle_seconds=None), []
-    worker = make_worker(settle_seconds=None)
+    client, attempts = make_client(stabilise_seconds=None), []
+    worker = make_worker(stabilise_seconds=None)
 
     @worker.handler("t", max_attempts=2, backoff=[0.3])
     def fail_once(_body: object) -> None:
@@ -114,7 +114,7 @@ def test_a_flush_leaves_no_queue_or_consumer_behind(
     namespace: str,
     answered: list[tuple[object, object]],
 ) -> None:
-    make_client(settle_seconds=None).put("t", delay=1)
+    make_client(stabilise_seconds=None).put("t", delay=1)
     assert any(isinstance(command, Flush) for command, _ in answered)
     wait_until(lambda: flush_queues(shared_broker, namespace) == [])
     assert makers(shared_broker.url, namespace) == 0
@@ -133,7 +133,7 @@ def test_a_put_waits_while_another_client_creates_queues(
         channel = connection.channel()
         channel.queue_declare(making, durable=True, arguments={"x-queue-type": "classic"})
         tag = channel.basic_consume(making, lambda *_: None)
-        put = make_client(settle_seconds=None).put_nowait("t", delay=1)
+        put = make_client(stabilise_seconds=None).put_nowait("t", delay=1)
         wait_until(lambda: [n for one, n in answered if isinstance(one, CountMakers)].count(1) > 1)
         assert not put.done()
         channel.basic_cancel(tag)

@@ -332,7 +332,7 @@ HOLDER = """
 import sys, time
 from tests.support.fronts import front_named
 front = front_named(sys.argv[1])
-client = front.client(sys.argv[2], namespace=sys.argv[3], settle_seconds=0)
+client = front.client(sys.argv[2], namespace=sys.argv[3], stabilise_seconds=0)
 jobs = []
 while len(jobs) < 5:
     jobs += client.pop("t", max=5 - len(jobs), wait=20)
@@ -357,7 +357,7 @@ INTERRUPTED = """
 import sys, time
 from tests.support.fronts import front_named
 front = front_named(sys.argv[1])
-client = front.client(sys.argv[2], namespace=sys.argv[3], settle_seconds=0)
+client = front.client(sys.argv[2], namespace=sys.argv[3], stabilise_seconds=0)
 client.pop("t")
 print("waits", flush=True)
 try:

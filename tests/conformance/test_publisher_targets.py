@@ -49,7 +49,7 @@ def test_a_suspended_log_delays_only_deletes(
 ) -> None:
     """Puts continue while a delete waits, also over a connection opened meanwhile."""
     monkeypatch.setattr(stall_detector, "STALLED_SECONDS", 1.0)
-    options = {"namespace": namespace, "settle_seconds": 0, "timeout": patience(20)}
+    options = {"namespace": namespace, "stabilise_seconds": 0, "timeout": patience(20)}
     with front.client(breakable_broker.url, **options) as client, ThreadPoolExecutor() as pool:
         client.put("t", delay=0.5)
         client.delete("before")

@@ -244,7 +244,7 @@ def test_a_client_without_a_url_finds_the_broker(
     front: Front, broker_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RABBITDELAY_URL", broker_url)
-    with front.client(namespace=namespace, settle_seconds=0) as client:
+    with front.client(namespace=namespace, stabilise_seconds=0) as client:
         assert client.put("t").topic == "t"
 
 
@@ -274,7 +274,7 @@ def test_a_client_without_references_still_flushes(
     front: Front, broker_url: str, namespace: str, receive: ReceiverFactory
 ) -> None:
     def put_and_forget() -> Future[Job]:
-        client = front.client(broker_url, namespace=namespace, settle_seconds=0)
+        client = front.client(broker_url, namespace=namespace, stabilise_seconds=0)
         return client.put_nowait("t")
 
     job = put_and_forget().result(patience(10))

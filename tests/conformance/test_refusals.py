@@ -127,7 +127,7 @@ def connect(front: Front) -> Connect:
     """Connect and close."""
 
     def open_and_close(url: str) -> None:
-        with front.client(url, connect_timeout=0, settle_seconds=0):
+        with front.client(url, connect_timeout=0, stabilise_seconds=0):
             pass
 
     return open_and_close
@@ -149,7 +149,7 @@ def test_a_client_waits_for_its_first_connection(
     """A service that starts just before its broker connects within connect_timeout."""
     breakable_broker.nodes[0].kill()
     client = front.client(
-        breakable_broker.url, namespace=namespace, settle_seconds=0, connect_timeout=patience(30)
+        breakable_broker.url, namespace=namespace, stabilise_seconds=0, connect_timeout=patience(30)
     )
     putting = ThreadPoolExecutor().submit(client.put, "t")
     breakable_broker.start()
@@ -176,7 +176,7 @@ def test_a_url_that_is_not_text_is_refused(front: Front, url: Any) -> None:  # n
 
 
 @pytest.mark.parametrize("value", ["x", -1, True, float("nan")])
-@pytest.mark.parametrize("name", ["timeout", "connect_timeout", "settle_seconds", "window"])
+@pytest.mark.parametrize("name", ["timeout", "connect_timeout", "stabilise_seconds", "window"])
 def test_an_invalid_setting_is_refused(front: Front, name: str, value: Any) -> None:  # noqa: ANN401 - the same
     with pytest.raises(InvalidConfiguration, match=name):
         front.client("amqp://localhost", **{name: value})
@@ -184,7 +184,7 @@ def test_an_invalid_setting_is_refused(front: Front, name: str, value: Any) -> N
 
 @pytest.mark.parametrize("value", ["x", -1, True])
 def test_an_invalid_timeout_is_refused(front: Front, broker: PrivateBroker, value: Any) -> None:  # noqa: ANN401 - the same
-    with front.client(broker.url, settle_seconds=0) as client:
+    with front.client(broker.url, stabilise_seconds=0) as client:
         with pytest.raises(InvalidConfiguration, match="timeout"):
             client.put("t", timeout=value)
         with pytest.raises(InvalidConfiguration, match="timeout"):
@@ -225,7 +225,7 @@ def test_a_declare_without_permission_is_refused(
 def test_a_publish_without_permission_is_refused(
     front: Front, user_url: Callable[..., str], broker: PrivateBroker, namespace: str
 ) -> None:
-    with front.client(broker.url, namespace=namespace, settle_seconds=0) as owner:
+    with front.client(broker.url, namespace=namespace, stabilise_seconds=0) as owner:
         owner.put("t", delay=60)
     with (
         front.client(
@@ -247,7 +247,7 @@ def test_tls_to_a_port_without_tls_is_refused(connect: Connect, broker: PrivateB
 def test_a_putter_needs_only_write_if_all_queues_exist(
     front: Front, user_url: Callable[..., str], broker: PrivateBroker, namespace: str
 ) -> None:
-    with front.client(broker.url, namespace=namespace, settle_seconds=0) as owner:
+    with front.client(broker.url, namespace=namespace, stabilise_seconds=0) as owner:
         owner.put("t", delay=0.01)
     url = user_url(write=rf"^{namespace}\.")
     with front.client(url, namespace=namespace, declare=False) as putter:
@@ -260,7 +260,7 @@ def test_permissions_for_the_namespace_suffice_to_declare(
     front: Front, user_url: Callable[..., str], namespace: str
 ) -> None:
     own = rf"^{namespace}\."
-    with front.client(user_url(own, own, own), namespace=namespace, settle_seconds=0) as client:
+    with front.client(user_url(own, own, own), namespace=namespace, stabilise_seconds=0) as client:
         assert client.put("t", delay=1.5).topic == "t"
 
 
@@ -283,7 +283,7 @@ def test_a_client_that_may_not_declare_names_the_missing_queues(
 def test_a_namespace_with_other_arguments_is_refused(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
-    with front.client(broker.url, namespace=namespace, settle_seconds=0) as first:
+    with front.client(broker.url, namespace=namespace, stabilise_seconds=0) as first:
         first.put("t")
     with (
         front.client(broker.url, namespace=namespace, queue_type="classic") as second,
@@ -296,7 +296,7 @@ def test_a_refused_put_does_not_affect_the_next(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     other = Topology(namespace).ready_queue("taken")
-    with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(broker.url, namespace=namespace, stabilise_seconds=0) as client:
         client.put("t")
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             connection.channel().queue_declare(other, durable=True)
@@ -312,7 +312,7 @@ def test_a_body_above_the_brokers_limit_is_refused(
     with front.client(
         broker.url,
         namespace=namespace,
-        settle_seconds=0,
+        stabilise_seconds=0,
         max_body_bytes=10_000_000,
         timeout=patience(20),
     ) as client:
@@ -329,7 +329,7 @@ def test_a_put_without_hold_queue_and_unrouted_queue_is_refused(
 ) -> None:
     """The broker returns the message, the put raises, and the next one declares the queue again."""
     topology = Topology(namespace)
-    with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(broker.url, namespace=namespace, stabilise_seconds=0) as client:
         client.put("t", delay=60)
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             channel = connection.channel()
@@ -351,7 +351,7 @@ def test_a_put_to_a_full_queue_waits_until_the_queue_accepts_it(
     full = {"max-length": 1, "overflow": "reject-publish"}
     queue = Topology(namespace).ready_queue("t").replace(".", "[.]")
     with front.client(
-        broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
+        broker.url, namespace=namespace, stabilise_seconds=0, timeout=patience(20)
     ) as client:
         put = client.put_nowait("t")
         policy = f"policies/%2F/{namespace}"
@@ -375,7 +375,7 @@ def test_a_deleted_exchange_is_declared_again(
     front: Front, broker: PrivateBroker, namespace: str
 ) -> None:
     topology = Topology(namespace)
-    with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(broker.url, namespace=namespace, stabilise_seconds=0) as client:
         client.put("t", delay=0.02)
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             connection.channel().exchange_delete(f"{topology.prefix}hold.20ms")
@@ -388,7 +388,7 @@ def test_tls_with_a_known_authority_works(
     front: Front, broker: PrivateBroker, tls_port: int, namespace: str
 ) -> None:
     url = f"amqps://guest:guest@localhost:{tls_port}?cacertfile={broker.directory}/authority.pem"
-    with front.client(url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(url, namespace=namespace, stabilise_seconds=0) as client:
         job = client.put("t", b"x" * 500_000, delay=0.05)
     with Receiver(broker.url, Topology(namespace).ready_queue("t")) as receiver:
         receiver.wait_for(job.id)
@@ -416,7 +416,7 @@ def test_puts_during_a_broker_alarm_raise_and_continue_after_it(
     front: Front, broker: PrivateBroker, namespace: str, alarm: Callable[[bool], None]
 ) -> None:
     """Puts raise BrokerBlocked during the alarm, and continue over the same connection after it."""
-    with front.client(broker.url, namespace=namespace, settle_seconds=0) as client:
+    with front.client(broker.url, namespace=namespace, stabilise_seconds=0) as client:
         client.put("t", delay=0.01)
         alarm(True)  # noqa: FBT003 - on
         with pytest.raises(BrokerBlocked, match="alarm") as caught:
@@ -444,7 +444,7 @@ def test_jobs_are_consumed_during_an_alarm(
     monkeypatch.setattr(fence, "LOOK_SECONDS", 0.3)
     monkeypatch.setattr(fence, "PATIENCE_SECONDS", 0.5)
     new_client = partial(
-        front.client, broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
+        front.client, broker.url, namespace=namespace, stabilise_seconds=0, timeout=patience(20)
     )
     with new_client() as client:
         jobs = [client.put("t", n) for n in range(4)]
@@ -490,7 +490,7 @@ def test_a_consumer_that_starts_during_an_alarm_reads_a_new_log_from_its_beginni
     monkeypatch.setattr(fence, "PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_EVERY", 500)
     new_client = partial(
-        front.client, broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
+        front.client, broker.url, namespace=namespace, stabilise_seconds=0, timeout=patience(20)
     )
     with new_client() as client:
         client.put("t", "lives")
@@ -525,11 +525,11 @@ def test_a_worker_continues_after_an_alarm_while_others_delete(
     """A fence could not be written in time. Another one is, also while the log is being read."""
     monkeypatch.setattr(appender, "TIMEOUT_SECONDS", 1.0)
     monkeypatch.setattr(fence, "PATIENCE_SECONDS", 0.5)
-    worker = front.worker(broker.url, namespace=namespace, settle_seconds=0)
+    worker = front.worker(broker.url, namespace=namespace, stabilise_seconds=0)
     seen = noting(worker)
     with (
         front.client(
-            broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20)
+            broker.url, namespace=namespace, stabilise_seconds=0, timeout=patience(20)
         ) as client,
         working(worker),
     ):

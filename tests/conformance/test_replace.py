@@ -111,7 +111,7 @@ def test_a_replacing_job_is_retried(client: Client, make_worker: WorkerFactory) 
 KILLED_IN_BETWEEN = """
 import os, signal, sys
 from tests.support.fronts import front_named
-client = front_named(sys.argv[1]).client(sys.argv[2], namespace=sys.argv[3], settle_seconds=0)
+client = front_named(sys.argv[1]).client(sys.argv[2], namespace=sys.argv[3], stabilise_seconds=0)
 client._engine._log_writer.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 client.replace("t", "new", id="same", delay=0.3)
 """

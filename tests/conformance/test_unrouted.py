@@ -24,7 +24,7 @@ QUORUM = pytest.mark.parametrize("client", ["quorum"], indirect=True)
 
 @pytest.fixture
 def client(request: pytest.FixtureRequest, make_client: ClientFactory) -> Client:
-    """A client with classic queues, which need no settling, unless a test is marked QUORUM."""
+    """A client with classic queues, which are stable at once, unless a test is marked QUORUM."""
     return make_client(queue_type=getattr(request, "param", "classic"))
 
 
@@ -249,7 +249,7 @@ def test_a_pass_ends_though_the_jobs_come_back(
 
 
 @QUORUM
-def test_killed_before_the_new_queues_have_settled_nothing_is_lost(
+def test_killed_before_the_new_queues_have_stabilised_nothing_is_lost(
     unrouted: UnroutedJobs,
     park: Callable[..., None],
     make_client: ClientFactory,
@@ -258,16 +258,16 @@ def test_killed_before_the_new_queues_have_settled_nothing_is_lost(
     """The copy arrives, and the original is still there: twice, and never not at all."""
     park("gone", "a")
     wait_until(lambda: unrouted.count() == 1)
-    unsettled = make_client(settle_seconds=600)
+    unstable = make_client(stabilise_seconds=600)
 
     def retry() -> None:
         with suppress(RabbitDelayError):
-            unsettled.unrouted().retry()
+            unstable.unrouted().retry()
 
     retrying = threading.Thread(target=retry)
     retrying.start()
     receive("gone").wait_for("a")
-    unsettled.close(0)
+    unstable.close(0)
     retrying.join(patience(10))
     assert not retrying.is_alive()
     wait_until(lambda: ids(unrouted) == {"a"})

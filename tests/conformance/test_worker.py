@@ -38,7 +38,7 @@ from tests.support.working import Process, cut_worker, publish, working
 
 TOUCHED_TTR_SECONDS = 4
 """Longer than a busy machine delays a touch."""
-SETTLE_SECONDS = 5
+STABILISE_SECONDS = 5
 
 
 def _nothing(body: object) -> None:
@@ -405,7 +405,7 @@ HANDLES_ITSELF = """
 import signal, sys
 from tests.support.fronts import front_named
 front = front_named(sys.argv[1])
-worker = front.worker(sys.argv[2], namespace=sys.argv[3], settle_seconds=0)
+worker = front.worker(sys.argv[2], namespace=sys.argv[3], stabilise_seconds=0)
 @worker.handler("t")
 def work(job):
     print("began", job.id, flush=True)
@@ -470,7 +470,7 @@ import logging, sys, time
 logging.basicConfig(level=logging.INFO)
 from tests.support.fronts import front_named
 front = front_named(sys.argv[1])
-worker = front.worker(sys.argv[2], namespace=sys.argv[3], settle_seconds=0, grace=300)
+worker = front.worker(sys.argv[2], namespace=sys.argv[3], stabilise_seconds=0, grace=300)
 @worker.handler("t")
 def work(job):
     print("began", job.id, flush=True)
@@ -740,7 +740,7 @@ def test_a_worker_for_one_job_does_not_fetch_others(
 def test_a_new_responses_queue_does_not_use_up_the_ttr(
     make_client: ClientFactory, make_worker: WorkerFactory
 ) -> None:
-    worker = make_worker(settle_seconds=SETTLE_SECONDS)
+    worker = make_worker(stabilise_seconds=STABILISE_SECONDS)
     attempts: list[int] = []
 
     @worker.handler("t", keep_responses=True)
@@ -748,7 +748,7 @@ def test_a_new_responses_queue_does_not_use_up_the_ttr(
         attempts.append(job.attempt)
         return 1
 
-    make_client().put("t", ttr=SETTLE_SECONDS - 1)
+    make_client().put("t", ttr=STABILISE_SECONDS - 1)
     with working(worker):
         wait_until(lambda: worker.last_stats and worker.stats().counts.finished == 1)
     assert attempts == [1]

@@ -64,18 +64,20 @@ async def until(condition: Callable[[], object], *, seconds: float = 10, what: s
 
 @pytest.fixture
 def new(broker_url: str, namespace: str) -> New:
-    return partial(Client, broker_url, namespace=namespace, settle_seconds=0, timeout=patience(20))
+    return partial(
+        Client, broker_url, namespace=namespace, stabilise_seconds=0, timeout=patience(20)
+    )
 
 
 @pytest.fixture
 def new_worker(broker_url: str, namespace: str) -> NewWorker:
-    return partial(Worker, broker_url, namespace=namespace, settle_seconds=0)
+    return partial(Worker, broker_url, namespace=namespace, stabilise_seconds=0)
 
 
 @pytest.fixture
 def other(broker_url: str, namespace: str) -> Any:  # noqa: ANN401 - a generator's
     """A second client, which uses the sync front end."""
-    with SyncClient(broker_url, namespace=namespace, settle_seconds=0) as client:
+    with SyncClient(broker_url, namespace=namespace, stabilise_seconds=0) as client:
         yield client
 
 
@@ -202,7 +204,7 @@ def test_a_client_survives_cancelled_puts(
     """The job may arrive nevertheless: here it was sent, and waits for a new queue."""
 
     async def main() -> None:
-        async with Client(broker_url, namespace=namespace, settle_seconds=patience(2)) as client:
+        async with Client(broker_url, namespace=namespace, stabilise_seconds=patience(2)) as client:
             tasks = [
                 asyncio.create_task(client.put("t", id="awaited")),
                 client.put_nowait("t", id="task"),
@@ -434,7 +436,7 @@ def test_a_worker_survives_a_handler_that_blocks_the_loop(
     new: New, broker_url: str, namespace: str, seconds: float, heartbeat: int
 ) -> None:
     """The handler blocks beyond its TTR and the heartbeat, and its finish is refused."""
-    worker = Worker(f"{broker_url}?heartbeat={heartbeat}", namespace=namespace, settle_seconds=0)
+    worker = Worker(f"{broker_url}?heartbeat={heartbeat}", namespace=namespace, stabilise_seconds=0)
     seen: list[tuple[str, int]] = []
 
     @worker.handler("t", ttr=1, backoff=0, backoff_max=0)
@@ -606,7 +608,7 @@ import asyncio, sys
 from rabbitdelay.aio import Client
 url, namespace, how = sys.argv[1:]
 async def main():
-    client = Client(url, namespace=namespace, settle_seconds=0)
+    client = Client(url, namespace=namespace, stabilise_seconds=0)
     if how != "connecting":
         await client.put("t")
         await client.pop("u")
@@ -641,13 +643,13 @@ from rabbitdelay import JobSpec
 from rabbitdelay.aio import Client, Worker
 logging.basicConfig(level=logging.WARNING)
 url, namespace = sys.argv[1:]
-worker = Worker(url, namespace=namespace, settle_seconds=0)
+worker = Worker(url, namespace=namespace, stabilise_seconds=0)
 @worker.handler("t", backoff=0)
 async def work(body, job):
     await asyncio.sleep(0.01)
     print("ran", body, flush=True)
 async def main():
-    async with Client(url, namespace=namespace, settle_seconds=0) as client:
+    async with Client(url, namespace=namespace, stabilise_seconds=0) as client:
         await client.put_many(JobSpec("t", n) for n in range(3))
         await client.put("t", 3, delay=0.1, reply=True)
         await client.delete(await client.put("t", 4, delay=0.1))
@@ -670,7 +672,7 @@ SIGNALLED = """
 import asyncio, logging, sys
 logging.basicConfig(level=logging.INFO)
 from rabbitdelay.aio import Worker
-worker = Worker(sys.argv[1], namespace=sys.argv[2], settle_seconds=0, grace=300)
+worker = Worker(sys.argv[1], namespace=sys.argv[2], stabilise_seconds=0, grace=300)
 @worker.handler("t", ttr=600)
 async def work(job):
     print("began", job.id, flush=True)
@@ -722,7 +724,7 @@ def test_a_close_during_the_first_connect_ends_waiting_calls(
     """The close comes at each turn of the loop: a task cancelled before it starts has no result."""
 
     async def main(wait: Callable[[Client], Coroutine[Any, Any, Any]], *, is_used: bool) -> None:
-        client = Client(broker_url, namespace=namespace, settle_seconds=0)
+        client = Client(broker_url, namespace=namespace, stabilise_seconds=0)
         if is_used:
             await client.put("t")
         task = asyncio.create_task(wait(client))
@@ -752,7 +754,7 @@ def test_the_applications_own_connection_is_shared_and_left_open(
         async with connection:
             own = await connection.channel()
             queue = await own.declare_queue(exclusive=True)
-            options: dict[str, Any] = {"namespace": namespace, "settle_seconds": 0}
+            options: dict[str, Any] = {"namespace": namespace, "stabilise_seconds": 0}
             async with Client(connection=connection, **options) as client:
                 job = await client.put("t", {"a": b"x".decode() * 300_000}, reply=True, delay=0.05)
                 worker = Worker(connection=connection, **options)
@@ -841,7 +843,7 @@ def test_a_client_survives_the_loss_of_a_robust_connection(broker_url: str, name
         async with (
             proxy,
             connection,
-            Client(connection=connection, namespace=namespace, settle_seconds=0) as client,
+            Client(connection=connection, namespace=namespace, stabilise_seconds=0) as client,
         ):
             await client.put("t", "before", ttr=60)
             held = await pop(client)
@@ -867,7 +869,9 @@ def test_a_put_fails_at_once_when_the_application_closes_a_connection_being_rest
     async def main() -> None:
         connection = await aio_pika.connect_robust(broker_url)
         connection.connected.clear()  # as between the loss of a connection and the next attempt
-        client = Client(connection=connection, namespace=namespace, settle_seconds=0, timeout=600)
+        client = Client(
+            connection=connection, namespace=namespace, stabilise_seconds=0, timeout=600
+        )
         put = asyncio.create_task(client.put("t"))
         await asyncio.sleep(0)
         await connection.close()
@@ -887,7 +891,7 @@ def test_calls_fail_when_the_application_closes_its_connection(
     async def main() -> None:
         connection = await KINDS[kind](broker_url)
         client = Client(
-            connection=connection, namespace=namespace, settle_seconds=0, timeout=patience(20)
+            connection=connection, namespace=namespace, stabilise_seconds=0, timeout=patience(20)
         )
         await client.put("t", ttr=60)
         held = await pop(client)

@@ -72,7 +72,7 @@ def test_a_container_is_started_stopped_and_started_again(machine: Machine, name
     (name,) = machine.names()
     url = machine.broker.url
     assert url in started.stdout
-    with Client(url, namespace=namespace, settle_seconds=0, timeout=patience(20)) as client:
+    with Client(url, namespace=namespace, stabilise_seconds=0, timeout=patience(20)) as client:
         client.put("t", delay=60)
     assert private_brokers.traces(machine.directory) == [name]
     assert "Already running." in machine("start").stdout

@@ -34,7 +34,7 @@ TOPIC = "mail"
 def broker() -> Iterator[PrivateBroker]:
     """A broker in a memory alarm, with jobs in every state."""
     with PrivateBroker.temporary() as broker:
-        with Client(broker.url, settle_seconds=0) as client:
+        with Client(broker.url, stabilise_seconds=0) as client:
             client.put(TOPIC, id="bury")
             buried = client.pop(TOPIC, wait=patience(10))
             assert buried is not None
@@ -49,7 +49,7 @@ def broker() -> Iterator[PrivateBroker]:
 
 
 def is_blocked(url: str) -> bool:
-    client = Client(url, settle_seconds=0)
+    client = Client(url, stabilise_seconds=0)
     try:
         client.delete("nothing", timeout=patience(0.3))
     except BrokerBlocked:
@@ -74,7 +74,7 @@ def timed(broker: PrivateBroker, *arguments: str) -> tuple[subprocess.CompletedP
     environment = os.environ | {
         "RABBITDELAY_URL": broker.url,
         "RABBITDELAY_MANAGEMENT_URL": management,
-        "RABBITDELAY_SETTLE_SECONDS": "0",
+        "RABBITDELAY_STABILISE_SECONDS": "0",
         "RABBITDELAY_TIMEOUT": f"{TIMEOUT_SECONDS:g}",
     }
     began = time.monotonic()
@@ -192,7 +192,7 @@ def test_a_consumer_without_jobs_ends_at_a_signal(broker: PrivateBroker) -> None
 def test_a_client_closes_at_once(broker: PrivateBroker, name: str, *, pops: bool) -> None:
     """The broker does not answer what it does not read."""
     with front_named(name) as front:
-        client = front.client(broker.url, settle_seconds=0, timeout=patience(30))
+        client = front.client(broker.url, stabilise_seconds=0, timeout=patience(30))
         with pytest.raises(BrokerBlocked):
             client.put(TOPIC, timeout=1)
         if pops:

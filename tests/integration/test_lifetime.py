@@ -70,7 +70,7 @@ def test_a_forked_child_closes_the_parents_socket(make_client: ClientFactory) ->
 LEFT_OPEN = """
 import sys
 from rabbitdelay import Client
-client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+client = Client(sys.argv[1], namespace=sys.argv[2], stabilise_seconds=0)
 for number in range(3000):
     client.put_nowait("t", number)
 """
@@ -110,7 +110,7 @@ def start_script(script: str, *arguments: str) -> subprocess.Popen[str]:
 CANNOT_FLUSH = """
 import sys
 from rabbitdelay import Client
-client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+client = Client(sys.argv[1], namespace=sys.argv[2], stabilise_seconds=0)
 client.put("t", id="confirmed")
 print("ready", flush=True)
 sys.stdin.readline()
@@ -132,7 +132,7 @@ def test_puts_that_cannot_be_flushed_at_exit_are_reported(
 WAITING = """
 import sys
 from rabbitdelay import Client
-client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+client = Client(sys.argv[1], namespace=sys.argv[2], stabilise_seconds=0)
 client.put("t")
 print("ready", flush=True)
 sys.stdin.readline()

@@ -51,11 +51,11 @@ class Shop:
     def client(self, user: str, front: Front, *, declare: bool) -> Client:
         """Return a client of a user."""
         seconds = patience(10)
-        return front.client(self.url(user), declare=declare, settle_seconds=0, timeout=seconds)
+        return front.client(self.url(user), declare=declare, stabilise_seconds=0, timeout=seconds)
 
     def run(self, user: str, *arguments: str, **environment: str) -> Result:
         """Run the command line as a user."""
-        settings = {"RABBITDELAY_URL": self.url(user), "RABBITDELAY_SETTLE_SECONDS": "0"}
+        settings = {"RABBITDELAY_URL": self.url(user), "RABBITDELAY_STABILISE_SECONDS": "0"}
         return CliRunner().invoke(root, list(arguments), env=settings | environment)
 
 
@@ -64,7 +64,7 @@ def shop() -> Iterator[Shop]:
     """A broker on which the deployer has created the queues for the delays used here."""
     with PrivateBroker.temporary() as broker:
         shop = Shop(broker)
-        with Client(shop.url("deployer"), settle_seconds=0) as deployer:
+        with Client(shop.url("deployer"), stabilise_seconds=0) as deployer:
             for topic in (TOPIC, OTHER):
                 deployer.put_many(JobSpec(topic, delay=delay) for delay in DELAYS_SECONDS)
                 deployer.purge(topic)
@@ -145,7 +145,7 @@ def test_a_consumer_settles_jobs_in_every_way(
             for body in ("finish", "now", "later", "bury", "deleted")
         }
         deployer.delete(jobs["deleted"])
-        worker = front.worker(shop.url(user), declare=declare, settle_seconds=0, grace=5)
+        worker = front.worker(shop.url(user), declare=declare, stabilise_seconds=0, grace=5)
         worker.handler(TOPIC)(handle)
         with working(worker):
             for body in ("finish", "now", "later"):

@@ -33,7 +33,7 @@ def test_a_put_in_a_futures_callback_is_refused(client: Client) -> None:
 LEFT_OPEN = """
 import sys
 from rabbitdelay import Client
-client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+client = Client(sys.argv[1], namespace=sys.argv[2], stabilise_seconds=0)
 jobs = []
 while len(jobs) < 5:
     jobs += client.pop("t", max=5 - len(jobs), wait=20)
@@ -80,7 +80,7 @@ def test_a_client_without_references_is_collected(
     broker_url: str, namespace: str, client: Client
 ) -> None:
     """A leased job keeps its client alive. After that its jobs go back, and its threads end."""
-    dropped = Client(broker_url, namespace=namespace, settle_seconds=0)
+    dropped = Client(broker_url, namespace=namespace, stabilise_seconds=0)
     dropped.put("t", ttr=60)
     job = pop(dropped)
     ended = popper_of(dropped).consumer._connector.transport.ended

@@ -71,7 +71,7 @@ class Running:
 
 
 def new_worker(url: str, namespace: str, **options: Any) -> Worker:  # noqa: ANN401 - passed on
-    settings: dict[str, Any] = {"pool": "process", "settle_seconds": 0, "grace": 10.0} | options
+    settings: dict[str, Any] = {"pool": "process", "stabilise_seconds": 0, "grace": 10.0} | options
     return Worker(url, namespace=namespace, **settings)
 
 
@@ -83,7 +83,9 @@ def work(shared_broker: SharedBroker) -> Iterator[Running]:
     for function in HANDLERS:
         worker.handler(function.__name__, backoff=0.05)(function)
     worker.handler("outlive_ttr", auto_touch=True)(process_handlers.outlive_ttr)
-    client = Client(shared_broker.url, namespace=namespace, settle_seconds=0, timeout=patience(20))
+    client = Client(
+        shared_broker.url, namespace=namespace, stabilise_seconds=0, timeout=patience(20)
+    )
     with client, working(worker):
         yield Running(worker, client)
     shared_broker.management.delete_namespace(namespace)
@@ -360,7 +362,7 @@ from tests.support.process_handlers import note
 
 SETUP
 url, namespace, notes = sys.argv[1:]
-worker = Worker(url, namespace=namespace, pool="process", settle_seconds=0, grace=20)
+worker = Worker(url, namespace=namespace, pool="process", stabilise_seconds=0, grace=20)
 
 class Answer(BaseModel):
     pid: int

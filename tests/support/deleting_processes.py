@@ -19,7 +19,7 @@ for name in ("pika", "aio_pika", "aiormq"):
     logging.getLogger(name).setLevel(logging.CRITICAL)
 name, url, namespace = sys.argv[1:]
 front = front_named(name)
-worker = front.worker(url, namespace=namespace, concurrency=20, settle_seconds=0)
+worker = front.worker(url, namespace=namespace, concurrency=20, stabilise_seconds=0)
 @worker.handler("t", ttr=60, backoff=0)
 def work(job):
     os.write(1, f"ran {job.id} {time.time():.6f}\\n".encode())
@@ -32,7 +32,7 @@ import os, random, sys, time
 from tests.support.fronts import front_named
 name, url, namespace, share, count, plan = sys.argv[1:]
 share, count = int(share), int(count)
-with front_named(name).client(url, namespace=namespace, settle_seconds=0, timeout=30) as client:
+with front_named(name).client(url, namespace=namespace, stabilise_seconds=0, timeout=30) as client:
     client.delete(f"warm-up-{share}")
     os.write(1, b"ready\\n")
     while not os.path.exists(plan):
@@ -54,7 +54,7 @@ import sys, time
 from rabbitdelay import Client
 from rabbitdelay.engine.deletes import snapshot_writer
 snapshot_writer.SNAPSHOT_EVERY = int(sys.argv[3])
-client = Client(sys.argv[1], namespace=sys.argv[2], settle_seconds=0)
+client = Client(sys.argv[1], namespace=sys.argv[2], stabilise_seconds=0)
 client._log_reader()
 print("ready", flush=True)
 time.sleep(600)

@@ -22,7 +22,7 @@ def main(namespace: str, program: str) -> None:
     for front in (one for one in _FRONTS if f"from {one} import" in text):
         for name in ("Client", "Worker"):
             make: Any = getattr(importlib.import_module(front), name).__init__
-            make.__kwdefaults__ |= {"namespace": namespace, "settle_seconds": 0}
+            make.__kwdefaults__ |= {"namespace": namespace, "stabilise_seconds": 0}
     made = runpy.run_path(program, run_name="__main__")
     if "app" in made:
         uvicorn.run(made["app"], port=pick_free(1)[0])

@@ -22,7 +22,7 @@ ROUND = 50
 
 def main(url: str, namespace: str, times: int) -> None:
     """Interrupt a client, and check that it still works."""
-    with Client(url, namespace=namespace, settle_seconds=0, timeout=patience(20)) as client:
+    with Client(url, namespace=namespace, stabilise_seconds=0, timeout=patience(20)) as client:
         for _ in range(20):
             client.put("t", delay=60)
         stop = threading.Event()

@@ -66,7 +66,7 @@ def _show_others(plan: Topology) -> None:
     rows.add_row("ready", plan.ready_exchange, plan.ready_queue("<topic>"))
     rows.add_row("buried", plan.buried_exchange, plan.buried_queue("<topic>"))
     rows.add_row("unrouted", plan.unrouted, plan.unrouted)
-    rows.add_row("settling", plan.settling, plan.settling)
+    rows.add_row("settling", plan.stabilising, plan.stabilising)
     rows.add_row("deletes", plan.tombstones, plan.tombstones)
     rows.add_row("snapshots", plan.snapshots, plan.snapshots)
     click.echo()

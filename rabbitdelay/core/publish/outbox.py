@@ -28,16 +28,16 @@ class Outbox:
         self._waiting: deque[Pending] = deque()
         self._parked: dict[Hashable, deque[Pending]] = {}
         self._flights: list[Flight] = []
-        self._settling: list[Pending] = []
+        self._stabilising: list[Pending] = []
 
     def __len__(self) -> int:
         parked = sum(map(len, self._parked.values())) if self._parked else 0
-        return len(self._waiting) + parked + sum(map(len, self._flights)) + len(self._settling)
+        return len(self._waiting) + parked + sum(map(len, self._flights)) + len(self._stabilising)
 
     def __iter__(self) -> Iterator[Pending]:
         for flight in self._flights:
             yield from flight
-        yield from self._settling
+        yield from self._stabilising
         for parked in self._parked.values():
             yield from parked
         yield from self._waiting
@@ -109,23 +109,23 @@ class Outbox:
             if pending.safe_at <= now:
                 done.append(pending)
             else:
-                pending.settling = True
-                self._settling.append(pending)
+                pending.stabilising = True
+                self._stabilising.append(pending)
         return done
 
-    def settled(self, now: float) -> list[Pending]:
+    def stabilised(self, now: float) -> list[Pending]:
         """Return the confirmed puts whose queues are safe by now."""
-        if not self._settling:
+        if not self._stabilising:
             return []
-        done = [pending for pending in self._settling if pending.safe_at <= now]
-        self._settling = [pending for pending in self._settling if pending.safe_at > now]
+        done = [pending for pending in self._stabilising if pending.safe_at <= now]
+        self._stabilising = [pending for pending in self._stabilising if pending.safe_at > now]
         return done
 
     def connection_lost(self) -> None:
         """End all flights, and queue every unresolved put to be sent again, in order."""
         again = [pending for pending in self if not pending.resolved]
         self._flights.clear()
-        self._settling.clear()
+        self._stabilising.clear()
         self._parked.clear()
         self._waiting = deque(sorted(again, key=lambda pending: pending.put_at))
         for pending in self._waiting:
@@ -143,7 +143,7 @@ class Outbox:
             return id(item) in identities
 
         self._waiting = deque(item for item in self._waiting if not is_dropped(item))
-        self._settling = [item for item in self._settling if not is_dropped(item)]
+        self._stabilising = [item for item in self._stabilising if not is_dropped(item)]
         for key, parked in list(self._parked.items()):
             kept = self._parked[key] = deque(item for item in parked if not is_dropped(item))
             if not kept:
@@ -175,7 +175,7 @@ def timeout_error(pending: Pending, blocked: str | None, cause: Exception | None
 
 
 def _fate(pending: Pending) -> str:
-    if pending.settling:
+    if pending.stabilising:
         return "is in a queue that is too new to survive a crash of the broker"
     if not pending.sent:
         return "was never sent"

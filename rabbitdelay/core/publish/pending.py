@@ -32,7 +32,7 @@ class Target:
     routing_key: str
     part: Part | None = None
     """The queue that must exist for the message; None if it belongs to another program."""
-    settles: bool = True
+    waits_until_stable: bool = True
     """Whether a confirm from a new queue only counts once the queue is safe."""
     may_found: bool = True
     """Whether the namespace is created for the message if it does not exist."""
@@ -71,7 +71,7 @@ class Pending:
     """Whether the message ever left this process, so that it may have arrived."""
     safe_at: float = 0.0
     """Time from which a crash cannot lose any queue on the message's route."""
-    settling: bool = False
+    stabilising: bool = False
     """Whether the broker has confirmed the message, in a queue that is not safe yet."""
     resolved: bool = False
     _delay_ms: int | None = None
@@ -104,4 +104,4 @@ class Pending:
     def begin_again(self) -> None:
         """Reset the state that belongs to a lost connection."""
         self._delay_ms = None
-        self.settling = False
+        self.stabilising = False

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.objects import Part
-from rabbitdelay.core.topology.setup import SETTLE_SECONDS, Conversation, setup
+from rabbitdelay.core.topology.setup import STABILISE_SECONDS, Conversation, setup
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import PermissionRefused
 
@@ -32,11 +32,11 @@ class Routes:
     """The routes of one namespace, and what one connection knows of its queues."""
 
     def __init__(
-        self, topology: Topology, *, may_declare: bool, settle_seconds: float | None = None
+        self, topology: Topology, *, may_declare: bool, stabilise_seconds: float | None = None
     ) -> None:
         self.topology = topology
         self._may_declare = may_declare
-        self._settle_seconds = settle_seconds
+        self._stabilise_seconds = stabilise_seconds
         self._routes: dict[int, Route] = {}
         self._topics: set[str] = set()
         self._queues: set[str] = set()
@@ -109,10 +109,10 @@ class Routes:
             refusal=self._refusal,
             with_streams=with_streams,
             on_refused=self._refused,
-            flush=flush if self._settle_seconds is None else None,
+            flush=flush if self._stabilise_seconds is None else None,
         )
 
-    def learn(self, parts: Iterable[Part], *, unsettled: bool, now: float) -> None:
+    def learn(self, parts: Iterable[Part], *, unstable: bool, now: float) -> None:
         """Record that these queues exist, some of which may have been created just now.
 
         When nothing was known before, the whole namespace may be new, and the wait applies to all
@@ -122,8 +122,10 @@ class Routes:
         if not self._queues:
             new.add(_BASE)
         self._queues |= new
-        if unsettled:
-            seconds = SETTLE_SECONDS if self._settle_seconds is None else self._settle_seconds
+        if unstable:
+            seconds = (
+                STABILISE_SECONDS if self._stabilise_seconds is None else self._stabilise_seconds
+            )
             self._safe_at.update(dict.fromkeys(new, now + seconds))
 
     def safe_at(self, route: Route, topic: str) -> float:
@@ -136,7 +138,7 @@ class Routes:
         """Return the time from which a crash cannot lose this queue."""
         return self._latest((name,)) if self._safe_at else 0.0
 
-    def forget_settled(self, now: float) -> None:
+    def forget_stable(self, now: float) -> None:
         """Drop the entries of queues that are safe by now."""
         if self._safe_at:
             self._safe_at = {name: at for name, at in self._safe_at.items() if at > now}

@@ -32,12 +32,12 @@ flushed, and other clients wait until it has no consumers. The broker removes th
 client that dies.
 
 Why Announce: the client may have died before its flush, and older clients do not flush. So a
-message is published to `settling` before a queue is created, and stays there for SETTLING_MS. A
+message is published to `settling` before a queue is created, and stays there for STABILISING_MS. A
 client that finds it flushes, too.
 
 Streams cannot be flushed. The first stream of a broker starts the stream coordinator, whose log is
 registered in a table of its own. If that log is lost, no stream can be declared any more. So the
-first puts of a namespace wait SETTLE_SECONDS, once. The queue `young`, which expires by itself,
+first puts of a namespace wait STABILISE_SECONDS, once. The queue `young`, which expires by itself,
 tells all clients to wait.
 """
 
@@ -58,7 +58,7 @@ from rabbitdelay.errors import (
     TopologyMissing,
 )
 
-SETTLE_SECONDS = 3.0
+STABILISE_SECONDS = 3.0
 """Age that a queue must have before its confirms can be trusted, if it cannot be flushed."""
 FLUSHED_BY_DECLARING = ((3, 10), (4, 3))
 """First and last RabbitMQ version on which queues were measured to be safe after a flush."""
@@ -174,7 +174,7 @@ def setup(
         refusal: An earlier refusal to declare, so that the client does not provoke it again.
         with_streams: Whether to declare streams, which waits for their leaders.
         on_refused: Called with the first refusal to declare.
-        flush: A random name for flush queues; None if a queue is safe only after SETTLE_SECONDS.
+        flush: A random name for flush queues; None if a queue is safe only after STABILISE_SECONDS.
     """
     base = topology.base(with_streams=with_streams) if with_base else ()
     wanted = (*base, *(part.queue for part in parts))
@@ -232,7 +232,7 @@ def _find(
             "or use a client with declare=True"
         )
     if not is_flushed:
-        return bool((yield (Inspect(Queue(topology.settling)),))[0])
+        return bool((yield (Inspect(Queue(topology.stabilising)),))[0])
     others, young = yield from _wait_for_makers(topology)
     return others is _Others.STAYED or (with_base and young)
 
@@ -312,13 +312,13 @@ class _Maker:
         return announced
 
     def _make_some(self, declares: Round, new: int) -> Generator[Round, Answers, int | None]:
-        making, settling = self._topology.making, self._topology.settling
+        making, stabilising = self._topology.making, self._topology.stabilising
         if not new:
-            return (yield from _checked((*declares, Inspect(Queue(settling)))))[-1]
+            return (yield from _checked((*declares, Inspect(Queue(stabilising)))))[-1]
         if self._flush is None:
-            yield (Announce(settling, new),)
-            return (yield from _checked((*declares, Inspect(Queue(settling)))))[-1]
-        yield (Announce(settling, new), Enter(making))
+            yield (Announce(stabilising, new),)
+            return (yield from _checked((*declares, Inspect(Queue(stabilising)))))[-1]
+        yield (Announce(stabilising, new), Enter(making))
         yield from _checked((*declares, self._next_flush()))
         yield (Leave(making),)
         return 0

@@ -33,7 +33,7 @@ it."""
 UNLIMITED_DELIVERIES = 2_000_000_000
 """For queues that are only read and requeued: by default RabbitMQ 4 drops a message after 20
 reads."""
-SETTLING_MS = 6_000
+STABILISING_MS = 6_000
 """Lifetime of the announcement of a new queue, unless its creator retracts it."""
 YOUNG_EXPIRES_MS = 3_000
 """Time during which a crash may lose the streams of a new namespace."""
@@ -102,8 +102,11 @@ class Topology:
         return f"{self.prefix}unrouted"
 
     @property
-    def settling(self) -> str:
-        """Name of the exchange and the queue of announcements, one per new queue."""
+    def stabilising(self) -> str:
+        """Name of the exchange and the queue of announcements, one per new queue.
+
+        The name on the broker is older than the word: clients of all versions share the queue.
+        """
         return f"{self.prefix}settling"
 
     @property
@@ -195,9 +198,9 @@ class Topology:
             *self._passes(),
             # No alternate exchange: a response may be dropped when its client is gone.
             Exchange(self.responses_exchange, "direct"),
-            Exchange(self.settling, "fanout"),
-            Queue(self.settling, self._kept_arguments() | {"x-message-ttl": SETTLING_MS}),
-            Binding(self.settling, self.settling, "queue", ""),
+            Exchange(self.stabilising, "fanout"),
+            Queue(self.stabilising, self._kept_arguments() | {"x-message-ttl": STABILISING_MS}),
+            Binding(self.stabilising, self.stabilising, "queue", ""),
             *(item for part in deletion for item in part.declarations),
         )
 

@@ -68,7 +68,9 @@ def targets(topology: Topology, allowed: ReplyQueues, job: Job, *, keep: bool) -
     if keep:
         part = topology.responses(job.topic)
         # A response is not worth waiting until a new queue is safe, while the job's ttr passes.
-        found.append(Target(topology.responses_exchange, part.queue.name, part, settles=False))
+        found.append(
+            Target(topology.responses_exchange, part.queue.name, part, waits_until_stable=False)
+        )
     return found
 
 

@@ -13,7 +13,7 @@ from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.objects import Declaration, Part
 from rabbitdelay.core.topology.setup import (
-    SETTLE_SECONDS,
+    STABILISE_SECONDS,
     Announce,
     Declare,
     Remove,
@@ -130,8 +130,8 @@ class Administration:
             return setup(self._topology, parts, with_base=True, may_declare=True, flush=flush)
 
         if (yield from self._converse(begin, timeout, counted.add)):
-            seconds = self._settings.settle_seconds
-            yield Sleep(SETTLE_SECONDS if seconds is None else seconds)
+            seconds = self._settings.stabilise_seconds
+            yield Sleep(STABILISE_SECONDS if seconds is None else seconds)
         return Applied(len(selection.hops), len(selection.topics), len(parts), counted.announced)
 
     def export(self, selection: Selection, vhost: str | None) -> Definitions:

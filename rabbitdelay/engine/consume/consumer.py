@@ -226,7 +226,7 @@ class Consumer:
 
         def made(result: bool | Exception) -> None:  # noqa: FBT001 - the conversation's result
             if not isinstance(result, Exception):
-                self._routes.learn(wanted, unsettled=result, now=time.monotonic())
+                self._routes.learn(wanted, unstable=result, now=time.monotonic())
                 self._rescue_jobs_for(wanted)
             ready(result if isinstance(result, Exception) else None)
 
@@ -251,7 +251,7 @@ class Consumer:
                 found(result)
                 return
             if self._routes.has_base:
-                self._routes.learn(result, unsettled=False, now=time.monotonic())
+                self._routes.learn(result, unstable=False, now=time.monotonic())
             found([part for part in parts if part not in unknown or part in result])
 
         Declarer(connection, setup.find(unknown), looked, self.call_later).start()

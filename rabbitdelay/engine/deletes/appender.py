@@ -28,7 +28,7 @@ def pending_record(
     Unless `may_found` is set, a namespace that does not exist is an error.
     """
     name = part.queue.name
-    target = Target(name, "", part, settles=not part.is_stream, may_found=may_found)
+    target = Target(name, "", part, waits_until_stable=not part.is_stream, may_found=may_found)
     token = secrets.token_hex(8)
     message = Message(body, {"rd-token": token}, token, JSON)
     return Pending(

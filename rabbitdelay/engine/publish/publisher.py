@@ -429,7 +429,11 @@ class Publisher:
         if part is not None and not self._routes.are_made((part,)):
             self._declarations.request(pending, (part,))
             return None
-        safe_at = self._routes.safe_at_queue(part.queue.name) if part and target.settles else 0.0
+        safe_at = (
+            self._routes.safe_at_queue(part.queue.name)
+            if part and target.waits_until_stable
+            else 0.0
+        )
         lane = target.exchange if target.is_stream else f"{target.exchange}/{target.routing_key}"
         return PublishRoute(target.exchange, target.routing_key, safe_at, lane, target.is_stream)
 
@@ -529,11 +533,11 @@ class Publisher:
     def _tick(self) -> None:
         self._ticking = False
         now = time.monotonic()
-        self._resolve(self._outbox.settled(now))
+        self._resolve(self._outbox.stabilised(now))
         for pending in self._outbox.expire(now):
             self._is_unanswered = pending.sent
             self._fail(pending, timeout_error(pending, self._blocked, self._first.error))
-        self._routes.forget_settled(now)
+        self._routes.forget_stable(now)
         if self._blocked is None:
             self._look_for_stalls(now)
         if self._lanes:

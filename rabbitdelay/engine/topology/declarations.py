@@ -146,7 +146,7 @@ class Declarations:
             for pending in self._outbox.parked(key):
                 self._fail(pending, result)
         else:
-            self._routes.learn(parts, unsettled=result, now=time.monotonic())
+            self._routes.learn(parts, unstable=result, now=time.monotonic())
             self._outbox.release(key)
             self._made()
         self._start()

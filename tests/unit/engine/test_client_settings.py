@@ -35,7 +35,7 @@ def test_settings_cannot_be_changed() -> None:
         ("queue_type", "stream", "queue type"),
         ("timeout", -1, "timeout"),
         ("connect_timeout", "soon", "connect_timeout"),
-        ("settle_seconds", -1, "settle_seconds"),
+        ("stabilise_seconds", -1, "stabilise_seconds"),
         ("window", 0, "window"),
         ("max_body_bytes", 0, "max_body_bytes"),
         ("max_delay", -1, "max_delay"),

@@ -34,7 +34,7 @@ def row(name: str, ready: int = 0, **others: int) -> dict[str, Any]:
 def queues(topology: Topology = SHOP) -> list[dict[str, Any]]:
     return [
         row(topology.unrouted, 1),
-        row(topology.settling, 7),
+        row(topology.stabilising, 7),
         row(topology.tombstones, 900),
         row(topology.snapshots, 9),
         row(topology.compaction, 1),

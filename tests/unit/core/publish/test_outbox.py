@@ -69,12 +69,12 @@ class Broker(RuleBasedStateMachine):
         self.made.append(item)
         self.outbox.add(item)
 
-    @rule(data=st.data(), settling=st.floats(0, 5), key=st.sampled_from(["", "a", "b"]))
-    def send(self, data: st.DataObject, settling: float, key: str) -> None:
+    @rule(data=st.data(), stabilising=st.floats(0, 5), key=st.sampled_from(["", "a", "b"]))
+    def send(self, data: st.DataObject, stabilising: float, key: str) -> None:
         item = self.outbox.next_parked(key) if key else self.outbox.next()
         channel = data.draw(st.sampled_from(self.channels))
         if item is not None:
-            send(channel.flight, item, self.now + settling if settling > 1 else 0.0)
+            send(channel.flight, item, self.now + stabilising if stabilising > 1 else 0.0)
             channel.read.append(item)
 
     @rule(key=st.sampled_from(["a", "b"]), first=st.booleans())
@@ -134,7 +134,7 @@ class Broker(RuleBasedStateMachine):
     @rule(seconds=st.floats(0.1, 4))
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        self.resolve(self.outbox.settled(self.now), "confirmed")
+        self.resolve(self.outbox.stabilised(self.now), "confirmed")
         self.resolve(self.outbox.expire(self.now), "expired")
 
     @invariant()
@@ -213,10 +213,10 @@ def test_a_message_to_a_target_is_resolved_like_any_other() -> None:
     flight = outbox.new_flight()
     send(flight, outbox.next(), 5.0)
     assert outbox.confirmed(flight.take(1, multiple=False), 1.0) == []
-    assert item.settling
+    assert item.stabilising
     outbox.connection_lost()
     flight = outbox.new_flight()
-    assert (item.route, item.settling, item.sent) == (target, False, True)
+    assert (item.route, item.stabilising, item.sent) == (target, False, True)
     send(flight, outbox.next(), 5.0)
     assert outbox.confirmed(flight.take(1, multiple=False), 6.0) == [item]
     assert len(outbox) == 0
@@ -244,7 +244,7 @@ def test_a_discarded_put_is_removed_everywhere() -> None:
     outbox.park("key", items[3])
     for item in items:
         outbox.discard(item)
-    assert (len(outbox), outbox.next(), outbox.settled(99.0)) == (0, None, [])
+    assert (len(outbox), outbox.next(), outbox.stabilised(99.0)) == (0, None, [])
     assert not outbox.is_parked("key")
 
 
@@ -254,9 +254,9 @@ def test_a_timeout_error_says_whether_the_put_may_arrive() -> None:
     assert type(error) is OutcomeUnknown
     assert not error.sent
     assert "was never sent" in str(error)
-    item.settling = True
+    item.stabilising = True
     assert "too new to survive" in str(timeout_error(item, None, None))
-    item.settling, item.sent = False, True
+    item.stabilising, item.sent = False, True
     blocked = timeout_error(item, "low on disk", None)
     assert isinstance(blocked, BrokerBlocked)
     assert blocked.sent

@@ -64,8 +64,8 @@ class Broker:
         match command:
             case Inspect(declaration):
                 found = declaration.name in self.there
-                settling = declaration.name == TOPOLOGY.settling
-                return (self.announced if settling else 0) if found else None
+                is_announced_there = declaration.name == TOPOLOGY.stabilising
+                return (self.announced if is_announced_there else 0) if found else None
             case Declare(declaration):
                 if not isinstance(declaration, Binding):
                     self.there.add(declaration.name)
@@ -97,17 +97,17 @@ def put_through(
     route = routes.route(delay_ms)
     if not routes.is_known(route, topic):
         parts = routes.parts(route, topic)
-        unsettled = broker.talk(routes.set_up(parts, flush=flush))
-        routes.learn(parts, unsettled=unsettled, now=now)
+        unstable = broker.talk(routes.set_up(parts, flush=flush))
+        routes.learn(parts, unstable=unstable, now=now)
     return routes.safe_at(route, topic)
 
 
-def new_routes(*, may_declare: bool = True, settle_seconds: float | None = 3.0) -> Routes:
-    return Routes(TOPOLOGY, may_declare=may_declare, settle_seconds=settle_seconds)
+def new_routes(*, may_declare: bool = True, stabilise_seconds: float | None = 3.0) -> Routes:
+    return Routes(TOPOLOGY, may_declare=may_declare, stabilise_seconds=stabilise_seconds)
 
 
 def flushing_routes(*, may_declare: bool = True) -> Routes:
-    return new_routes(may_declare=may_declare, settle_seconds=None)
+    return new_routes(may_declare=may_declare, stabilise_seconds=None)
 
 
 def test_a_queue_is_announced_before_it_is_declared() -> None:
@@ -153,7 +153,7 @@ def test_each_group_is_declared_before_its_announcement_expires() -> None:
 def test_a_confirm_through_a_new_queue_is_trusted_after_a_wait() -> None:
     broker, routes = Broker(), new_routes()
     assert put_through(routes, broker, HALF_HOUR_MS, "a", now=100.0) == 103.0
-    routes.forget_settled(104.0)
+    routes.forget_stable(104.0)
     assert put_through(routes, broker, HALF_HOUR_MS, "a", now=104.0) == 0.0
 
 
@@ -193,9 +193,9 @@ def test_a_route_is_known_when_all_its_queues_are() -> None:
     *parts, ready = routes.parts(route, "a")
     assert route.hold_queues == ("ns.v1.hold.1h", "ns.v1.hold.30m")
     assert not routes.is_known(route, "a")
-    routes.learn(parts, unsettled=False, now=0.0)
+    routes.learn(parts, unstable=False, now=0.0)
     assert not routes.is_known(route, "a")
-    routes.learn([ready], unsettled=False, now=0.0)
+    routes.learn([ready], unstable=False, now=0.0)
     assert routes.is_known(route, "a")
     assert routes.is_known(routes.route(ladder.HOUR_MS), "a")  # it shares its queues
     assert not routes.is_known(route, "b")
@@ -206,7 +206,7 @@ def test_the_base_is_declared_first() -> None:
     """The base contains the exchanges that the other queues are bound to."""
     routes = new_routes()
     assert not routes.are_made(())
-    routes.learn([TOPOLOGY.responses("a")], unsettled=False, now=0.0)
+    routes.learn([TOPOLOGY.responses("a")], unstable=False, now=0.0)
     assert routes.are_made(())
     assert routes.are_made([TOPOLOGY.responses("a")])
     assert not routes.are_made([TOPOLOGY.responses("a"), TOPOLOGY.responses("b")])
@@ -214,9 +214,9 @@ def test_the_base_is_declared_first() -> None:
 
 def test_a_queue_beside_the_ladder_is_declared_like_any_other() -> None:
     broker, routes, part = Broker(), new_routes(), TOPOLOGY.responses("a")
-    routes.learn([TOPOLOGY.responses("another")], unsettled=False, now=0.0)
-    unsettled = broker.talk(routes.set_up([part]))
-    routes.learn([part], unsettled=unsettled, now=100.0)
+    routes.learn([TOPOLOGY.responses("another")], unstable=False, now=0.0)
+    unstable = broker.talk(routes.set_up([part]))
+    routes.learn([part], unstable=unstable, now=100.0)
     assert part.queue.name in broker.there
     assert routes.safe_at_queue(part.queue.name) == 103.0
     assert routes.safe_at_queue("another") == 0.0
@@ -225,8 +225,8 @@ def test_a_queue_beside_the_ladder_is_declared_like_any_other() -> None:
 def test_only_newly_learned_queues_may_be_unsafe() -> None:
     routes = new_routes()
     old, new = TOPOLOGY.topic("a")
-    routes.learn([old], unsettled=False, now=100.0)
-    routes.learn([old, new], unsettled=True, now=200.0)
+    routes.learn([old], unstable=False, now=100.0)
+    routes.learn([old, new], unstable=True, now=200.0)
     assert routes.safe_at_queue(old.queue.name) == 0.0
     assert routes.safe_at_queue(new.queue.name) == 203.0
 
@@ -236,16 +236,16 @@ def test_a_route_is_safe_when_its_newest_queue_is() -> None:
     route = routes.route(90 * ladder.MINUTE_MS)
     hour, half, *topic = routes.parts(route, "a")
     for parts, safe_at in ((topic, 103.0), ([half], 113.0), ([hour], 123.0)):
-        routes.learn(parts, unsettled=True, now=safe_at - 3.0)
+        routes.learn(parts, unstable=True, now=safe_at - 3.0)
         assert routes.safe_at(route, "a") == safe_at
 
 
 def test_only_entries_of_safe_queues_are_dropped() -> None:
     routes = new_routes()
     old, new = TOPOLOGY.topic("a")
-    routes.learn([old], unsettled=True, now=100.0)
-    routes.learn([new], unsettled=True, now=102.0)
-    routes.forget_settled(103.0)
+    routes.learn([old], unstable=True, now=100.0)
+    routes.learn([new], unstable=True, now=102.0)
+    routes.forget_stable(103.0)
     assert routes.safe_at_queue(old.queue.name) == 0.0
     assert routes.safe_at_queue(new.queue.name) == 105.0
     assert routes.safe_at(routes.route(0), "a") == 105.0
@@ -263,7 +263,7 @@ def test_a_client_that_may_not_declare_lists_everything_missing() -> None:
 
 def test_classic_queues_are_unsafe_at_first_too() -> None:
     """On 3.10 a kill right after the declaration can lose the queue itself."""
-    routes = Routes(Topology("ns", "classic"), may_declare=True, settle_seconds=3.0)
+    routes = Routes(Topology("ns", "classic"), may_declare=True, stabilise_seconds=3.0)
     assert put_through(routes, Broker(), HALF_HOUR_MS, "a", now=100.0) == 103.0
 
 
@@ -465,7 +465,7 @@ def test_the_first_puts_of_a_namespace_wait_for_its_streams() -> None:
     for may_declare in (True, False):
         other = flushing_routes(may_declare=may_declare)
         assert put_through(other, broker, HALF_HOUR_MS, "a", now=101.0) == 104.0
-    routes.forget_settled(103.0)
+    routes.forget_stable(103.0)
     assert put_through(routes, broker, 90 * ladder.MINUTE_MS, "c", now=104.0) == 0.0
 
 
@@ -484,7 +484,7 @@ def test_new_queues_are_unsafe_on_an_unknown_broker_version() -> None:
 
 
 def test_a_configured_wait_replaces_the_flush() -> None:
-    broker, routes = used_namespace(), new_routes(settle_seconds=7.0)
+    broker, routes = used_namespace(), new_routes(stabilise_seconds=7.0)
     assert put_through(routes, broker, HALF_HOUR_MS, "a", now=100.0) == 107.0
     assert not any(isinstance(command, Flush | Enter) for command in broker.asked)
 

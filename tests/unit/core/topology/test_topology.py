@@ -23,7 +23,8 @@ def test_every_exchange_except_unrouted_has_an_alternate_exchange() -> None:
     without = {e.name for e in exchanges if "alternate-exchange" not in e.arguments}
     of_deletes = {part.queue.name for part in topology.deletion()}
     assert (
-        without == {topology.unrouted, topology.settling, topology.responses_exchange} | of_deletes
+        without
+        == {topology.unrouted, topology.stabilising, topology.responses_exchange} | of_deletes
     )
 
 

@@ -116,7 +116,7 @@ def test_another_queue_is_reached_by_name_if_allowed(queue: str) -> None:
 
 def test_kept_responses_are_sent_in_addition_to_reply_to() -> None:
     part = TOPOLOGY.responses("orders")
-    kept = Target("ns.v1.responses", "ns.v1.responses.orders", part, settles=False)
+    kept = Target("ns.v1.responses", "ns.v1.responses.orders", part, waits_until_stable=False)
     allowed = ReplyQueues.of(TOPOLOGY, ["q"])
     assert responses.targets(TOPOLOGY, allowed, job(), keep=True) == [kept]
     assert responses.targets(TOPOLOGY, allowed, job("q"), keep=True) == [Target("", "q"), kept]
