@@ -13,7 +13,7 @@ from rabbitdelay.engine.work.runner import Hooks, Runner
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.executors.blocking import Await, drive
 from rabbitdelay.executors.invoke import LocalCaller
-from rabbitdelay.executors.process_executor import ProcessCaller
+from rabbitdelay.executors.processes.process_executor import ProcessCaller
 from rabbitdelay.executors.reserved_job import reserved_job
 from rabbitdelay.executors.thread_pool import Pool
 

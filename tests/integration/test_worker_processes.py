@@ -17,8 +17,8 @@ import pytest
 
 from rabbitdelay import Client, InvalidConfiguration, Job, NoResponse, Response, Worker
 from rabbitdelay.core.work.stats import WorkerCounts
-from rabbitdelay.executors.process_handle import HandlerProcess, describe_exit
-from rabbitdelay.executors.process_messages import Ready
+from rabbitdelay.executors.processes.process_handle import HandlerProcess, describe_exit
+from rabbitdelay.executors.processes.process_messages import Ready
 from tests.support import process_handlers
 from tests.support.brokers import SharedBroker
 from tests.support.waiting import patience, wait_until

@@ -36,7 +36,7 @@ from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.core.work.handlers import Function, ParameterBinding, bind
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import LeaseLost
-from rabbitdelay.executors.process_messages import (
+from rabbitdelay.executors.processes.process_messages import (
     HandlerCall,
     HandlerName,
     RaisedError,

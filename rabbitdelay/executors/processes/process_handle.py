@@ -18,8 +18,8 @@ from multiprocessing import connection, resource_tracker
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from rabbitdelay.executors import process_main
-from rabbitdelay.executors.process_messages import HandlerCall, HandlerName, Reply
+from rabbitdelay.executors.processes import process_main
+from rabbitdelay.executors.processes.process_messages import HandlerCall, HandlerName, Reply
 
 DEATH_SECONDS = 1.0
 """Seconds that a process with a closed pipe may take to end on its own."""

@@ -17,9 +17,13 @@ from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.consume.held_job import JobSettlement
 from rabbitdelay.errors import HandlerDied, InvalidConfiguration, LeaseLost, RabbitDelayError
-from rabbitdelay.executors import process_main
-from rabbitdelay.executors.process_handle import END_SECONDS, HandlerProcess, describe_exit
-from rabbitdelay.executors.process_messages import (
+from rabbitdelay.executors.processes import process_main
+from rabbitdelay.executors.processes.process_handle import (
+    END_SECONDS,
+    HandlerProcess,
+    describe_exit,
+)
+from rabbitdelay.executors.processes.process_messages import (
     HandlerCall,
     HandlerName,
     RaisedError,

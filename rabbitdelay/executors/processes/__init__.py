@@ -1,0 +1,1 @@
+"""Handlers in child processes, which are killed when a job's lease is lost."""
