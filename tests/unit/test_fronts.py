@@ -211,10 +211,11 @@ def said(node: ast.stmt) -> str:
 
 def bodies(front: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for path in sorted((PACKAGE / front).glob("*.py")):
+    for path in sorted((PACKAGE / front).rglob("*.py")):
+        file = path.relative_to(PACKAGE)
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found[f"{front}/{path.name}:{node.lineno} {node.name}"] = statements(node)
+                found[f"{file}:{node.lineno} {node.name}"] = statements(node)
     return found
 
 
