@@ -44,6 +44,7 @@ Exit codes:
   4    no connection to the broker, or login refused
   5    not confirmed in time: a job may or may not have been put or deleted
   130  interrupted
+  141  the reader of the output closed its pipe, as in `| head -1`
 """
 
 

@@ -1,6 +1,5 @@
 """Exit codes for scripts, one per kind of outcome."""
 
-import os
 import sys
 from contextlib import suppress
 from enum import IntEnum
@@ -9,6 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from rabbitdelay import errors
+from rabbitdelay.cli.output.closed_pipe import NoReader, discard_output, raising_no_reader
 
 
 class ExitCode(IntEnum):
@@ -27,6 +27,8 @@ class ExitCode(IntEnum):
     """Not confirmed in time: a job may or may not have been put or deleted."""
     INTERRUPTED = 130
     """Ctrl-C."""
+    NO_READER = 141
+    """The reader of the output has closed its pipe, as in `| head -1`; a shell's SIGPIPE code."""
 
 
 _CODES: dict[type[Exception], ExitCode] = {
@@ -59,30 +61,30 @@ class ErrorReportingGroup(click.Group):
     def main(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - passed on
         """Run the command line."""
         try:
-            return super().main(*arguments, **options)
+            with raising_no_reader():
+                return super().main(*arguments, **options)
+        except NoReader:
+            discard_output()
+            sys.exit(ExitCode.NO_READER)
         except OSError as error:
-            _discard_stdout()
+            discard_output()
             with suppress(OSError):  # stderr itself may be full
                 click.echo(f"error: {error}", err=True)
             sys.exit(ExitCode.FAILED)
 
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:  # noqa: ANN401
+        """Parse the options before the command, of which --help and --version print."""
+        with raising_no_reader():
+            return super().make_context(*arguments, **options)
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - whatever the command returns
         """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except errors.RabbitDelayError as error:
-            click.echo(f"error: {error}", err=True)
-            ctx.exit(exit_code(error))
-        except (KeyboardInterrupt, click.Abort) as interruption:
-            click.echo(": ".join(["interrupted", *map(str, interruption.args)]), err=True)
-            ctx.exit(ExitCode.INTERRUPTED)
-
-
-def _discard_stdout() -> None:
-    """Discard buffered stdout, which Python would otherwise fail to write again at exit."""
-    if sys.stdout is None:
-        return
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with raising_no_reader():
+            try:
+                return super().invoke(ctx)
+            except errors.RabbitDelayError as error:
+                click.echo(f"error: {error}", err=True)
+                ctx.exit(exit_code(error))
+            except (KeyboardInterrupt, click.Abort) as interruption:
+                click.echo(": ".join(["interrupted", *map(str, interruption.args)]), err=True)
+                ctx.exit(ExitCode.INTERRUPTED)

@@ -254,16 +254,6 @@ def test_characters_that_cannot_be_encoded_are_replaced(program: list[str]) -> N
     assert b"? 1h ??? ready" in result.stdout
 
 
-def test_a_closed_output_pipe_ends_a_command_without_a_message(program: list[str]) -> None:
-    command = [*program, "topology", "export", "--all"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == b""
-        assert process.wait(patience(20)) == 1
-
-
 def test_the_management_password_is_not_shown(shared_broker: SharedBroker) -> None:
     management = shared_broker.management.url.replace("http://", "http://guest:s3cret@")
     code, _, err = run("--url", shared_broker.url, "--management-url", management, "namespaces")

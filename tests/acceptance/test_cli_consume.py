@@ -333,20 +333,6 @@ def test_print_writes_lines_of_json(client: Client, run: Callable[..., Any]) -> 
     ]
 
 
-def test_print_without_a_reader_stops_and_keeps_jobs(
-    client: Client, program: list[str], options: list[str], tmp_path: Path
-) -> None:
-    """The consumer stops, and its jobs stay in their queue."""
-    with started(program, options, tmp_path, "consume", "t", "--print") as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        client.put("t", {"order": 1})
-        assert process.wait(patience(30)) == 0
-    job = client.pop("t", wait=patience(10))
-    assert job is not None
-    job.finish()
-
-
 # Stopping
 
 

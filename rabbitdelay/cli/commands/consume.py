@@ -1,10 +1,13 @@
 """`rabbitdelay consume`: a worker that runs a function, a command or a webhook, or prints jobs."""
 
 import asyncio
+import errno
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, TextIO, cast
 
 import click
@@ -17,6 +20,7 @@ from rabbitdelay.actions.webhook.webhook import Webhook
 from rabbitdelay.cli.context import AnyWorker, Settings, pass_settings
 from rabbitdelay.cli.exit_codes import ExitCode
 from rabbitdelay.cli.options import allow_reply_to_option, read_backoff, read_duration, read_topic
+from rabbitdelay.cli.output.closed_pipe import watching_stdout
 from rabbitdelay.cli.output.worker_log import json_log, log_totals, plain_log
 from rabbitdelay.cli.output.worker_status import live_status, summary
 from rabbitdelay.core.work.handlers import is_async
@@ -164,6 +168,7 @@ def consume(
     """  # noqa: D301 - click needs the character itself, to keep lines as they are
     with ExitStack() as stack:
         function = _function(stack, **action)
+        output = _Output(function) if action["prints"] else None
         if pool == "process" and action["handler"] is None:
             raise click.UsageError("--pool process requires --handler")
         alone = action["prints"] and concurrency is None
@@ -182,13 +187,18 @@ def consume(
                 backoff=DEFAULT_BACKOFF_SECONDS if backoff is None else backoff,
                 backoff_max=DEFAULT_BACKOFF_MAX_SECONDS if backoff_max is None else backoff_max,
                 timeout_delay=timeout_delay or timedelta(),
-            )(_stopping(function, worker) if action["prints"] else function)
+            )(output.stopping(worker) if output else function)
+        if output is not None:
+            gone = BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+            stack.enter_context(watching_stdout(partial(output.stop, worker, gone)))
         with _reporting(
             settings, worker, topics, quiet=action["prints"] or bool(action["command"])
         ):
             running = worker.run(max_jobs=max_jobs, until_empty=until_empty, handle_signals=True)
             if running is not None:
                 asyncio.run(running)
+    if output is not None and output.error is not None:
+        raise output.error
     if worker.was_stopped_at_once:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
@@ -243,18 +253,30 @@ def _worker_class(*, is_asynchronous: bool) -> type[AnyWorker]:
     return AsyncWorker
 
 
-def _stopping(function: Function, worker: AnyWorker) -> Function:
-    """Stop the worker once output fails, because no later job could be printed either."""
+class _Output:
+    """Prints jobs, and stops the worker at the first error: no later job could be printed."""
 
-    def printing(job: ReservedJob) -> None:
-        try:
-            function(job)
-        except OSError:
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self.error: OSError | None = None
+
+    def stopping(self, worker: AnyWorker) -> Function:
+        """Return the handler, which gives back the job that it cannot print."""
+
+        def printing(job: ReservedJob) -> None:
+            try:
+                self._function(job)
+            except OSError as error:
+                self.stop(worker, error)
+                job.release(delay=0)
+
+        return printing
+
+    def stop(self, worker: AnyWorker, error: OSError) -> None:
+        """Stop the worker once."""
+        if self.error is None:
+            self.error = error
             worker.stop()
-            job.release(delay=0)
-            raise
-
-    return printing
 
 
 @contextmanager

@@ -5,13 +5,15 @@ import json
 import click
 from rich.console import Console, RenderableType
 
+from rabbitdelay.cli.output.closed_pipe import PipeConsole
+
 WIDTH_WITHOUT_TERMINAL = 1_000
 """Width of the output in a pipe, where nothing needs to be truncated."""
 
 
 def output() -> Console:
     """Return the console for tables, without markup because an id may look like it."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = PipeConsole(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
     return console
