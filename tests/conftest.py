@@ -15,13 +15,14 @@ from xdist.remote import Producer
 from rabbitdelay import Client, Worker
 from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.private_broker import PrivateBroker
-from tests.support import brokers, workers
-from tests.support.brokers import SharedBroker
+from tests.support import xdist_workers
+from tests.support.brokers import suite_broker
+from tests.support.brokers.receiver import Receiver
+from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.fronts import Front, front_named
-from tests.support.receiver import Receiver
-from tests.support.waiting import patience
-from tests.support.workers import GroupScheduling
-from tests.support.working import Looker
+from tests.support.jobs.worker_thread import Looker
+from tests.support.patience import patience
+from tests.support.xdist_workers import GroupScheduling
 
 # Hypothesis's deadline would fail a test on a busy machine, so it is off.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -39,9 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Treat SIGTERM like Ctrl-C, so that an ended run stops every broker it started."""
     signal.signal(signal.SIGTERM, _interrupt)
     if os.environ.get("PYTEST_XDIST_WORKER"):
-        workers.prepare()
+        xdist_workers.prepare()
     elif config.getoption("numprocesses"):  # xdist workers without a broker cannot end the run
-        brokers.require()
+        suite_broker.require()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -56,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Give the workers of an interrupted run time to stop their brokers."""
     if exitstatus == pytest.ExitCode.INTERRUPTED:
-        workers.interrupt(session.config)
+        xdist_workers.interrupt(session.config)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
@@ -66,13 +67,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 
 def pytest_report_header() -> str:
     """Name the broker of this run in the report's header."""
-    return f"broker: {brokers.describe()}"
+    return f"broker: {suite_broker.describe()}"
 
 
 @pytest.fixture(scope="session")
 def shared_broker() -> Iterator[SharedBroker]:
     """The broker that all tests share, with its management API."""
-    with brokers.shared_broker() as shared:
+    with suite_broker.shared_broker() as shared:
         yield shared
 
 

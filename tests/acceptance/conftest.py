@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rabbitdelay.cli import root
-from tests.support.brokers import SharedBroker
+from tests.support.brokers.suite_broker import SharedBroker
 
 CommandLine = Callable[..., Result]
 

@@ -17,8 +17,8 @@ from rabbitdelay import Client, errors
 from rabbitdelay.cli import root
 from rabbitdelay.cli.exit_codes import ExitCode, exit_code
 from tests.acceptance.conftest import CommandLine
-from tests.support.brokers import SharedBroker
-from tests.support.waiting import patience, wait_until
+from tests.support.brokers.suite_broker import SharedBroker
+from tests.support.patience import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 

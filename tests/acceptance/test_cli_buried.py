@@ -12,8 +12,8 @@ import pika
 import pytest
 
 from tests.acceptance.conftest import CommandLine
-from tests.support.receiver import Receiver
-from tests.support.waiting import patience, wait_until
+from tests.support.brokers.receiver import Receiver
+from tests.support.patience import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 

@@ -17,7 +17,7 @@ import pytest
 
 from rabbitdelay import Client
 from tests.acceptance.conftest import CommandLine
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 
 Put = Callable[..., None]
 Reasons = Callable[[], dict[str, str]]

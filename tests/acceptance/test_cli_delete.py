@@ -12,7 +12,7 @@ import pytest
 from rabbitdelay import errors
 from rabbitdelay.cli.exit_codes import exit_code
 from tests.acceptance.conftest import CommandLine
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 

@@ -19,8 +19,8 @@ from rabbitdelay.private_broker import PrivateBroker
 from rabbitdelay.private_broker.installation import configuration
 from tests.acceptance.conftest import CommandLine
 from tests.conftest import PrivateBrokerFactory
-from tests.support.brokers import SharedBroker
-from tests.support.waiting import wait_until
+from tests.support.brokers.suite_broker import SharedBroker
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 NO_MANAGEMENT = ("--management-url", "http://127.0.0.1:1")

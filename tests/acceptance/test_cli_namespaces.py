@@ -8,9 +8,9 @@ import pytest
 from rabbitdelay import Client
 from tests.acceptance.conftest import CommandLine
 from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
-from tests.support.brokers import SharedBroker
-from tests.support.waiting import patience, wait_until
-from tests.support.working import working
+from tests.support.brokers.suite_broker import SharedBroker
+from tests.support.jobs.worker_thread import working
+from tests.support.patience import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 

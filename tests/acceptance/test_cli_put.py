@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from rabbitdelay.cli import root
 from tests.acceptance.conftest import CommandLine
-from tests.support.receiver import Received, Receiver
-from tests.support.waiting import patience
+from tests.support.brokers.receiver import Received, Receiver
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 

@@ -21,7 +21,7 @@ from rabbitdelay.cli.commands.stats import _picture
 from rabbitdelay.core.administration.counts import HoldCount, Statistics, TopicCounts
 from rabbitdelay.core.topology import ladder
 from tests.acceptance.conftest import CommandLine
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 

@@ -8,7 +8,7 @@ import pytest
 
 from rabbitdelay import Client
 from tests.acceptance.conftest import CommandLine
-from tests.support.waiting import wait_until
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 

@@ -6,7 +6,7 @@ import pika
 import pytest
 
 from tests.acceptance.conftest import CommandLine
-from tests.support.waiting import wait_until
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from rabbitdelay import Client
 from rabbitdelay.cli import root
 from tests.acceptance.conftest import CommandLine
-from tests.support.brokers import SharedBroker
-from tests.support.receiver import Receiver
-from tests.support.waiting import patience, wait_until
+from tests.support.brokers.receiver import Receiver
+from tests.support.brokers.suite_broker import SharedBroker
+from tests.support.patience import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 

@@ -7,8 +7,8 @@ import pika
 import pytest
 
 from tests.acceptance.conftest import CommandLine
-from tests.support.receiver import Receiver
-from tests.support.waiting import wait_until
+from tests.support.brokers.receiver import Receiver
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 

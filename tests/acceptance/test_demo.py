@@ -25,7 +25,7 @@ from rabbitdelay.demo.run import Demo
 from rabbitdelay.demo.shop import Shop
 from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.private_broker import PrivateBroker
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 
 
 @pytest.fixture

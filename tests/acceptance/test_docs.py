@@ -13,15 +13,15 @@ import pytest
 
 from rabbitdelay import Client
 from rabbitdelay.private_broker.machine.ports import pick_free
-from tests.support import command_line
-from tests.support.waiting import patience
-from tests.support.working import Process
+from tests.support.jobs.worker_thread import Process
+from tests.support.patience import patience
+from tests.support.programs import command_line
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 FILES_ELSEWHERE = {"wire-format.md"}
 """Its programs are verbatim files of examples/plain_amqp, which other tests run."""
-RUN = "import sys; from tests.support.documented import main; main(*sys.argv[1:])"
+RUN = "import sys; from tests.support.programs.documented_program import main; main(*sys.argv[1:])"
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from rabbitdelay import Client
 from rabbitdelay.private_broker.machine.ports import pick_free
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set", "shop")
 

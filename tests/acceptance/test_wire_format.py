@@ -19,11 +19,11 @@ from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.models import JSON
-from tests.support import node
-from tests.support.receiver import Receiver
-from tests.support.waiting import patience, wait_until
+from tests.support.brokers.receiver import Receiver
+from tests.support.patience import patience, wait_until
+from tests.support.programs import nodejs
 
-EXAMPLES = node.REPOSITORY / "examples" / "plain_amqp"
+EXAMPLES = nodejs.REPOSITORY / "examples" / "plain_amqp"
 TOPIC = "order.close"
 DELAY_MS = 230  # two hops: 200ms, 30ms
 RETRY_DELAY_MS = 1_000  # chosen by the consumers after the first attempt
@@ -118,8 +118,8 @@ def _lines_of_json(text: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="session")
 def node_modules() -> str:
     """The folder in which node finds amqplib."""
-    node.find_node()
-    return str(node.install_packages(EXAMPLES / "package-lock.json"))
+    nodejs.find_node()
+    return str(nodejs.install_packages(EXAMPLES / "package-lock.json"))
 
 
 @pytest.fixture

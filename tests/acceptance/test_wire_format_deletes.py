@@ -14,11 +14,11 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay import Client
 from rabbitdelay.core.topology.topology import Topology
-from tests.support import node
-from tests.support.deleting import take
-from tests.support.waiting import patience, wait_until
+from tests.support.jobs.deletes import take
+from tests.support.patience import patience, wait_until
+from tests.support.programs import nodejs
 
-EXAMPLES = node.REPOSITORY / "examples" / "plain_amqp"
+EXAMPLES = nodejs.REPOSITORY / "examples" / "plain_amqp"
 TOPIC = "order.close"
 PROGRAM_SECONDS = patience(20)
 MANY = 3_000

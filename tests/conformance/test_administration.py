@@ -18,10 +18,10 @@ from rabbitdelay import (
 )
 from rabbitdelay.core.topology import ladder
 from tests.conftest import ClientFactory
-from tests.support.brokers import SharedBroker
+from tests.support.brokers.proxy import Proxy
+from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.fronts import Front
-from tests.support.proxy import Proxy
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 
 NO_API = "http://127.0.0.1:1"
 Change = Callable[[Callable[[pika.adapters.blocking_connection.BlockingChannel], object]], None]

@@ -20,10 +20,10 @@ from rabbitdelay.engine.parked import queue_reader
 from rabbitdelay.engine.parked.parked_queue import BATCH
 from rabbitdelay.errors import ConnectionFailed, InvalidConfiguration, TopologyMissing
 from tests.conftest import ClientFactory, ReceiverFactory, TopicsFactory
-from tests.support.brokers import SharedBroker
-from tests.support.management import Management
-from tests.support.waiting import patience, wait_until
-from tests.support.working import cut, popper_of
+from tests.support.brokers.management import Management
+from tests.support.brokers.suite_broker import SharedBroker
+from tests.support.jobs.worker_thread import cut, popper_of
+from tests.support.patience import patience, wait_until
 
 QUORUM = pytest.mark.parametrize("client", ["quorum"], indirect=True)
 Bury = Callable[..., None]

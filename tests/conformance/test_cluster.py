@@ -6,10 +6,10 @@ import pytest
 
 from rabbitdelay.core.topology.topology import Topology
 from tests.conftest import PrivateBrokerFactory
+from tests.support.brokers.receiver import Receiver
 from tests.support.fronts import Front
-from tests.support.putting import putting
-from tests.support.receiver import Receiver
-from tests.support.waiting import patience, wait_until
+from tests.support.jobs.putters import putting
+from tests.support.patience import patience, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -29,11 +29,11 @@ from rabbitdelay.errors import OutcomeUnknown, PermissionRefused
 from rabbitdelay.private_broker import PrivateBroker
 from rabbitdelay.sync.worker import Worker
 from tests.conftest import LookerFactory, TopicsFactory, WorkerFactory
-from tests.support.brokers import SharedBroker
-from tests.support.deleting import deletes_flow, drained, noting
+from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.fronts import Front
-from tests.support.waiting import patience, wait_until
-from tests.support.working import Looker, Process, cut_worker, publish_frames, working
+from tests.support.jobs.deletes import deletes_flow, drained, noting
+from tests.support.jobs.worker_thread import Looker, Process, cut_worker, publish_frames, working
+from tests.support.patience import patience, wait_until
 
 WORKER = """
 import logging, os, sys, time

@@ -10,8 +10,8 @@ import pytest
 
 from rabbitdelay import Job
 from tests.conftest import ClientFactory, PrivateBrokerFactory, WorkerFactory
-from tests.support.waiting import patience, wait_until
-from tests.support.working import working
+from tests.support.jobs.worker_thread import working
+from tests.support.patience import patience, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PATIENCE_MS = 10_000

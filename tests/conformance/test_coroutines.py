@@ -9,8 +9,8 @@ from typing import Any
 
 from rabbitdelay import Bury, Client, Job, JobSpec, ReservedJob, Retry
 from tests.conftest import LookerFactory, WorkerFactory
-from tests.support.waiting import patience, wait_until
-from tests.support.working import cut_worker, working
+from tests.support.jobs.worker_thread import cut_worker, working
+from tests.support.patience import patience, wait_until
 
 
 async def call(method: Callable[..., Any], *arguments: object) -> None:

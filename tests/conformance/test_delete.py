@@ -25,10 +25,10 @@ from rabbitdelay import (
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.errors import DeleteManyFailed
 from tests.conftest import ClientFactory, WorkerFactory
-from tests.support import deleting
-from tests.support.deleting import drained, left_over, noting, pops, take
-from tests.support.waiting import patience, wait_until
-from tests.support.working import popper_of, publish, working
+from tests.support.jobs import deletes
+from tests.support.jobs.deletes import drained, left_over, noting, pops, take
+from tests.support.jobs.worker_thread import popper_of, publish, working
+from tests.support.patience import patience, wait_until
 
 PROPAGATION_SECONDS = patience(1.0)
 """A few milliseconds normally; a machine with other load may take longer."""
@@ -194,7 +194,7 @@ def test_a_job_is_deleted_while_its_handler_runs(
     """`job.deleted` becomes true in the handler; finish and response work as usual."""
     worker = make_worker(pool="process" if kind == "process" else "thread", concurrency=1)
     is_async = kind == "async"
-    handler = deleting.return_when_deleted_async if is_async else deleting.return_when_deleted
+    handler = deletes.return_when_deleted_async if is_async else deletes.return_when_deleted
     worker.handler("t")(handler)
     job = client.put("t", reply=True)
     with working(worker):
@@ -221,7 +221,7 @@ def test_a_popped_job_is_deleted(
     assert not dies.deleted
     other.delete(put)
     deleted = time.monotonic()
-    assert deleting.return_when_deleted(dies) - deleted < PROPAGATION_SECONDS
+    assert deletes.return_when_deleted(dies) - deleted < PROPAGATION_SECONDS
     assert not lives.deleted
     dies.touch()
     dies.finish()
@@ -291,7 +291,7 @@ def test_a_job_deleted_during_its_run_does_not_come_back(
     @worker.handler("t", ttr=2 if end == "is too late" else 60, backoff=0, max_attempts=3)
     def work(job: ReservedJob) -> None:
         seen.append(job.attempt)
-        deleting.return_when_deleted(job)
+        deletes.return_when_deleted(job)
         ENDS[end](job)
 
     job = client.put("t", reply=True)
@@ -317,7 +317,7 @@ def test_a_handler_may_settle_its_deleted_job(
     @worker.handler("t", backoff=0, max_attempts=3)
     def work(job: ReservedJob) -> None:
         seen.append(job.attempt)
-        deleting.return_when_deleted(job)
+        deletes.return_when_deleted(job)
         job.release(0) if end == "release" else job.bury("never")
 
     job = client.put("t", reply=True)
@@ -335,7 +335,7 @@ def test_a_with_block_may_settle_its_deleted_job(client: Client) -> None:
     client.put("t", id="dies")
     (job,) = take(client, 1)
     client.delete("dies")
-    deleting.return_when_deleted(job)
+    deletes.return_when_deleted(job)
     with job:
         job.release(0)
     assert client.pop("t", wait=0.2) is None
@@ -348,7 +348,7 @@ def test_a_popped_and_deleted_job_is_settled_as_usual(
     client.put_many(JobSpec("t", id=str(n), ttr=1) for n in range(4))
     released, buried, raised, late = take(client, 4)
     client.delete_many(job.id for job in (released, buried, raised, late))
-    assert deleting.return_when_deleted(late)
+    assert deletes.return_when_deleted(late)
     released.release(0)
     buried.bury("never")
     with pytest.raises(ValueError, match="in the block"), raised:
@@ -486,7 +486,7 @@ def test_records_of_other_programs_are_applied(client: Client, broker_url: str) 
         {"keep": ["kept", jobs[3].token], "time": jobs[3].put_ms, "due": jobs[3].due_ms},
         {"purge": "u", "time": now_ms, "somebody": "else"},
     ]
-    deleting.append(broker_url, client.topology, *records)
+    deletes.append(broker_url, client.topology, *records)
     assert pops(client, "t", "u") == ["kept", "lives"]
-    deleting.append(broker_url, client.topology, {"pause": "t", "id": secrets.token_hex(4)})
+    deletes.append(broker_url, client.topology, {"pause": "t", "id": secrets.token_hex(4)})
     wait_until(lambda: client.tombstones().paused == ("t",))

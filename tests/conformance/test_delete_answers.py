@@ -7,7 +7,7 @@ import pytest
 from rabbitdelay import Client, OutcomeUnknown, TopologyMissing
 from rabbitdelay.errors import DeleteManyFailed
 from tests.conftest import ClientFactory
-from tests.support.proxy import Proxy
+from tests.support.brokers.proxy import Proxy
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from rabbitdelay.private_broker import PrivateBroker
 from rabbitdelay.private_broker.node.node import Node
 from rabbitdelay.private_broker.node.server_node import ServerNode
 from tests.conftest import PrivateBrokerFactory
-from tests.support.deleting_processes import Books
+from tests.support.brokers.management import Management
+from tests.support.brokers.private_brokers import standing_still
 from tests.support.fronts import Front
-from tests.support.management import Management
-from tests.support.private_brokers import standing_still
+from tests.support.jobs.delete_load import Books
+from tests.support.jobs.worker_thread import handed_out_at, log_reader_of, working
+from tests.support.patience import patience, wait_until
 from tests.support.stalls import Stalls
-from tests.support.waiting import patience, wait_until
-from tests.support.working import handed_out_at, log_reader_of, working
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

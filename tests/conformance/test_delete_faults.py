@@ -21,12 +21,12 @@ from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.errors import OutcomeUnknown
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
-from tests.support import streams
-from tests.support.deleting_processes import DELETER, WORKER, Books, Pace, put_over, times
+from tests.support.brokers import streams
+from tests.support.brokers.private_brokers import standing_still
 from tests.support.fronts import Front
-from tests.support.private_brokers import standing_still
-from tests.support.waiting import patience, wait_until
-from tests.support.working import Process, log_reader_of, publish, working
+from tests.support.jobs.delete_load import DELETER, WORKER, Books, Pace, put_over, times
+from tests.support.jobs.worker_thread import Process, log_reader_of, publish, working
+from tests.support.patience import patience, wait_until
 
 SAYS_CUT_OFF = "log of deletes: cut off, handing out no jobs"
 SAYS_READ = "log of deletes: read ("

@@ -12,11 +12,11 @@ from rabbitdelay.core.deletes.records import RecordTooNew
 from rabbitdelay.errors import DeleteManyFailed
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
-from tests.support import deleting
-from tests.support.deleting import drained, left_over, noting, pops, take
 from tests.support.fronts import Front
-from tests.support.waiting import patience, wait_until
-from tests.support.working import cut_pops, cut_worker, working
+from tests.support.jobs import deletes
+from tests.support.jobs.deletes import drained, left_over, noting, pops, take
+from tests.support.jobs.worker_thread import cut_pops, cut_worker, working
+from tests.support.patience import patience, wait_until
 
 # Durability
 
@@ -83,7 +83,7 @@ def test_a_missing_log_is_created_again(
 ) -> None:
     """The delete that finds the log missing creates it."""
     client.delete("before")
-    deleting.delete_log(broker_url, client.topology)
+    deletes.delete_log(broker_url, client.topology)
     job = client.put("t", id="by id")
     client.delete_many([client.put("t"), "by id"])
     client.put("t", id="lives")
@@ -161,14 +161,14 @@ def test_a_message_that_is_not_a_record_is_skipped(
     """The worker logs a warning and continues. Records with odd times and names are harmless."""
     caplog.set_level(logging.WARNING)
     client.put("t", id="lives")
-    deleting.append(broker_url, client.topology, *GARBAGE)
+    deletes.append(broker_url, client.topology, *GARBAGE)
     worker = make_worker()
     seen = noting(worker)
     with working(worker):
         wait_until(lambda: seen == ["lives"])
         warnings = [one for one in caplog.messages if "record skipped" in one]
         assert f"position 0 of {client.topology.log().queue.name}" in warnings[0]
-        deleting.append(broker_url, client.topology, *ODD)
+        deletes.append(broker_url, client.topology, *ODD)
         client.delete(client.put("t", id="dead", delay=patience(1)))
         client.put("t", id="lives too", delay=patience(1))
         wait_until(lambda: "lives too" in seen)
@@ -190,7 +190,7 @@ def test_a_record_of_a_newer_version_stops_its_readers(
     def read_it() -> None:
         with working(worker):
             wait_until(lambda: worker.stats().counts.finished == 1)
-            deleting.append(broker_url, client.topology, {"version": 2, "sweep": "t"})
+            deletes.append(broker_url, client.topology, {"version": 2, "sweep": "t"})
             client.put("t", id="stays", delay=0.2)
             wait_until(lambda: worker._dispatcher.is_done)  # type: ignore[union-attr]
 
@@ -219,7 +219,7 @@ def test_a_delete_is_known_soon(client: Client, make_client: ClientFactory) -> N
         other.delete(str(n))
         returned = time.monotonic()
         baseline.append(returned - began)
-        seconds.append(deleting.return_when_deleted(job) - returned)
+        seconds.append(deletes.return_when_deleted(job) - returned)
         job.finish()
     quarter, median = (sorted(seconds)[number] for number in (12, 25))
     print(f"job.deleted after {median * 1000:.1f} ms p50, {max(seconds) * 1000:.1f} ms at most")  # noqa: T201

@@ -18,11 +18,11 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.topology.declarer import Declarer
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
-from tests.support.brokers import SharedBroker
+from tests.support.brokers.receiver import Receiver
+from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.fronts import Front
-from tests.support.receiver import Receiver
-from tests.support.waiting import patience, wait_until
-from tests.support.working import working
+from tests.support.jobs.worker_thread import working
+from tests.support.patience import patience, wait_until
 
 HOUR_SECONDS = 3600.0
 FIRST_DELAY_SECONDS = patience(3)

@@ -8,10 +8,10 @@ import pytest
 
 from rabbitdelay import Client, Worker
 from tests.conftest import ClientFactory, WorkerFactory
-from tests.support import deleting
-from tests.support.deleting import drained, noting
-from tests.support.waiting import wait_until
-from tests.support.working import working
+from tests.support.jobs import deletes
+from tests.support.jobs.deletes import drained, noting
+from tests.support.jobs.worker_thread import working
+from tests.support.patience import wait_until
 
 FAR_MS = (1 << 48) - 1
 DAY_SECONDS = 86_400
@@ -33,7 +33,7 @@ def assert_live_jobs_run(
     seen = noting(worker)
     with working(worker):
         wait_until(lambda: seen == ["lives"], seconds=40, what="the first job runs")
-        deleting.append(broker_url, client.topology, forged)
+        deletes.append(broker_url, client.topology, forged)
         client.put("t", id="lives")
         wait_until(lambda: seen == ["lives"] * 2, seconds=40, what="the second job runs")
 
@@ -51,7 +51,7 @@ def test_a_forged_record_is_skipped_with_a_warning(
     caplog.set_level(logging.WARNING)
     client.put("t", id="dead")
     client.delete("dead")
-    deleting.append(broker_url, client.topology, FORGED[what])
+    deletes.append(broker_url, client.topology, FORGED[what])
     client.put("t", id="lives")
     for _ in range(2):
         assert_live_jobs_run(client, make_worker(), broker_url, FORGED[what])
@@ -66,7 +66,7 @@ def test_a_topic_with_a_forged_pause_is_paused_and_resumed(
 ) -> None:
     client.put("t", id="lives")
     client.pause("t")
-    deleting.append(broker_url, client.topology, FORGED["a pause since a position to come"])
+    deletes.append(broker_url, client.topology, FORGED["a pause since a position to come"])
     for one in (client, make_client()):
         assert one.pop("t", wait=0.3) is None
     client.resume("t")

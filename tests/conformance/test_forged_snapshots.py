@@ -13,10 +13,10 @@ from rabbitdelay.core.deletes.tombstone_table import MAX_MS
 from rabbitdelay.core.deletes.tombstones import Tombstones
 from rabbitdelay.core.topology.topology import Topology
 from tests.conftest import WorkerFactory
-from tests.support import streams
-from tests.support.deleting import noting
-from tests.support.waiting import wait_until
-from tests.support.working import working
+from tests.support.brokers import streams
+from tests.support.jobs.deletes import noting
+from tests.support.jobs.worker_thread import working
+from tests.support.patience import wait_until
 
 NO_ANCHOR = Anchor(0, "00" * 8)
 

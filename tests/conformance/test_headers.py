@@ -7,10 +7,10 @@ import pytest
 from rabbitdelay import Client, InvalidJob, JobSpec, PutManyFailed, ReservedJob
 from rabbitdelay.core.jobs.envelope import Message
 from tests.conftest import WorkerFactory
-from tests.support import process_handlers
-from tests.support.popping import pop
-from tests.support.waiting import patience, wait_until
-from tests.support.working import publish_frames, working
+from tests.support.jobs.popped_jobs import pop
+from tests.support.jobs.worker_thread import publish_frames, working
+from tests.support.patience import patience, wait_until
+from tests.support.programs import process_handlers
 
 HEADERS = {
     "trace-id": "4bf92f",

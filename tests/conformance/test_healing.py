@@ -11,10 +11,10 @@ from rabbitdelay import Client, Job, TopologyMissing
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.parked.rescuer import Rescuer
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
-from tests.support.deleting import left_over, noting
-from tests.support.streams import delete_queue
-from tests.support.waiting import patience, wait_until
-from tests.support.working import cut, publisher_connector, working
+from tests.support.brokers.streams import delete_queue
+from tests.support.jobs.deletes import left_over, noting
+from tests.support.jobs.worker_thread import cut, publisher_connector, working
+from tests.support.patience import patience, wait_until
 
 DELAY = 3.0
 HEALING_SECONDS = 30.0

@@ -10,9 +10,9 @@ import pytest
 from rabbitdelay import Client, NamespaceMissing
 from rabbitdelay.errors import DeleteManyFailed
 from tests.conftest import ClientFactory, TopicsFactory
-from tests.support.brokers import SharedBroker
-from tests.support.popping import pop
-from tests.support.waiting import patience, wait_until
+from tests.support.brokers.suite_broker import SharedBroker
+from tests.support.jobs.popped_jobs import pop
+from tests.support.patience import patience, wait_until
 
 Made = Callable[[], list[str]]
 

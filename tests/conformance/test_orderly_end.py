@@ -13,8 +13,8 @@ import pytest
 from rabbitdelay import Client, JobSpec, ReservedJob, Retry
 from rabbitdelay.core.topology.topology import Topology
 from tests.conftest import ClientFactory, WorkerFactory
-from tests.support.waiting import wait_until
-from tests.support.working import working
+from tests.support.jobs.worker_thread import working
+from tests.support.patience import wait_until
 
 JOBS = 300
 ROUNDS = 3

@@ -21,11 +21,11 @@ from rabbitdelay import (
     TimedOut,
 )
 from tests.conftest import ClientFactory, LookerFactory, WorkerFactory
-from tests.support import process_handlers
 from tests.support.fronts import Front
-from tests.support.popping import pop
-from tests.support.waiting import patience, wait_until
-from tests.support.working import working
+from tests.support.jobs.popped_jobs import pop
+from tests.support.jobs.worker_thread import working
+from tests.support.patience import patience, wait_until
+from tests.support.programs import process_handlers
 
 Reports = list[tuple[str, BaseException, Outcome]]
 

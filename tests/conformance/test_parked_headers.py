@@ -12,8 +12,8 @@ from rabbitdelay.core.amqp import field_table
 from rabbitdelay.core.amqp.field_table import Encoded, ScaledInteger, Timestamp
 from rabbitdelay.core.jobs.envelope import Message
 from tests.conftest import TopicsFactory
-from tests.support.waiting import wait_until
-from tests.support.working import Looker, publish_frames
+from tests.support.jobs.worker_thread import Looker, publish_frames
+from tests.support.patience import wait_until
 
 DEEP = 200
 """Tables in tables: more than are read here, and fewer than RabbitMQ takes."""

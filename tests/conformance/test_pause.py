@@ -10,10 +10,10 @@ import pytest
 from rabbitdelay import Client, InvalidJob, Job, JobSpec, ReservedJob
 from rabbitdelay.core.topology.topology import DELIVERY_LIMIT
 from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
-from tests.support import deleting
-from tests.support.deleting import drained, left_over, noting, pops, take
-from tests.support.waiting import patience, wait_until
-from tests.support.working import popper_of, publish, working
+from tests.support.jobs import deletes
+from tests.support.jobs.deletes import drained, left_over, noting, pops, take
+from tests.support.jobs.worker_thread import popper_of, publish, working
+from tests.support.patience import patience, wait_until
 
 # Pause
 
@@ -238,7 +238,7 @@ def test_leased_jobs_are_purged_too(client: Client, broker_url: str) -> None:
     client.put("u", id="elsewhere")
     released, finished, elsewhere = take(client, 3, "t", "u")
     assert client.purge("t") == 0
-    deleting.return_when_deleted(released)
+    deletes.return_when_deleted(released)
     assert finished.deleted
     assert not elsewhere.deleted
     released.release(0)

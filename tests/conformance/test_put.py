@@ -23,7 +23,7 @@ from rabbitdelay.core.jobs import ids as identity
 from rabbitdelay.private_broker.machine.ports import pick_free
 from tests.conftest import ClientFactory, ReceiverFactory
 from tests.support.fronts import Front
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
 
 def test_a_job_arrives_once_and_unchanged_after_its_delay(

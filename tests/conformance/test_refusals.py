@@ -35,12 +35,12 @@ from rabbitdelay.engine.deletes import appender, fence, snapshot_writer
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.private_broker import PrivateBroker
 from rabbitdelay.private_broker.machine.ports import pick_free
-from tests.support.deleting import deletes_flow, noting
+from tests.support.brokers.receiver import Receiver
 from tests.support.fronts import Front
-from tests.support.popping import pop
-from tests.support.receiver import Receiver
-from tests.support.waiting import patience, wait_until
-from tests.support.working import working
+from tests.support.jobs.deletes import deletes_flow, noting
+from tests.support.jobs.popped_jobs import pop
+from tests.support.jobs.worker_thread import working
+from tests.support.patience import patience, wait_until
 
 SECRET = "s3cr3t"  # noqa: S105 - made up
 Management = Callable[..., None]

@@ -13,11 +13,11 @@ from rabbitdelay import Client, InvalidConfiguration, InvalidJob, Job, JobSpec
 from rabbitdelay.core.deletes.tombstones import HORIZON_MS
 from rabbitdelay.errors import TopologyConflict
 from tests.conftest import ClientFactory, WorkerFactory
-from tests.support import deleting
-from tests.support.deleting import drained, left_over, noting, pops, take
 from tests.support.fronts import Front
-from tests.support.waiting import patience, wait_until
-from tests.support.working import Process, working
+from tests.support.jobs import deletes
+from tests.support.jobs.deletes import drained, left_over, noting, pops, take
+from tests.support.jobs.worker_thread import Process, working
+from tests.support.patience import patience, wait_until
 
 DAY = timedelta(days=1)
 
@@ -73,7 +73,7 @@ def test_a_replaced_job_is_dead_in_every_state_and_topic(client: Client) -> None
     client.put("u", "elsewhere", id="same")
     client.put("t", "ready", id="same")
     client.replace("t", "new", id="same")
-    deleting.return_when_deleted(held)
+    deletes.return_when_deleted(held)
     held.release(0)
     (job,) = take(client, 1, "t", "u")
     assert job.body == "new"
@@ -196,7 +196,7 @@ def test_a_popped_job_can_be_rescheduled(client: Client, broker_url: str) -> Non
     client.put("t", "body", id="same")
     (job,) = take(client, 1)
     moved = client.reschedule(job, delay=0.3)
-    deleting.return_when_deleted(job)
+    deletes.return_when_deleted(job)
     job.release(0)
     (found,) = take(client, 1)
     assert (found.token, found.body, found.attempt) == (moved.token, "body", 1)

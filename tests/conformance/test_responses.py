@@ -20,9 +20,9 @@ from rabbitdelay import (
 )
 from rabbitdelay.engine.settle import settlement
 from tests.conftest import ClientFactory, WorkerFactory
-from tests.support.receiver import Receiver
-from tests.support.waiting import patience, wait_until
-from tests.support.working import cut_pops, working
+from tests.support.brokers.receiver import Receiver
+from tests.support.jobs.worker_thread import cut_pops, working
+from tests.support.patience import patience, wait_until
 
 
 @pytest.fixture

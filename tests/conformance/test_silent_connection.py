@@ -16,11 +16,11 @@ from rabbitdelay.core.deletes.freshness import Freshness
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.errors import CutOff
 from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
-from tests.support.popping import pop
-from tests.support.proxy import Proxy
+from tests.support.brokers.proxy import Proxy
+from tests.support.jobs.popped_jobs import pop
+from tests.support.jobs.worker_thread import handed_out_at, log_reader_of, working
+from tests.support.patience import patience, wait_until
 from tests.support.stalls import Stalls
-from tests.support.waiting import patience, wait_until
-from tests.support.working import handed_out_at, log_reader_of, working
 
 PROMISED_SECONDS = freshness.FRESH_SECONDS
 SHORT_SECONDS = PROMISED_SECONDS / 4

@@ -9,7 +9,7 @@ import pytest
 
 from rabbitdelay import BrokerUnreachable
 from tests.conftest import ClientFactory
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
 
 class Door:

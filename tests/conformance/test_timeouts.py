@@ -6,11 +6,11 @@ from itertools import pairwise
 
 from rabbitdelay import Client, ReservedJob
 from tests.conftest import ClientFactory, WorkerFactory
-from tests.support.popping import pop
-from tests.support.proxy import Proxy
+from tests.support.brokers.proxy import Proxy
+from tests.support.jobs.popped_jobs import pop
+from tests.support.jobs.worker_thread import handed_out_at, working
+from tests.support.patience import patience, wait_until
 from tests.support.stalls import Stalls
-from tests.support.waiting import patience, wait_until
-from tests.support.working import handed_out_at, working
 
 TTR_SECONDS = 2
 TIMEOUT_DELAY_SECONDS = 2

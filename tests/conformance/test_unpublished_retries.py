@@ -14,10 +14,10 @@ from rabbitdelay import Client, Job, ReservedJob, Retry, TopologyMissing
 from rabbitdelay.core.settle import republish_retries
 from rabbitdelay.core.settle.republish import read_grave
 from tests.conftest import ClientFactory, LookerFactory, WorkerFactory
-from tests.support.brokers import SharedBroker
-from tests.support.popping import pop
-from tests.support.waiting import patience, wait_until
-from tests.support.working import working
+from tests.support.brokers.suite_broker import SharedBroker
+from tests.support.jobs.popped_jobs import pop
+from tests.support.jobs.worker_thread import working
+from tests.support.patience import patience, wait_until
 
 DELAY = 2.0
 GOOD = [f"good-{number}" for number in range(20)]

@@ -16,7 +16,7 @@ from rabbitdelay.core.parked.rescue_schedule import SOON_SECONDS
 from rabbitdelay.engine.parked.parked_queue import BATCH
 from rabbitdelay.errors import TopologyMissing
 from tests.conftest import ClientFactory, ReceiverFactory
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 
 Retry = Callable[..., SentJobs]
 QUORUM = pytest.mark.parametrize("client", ["quorum"], indirect=True)

@@ -30,11 +30,11 @@ from rabbitdelay import (
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.work.run import Run
 from tests.conftest import ClientFactory, LookerFactory, TopicsFactory, WorkerFactory
-from tests.support import process_handlers
-from tests.support.deleting import left_over, take
 from tests.support.fronts import Front
-from tests.support.waiting import patience, wait_until
-from tests.support.working import Process, cut_worker, publish, working
+from tests.support.jobs.deletes import left_over, take
+from tests.support.jobs.worker_thread import Process, cut_worker, publish, working
+from tests.support.patience import patience, wait_until
+from tests.support.programs import process_handlers
 
 TOUCHED_TTR_SECONDS = 4
 """Longer than a busy machine delays a touch."""

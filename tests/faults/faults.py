@@ -25,9 +25,9 @@ from tests.faults.history import HistoryWriter, Kind
 from tests.faults.probe import Probe
 from tests.faults.putter import RETRY_DELAYS, TOPICS
 from tests.faults.worker import FRAGILE_TOPIC, SLOW_SECONDS, SLOW_TOPIC
-from tests.support.management import Management
-from tests.support.proxy import Proxy
-from tests.support.waiting import wait_until
+from tests.support.brokers.management import Management
+from tests.support.brokers.proxy import Proxy
+from tests.support.patience import wait_until
 
 Option = TypeVar("Option")
 USER = "load"

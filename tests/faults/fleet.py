@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.working import ROOT
+from tests.support.jobs.worker_thread import ROOT
 
 STOP_SECONDS = 90.0
 REFUSED_EXIT = 77

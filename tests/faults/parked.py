@@ -10,7 +10,7 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.private_broker import PrivateBroker
 from tests.faults.putter import TOPICS
 from tests.faults.worker import FRAGILE_TOPIC, SLOW_TOPIC
-from tests.support.management import Management
+from tests.support.brokers.management import Management
 
 
 def parked_jobs(broker: PrivateBroker, namespace: str) -> dict[str, str]:

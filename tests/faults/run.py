@@ -26,8 +26,8 @@ from tests.faults.fleet import FAKETIME_LIBRARIES, Fleet, Member
 from tests.faults.history import Event, HistoryReader, HistoryWriter, Kind
 from tests.faults.parked import parked_jobs
 from tests.faults.probe import Probe
-from tests.support.proxy import Proxy
-from tests.support.working import ROOT
+from tests.support.brokers.proxy import Proxy
+from tests.support.jobs.worker_thread import ROOT
 
 NAMESPACE = "faults"
 FRONTS = ("sync", "aio")

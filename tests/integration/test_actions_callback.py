@@ -13,7 +13,7 @@ from rabbitdelay.actions.webhook.allow_list import AllowList
 from rabbitdelay.actions.webhook.host_lookup import Resolver, look_up
 from rabbitdelay.actions.webhook.webhook import Webhook
 from rabbitdelay.errors import Bury, Retry
-from tests.support.waiting import patience
+from tests.support.patience import patience
 from tests.unit.actions.test_job_facts import StubJob
 
 HOST = "hook.example"

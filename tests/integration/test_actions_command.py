@@ -15,7 +15,7 @@ import pytest
 from rabbitdelay.actions.command.command import BURY_EXIT_CODE, MAX_TAIL, Command
 from rabbitdelay.actions.command.process_group import ProcessGroup
 from rabbitdelay.errors import Bury, InvalidConfiguration, LeaseLost, Retry
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 from tests.unit.actions.test_job_facts import StubJob
 
 ROOT = Path(__file__).parents[2]

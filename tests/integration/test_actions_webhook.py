@@ -14,7 +14,7 @@ import pytest
 
 from rabbitdelay.actions.webhook.webhook import Webhook
 from rabbitdelay.errors import Bury, InvalidConfiguration, LeaseLost, Retry
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 from tests.unit.actions.test_job_facts import StubJob
 
 MEBIBYTE = 1024 * 1024

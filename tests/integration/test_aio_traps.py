@@ -30,8 +30,8 @@ from rabbitdelay import (
 from rabbitdelay.aio import Client, ReservedJob, Worker
 from rabbitdelay.engine.connection import Connector
 from tests.conftest import ReceiverFactory, TopicsFactory
-from tests.support.waiting import patience
-from tests.support.working import Process, cut
+from tests.support.jobs.worker_thread import Process, cut
+from tests.support.patience import patience
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 New = Callable[..., Client]

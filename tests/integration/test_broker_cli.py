@@ -17,8 +17,8 @@ import pytest
 from rabbitdelay import discovery
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.private_broker import PrivateBroker, find_running
-from tests.support.private_brokers import kill_from_outside, traces
-from tests.support.waiting import patience, wait_until
+from tests.support.brokers.private_brokers import kill_from_outside, traces
+from tests.support.patience import patience, wait_until
 
 RABBITDELAY = [sys.executable, "-m", "rabbitdelay"]
 

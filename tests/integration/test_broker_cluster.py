@@ -7,7 +7,7 @@ import pytest
 
 from rabbitdelay.private_broker.node.readiness import running_nodes
 from tests.conftest import PrivateBrokerFactory
-from tests.support.waiting import wait_until
+from tests.support.patience import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

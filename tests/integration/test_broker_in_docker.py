@@ -1,4 +1,4 @@
-"""A private broker in Docker, with a stand-in for the engine (tests/support/standin_docker.py)."""
+"""A private broker in Docker, with the stand-in of tests/support for the engine."""
 
 import json
 import os
@@ -15,9 +15,9 @@ import pytest
 from rabbitdelay import Client
 from rabbitdelay.private_broker import PrivateBroker, find_running
 from rabbitdelay.private_broker.node.settings import read_settings
-from tests.support import brokers, private_brokers, standin_docker
-from tests.support.brokers import SharedBroker
-from tests.support.waiting import patience, wait_until
+from tests.support.brokers import private_brokers, standin_docker, suite_broker
+from tests.support.brokers.suite_broker import SharedBroker
+from tests.support.patience import patience, wait_until
 
 
 @dataclass(frozen=True)
@@ -129,5 +129,5 @@ def test_the_suite_uses_docker_only_if_it_can_get_the_image_or_has_no_other_brok
     if has_image:
         (machine.containers / "image").touch()
     server = SimpleNamespace() if has_server else None
-    monkeypatch.setattr(brokers, "find_installation", lambda: server)
-    assert brokers._prefers_docker.__wrapped__() is prefers_docker
+    monkeypatch.setattr(suite_broker, "find_installation", lambda: server)
+    assert suite_broker._prefers_docker.__wrapped__() is prefers_docker

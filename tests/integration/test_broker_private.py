@@ -17,8 +17,8 @@ from rabbitdelay.private_broker.machine.ports import pick_free
 from rabbitdelay.private_broker.machine.processes import ProcessRecord
 from rabbitdelay.private_broker.state import save_layout, save_process
 from tests.conftest import PrivateBrokerFactory
-from tests.support.management import Management
-from tests.support.private_brokers import traces, traces_of_node
+from tests.support.brokers.management import Management
+from tests.support.brokers.private_brokers import traces, traces_of_node
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rabbitdelay.private_broker import PrivateBroker
 from rabbitdelay.private_broker.node.server_node import ServerNode
 from tests.support import fronts
 from tests.support.fronts import front_named
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 
 pytestmark = pytest.mark.timeout(300)
 

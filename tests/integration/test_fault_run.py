@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import patience, wait_until
-from tests.support.working import ROOT
+from tests.support.jobs.worker_thread import ROOT
+from tests.support.patience import patience, wait_until
 
 PROC = Path("/proc")
 pytestmark = [

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ReceiverFactory
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ def test_a_client_survives_interrupts_of_its_calls(
         [
             sys.executable,
             "-m",
-            "tests.support.interrupted_client",
+            "tests.support.programs.interrupted_client",
             broker_url,
             namespace,
             str(times),

@@ -12,7 +12,7 @@ import pytest
 from rabbitdelay import Client
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, ReceiverFactory
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
 ROOT = Path(__file__).parents[2]
 

@@ -24,8 +24,8 @@ from rabbitdelay.cli import root
 from rabbitdelay.private_broker import PrivateBroker
 from tests.support import fronts
 from tests.support.fronts import Front, front_named
-from tests.support.waiting import patience, wait_until
-from tests.support.working import working
+from tests.support.jobs.worker_thread import working
+from tests.support.patience import patience, wait_until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 GRANTS = re.findall(r"^\$ rabbitmqctl (set_permissions --vhost shop (\w+) .+)$", PAGE, re.MULTILINE)

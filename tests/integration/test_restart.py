@@ -9,7 +9,7 @@ import pytest
 from rabbitdelay import Client
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.private_broker import PrivateBroker
-from tests.support.waiting import wait_until
+from tests.support.patience import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 JOBS = 100

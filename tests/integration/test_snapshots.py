@@ -31,10 +31,10 @@ from rabbitdelay.engine.consume.subscription import Subscription
 from rabbitdelay.engine.deletes import fence, reader, snapshot_reader, snapshot_writer
 from rabbitdelay.engine.deletes.reader import LogReader
 from tests.conftest import ClientFactory
-from tests.support import streams
-from tests.support.deleting_processes import COMPACTOR
-from tests.support.waiting import patience, wait_until
-from tests.support.working import Process
+from tests.support.brokers import streams
+from tests.support.jobs.delete_load import COMPACTOR
+from tests.support.jobs.worker_thread import Process
+from tests.support.patience import patience, wait_until
 
 NOT_TRUSTED = "snapshot: not used ("
 IN_THE_LOG = 300

@@ -19,10 +19,10 @@ from rabbitdelay import Client, InvalidConfiguration, Job, NoResponse, Response,
 from rabbitdelay.core.work.stats import WorkerCounts
 from rabbitdelay.executors.processes.process_handle import HandlerProcess, describe_exit
 from rabbitdelay.executors.processes.process_messages import Ready
-from tests.support import process_handlers
-from tests.support.brokers import SharedBroker
-from tests.support.waiting import patience, wait_until
-from tests.support.working import ROOT, cut_worker, working
+from tests.support.brokers.suite_broker import SharedBroker
+from tests.support.jobs.worker_thread import ROOT, cut_worker, working
+from tests.support.patience import patience, wait_until
+from tests.support.programs import process_handlers
 
 TOPIC = "work"
 HANDLERS: list[Callable[..., Any]] = [
@@ -358,7 +358,7 @@ SCRIPT = """
 import os, sys, time
 from pydantic import BaseModel
 from rabbitdelay import Worker
-from tests.support.process_handlers import note
+from tests.support.programs.process_handlers import note
 
 SETUP
 url, namespace, notes = sys.argv[1:]

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from rabbitdelay import Client, Worker, aio
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 
 Result = TypeVar("Result")
 AWAITED = (aio.ReservedJob, aio.ClientTopology)

@@ -14,7 +14,7 @@ import yaml
 
 from rabbitdelay import address
 from rabbitdelay.private_broker.node import docker
-from tests.support import command_line
+from tests.support.programs import command_line
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

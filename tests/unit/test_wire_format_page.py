@@ -30,7 +30,7 @@ from rabbitdelay.core.settle.republish import BURIED, ERROR, ERROR_TYPE, REASON,
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.models import DEFAULT_TTR_MS
-from tests.support import command_line
+from tests.support.programs import command_line
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "wire-format.md").read_text()

@@ -10,7 +10,7 @@ import pytest
 
 from rabbitdelay.engine.futures import Future
 from tests.support.interrupts import Alarms
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
 
 def future() -> Future[str]:

@@ -8,7 +8,7 @@ from queue import Queue
 import pytest
 
 from rabbitdelay.executors.thread_pool import Pool
-from tests.support.waiting import wait_until
+from tests.support.patience import wait_until
 
 SECONDS = 10.0
 

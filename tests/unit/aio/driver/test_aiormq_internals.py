@@ -16,7 +16,7 @@ from yarl import URL
 
 from rabbitdelay.aio.driver import aiormq_internals
 from rabbitdelay.aio.driver.aiormq_internals import FactoryConnection, TransportFactory
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
 VERSION = "4.3.6"
 

@@ -12,7 +12,7 @@ from pika.adapters.select_connection import IOLoop
 from pika.heartbeat import HeartbeatChecker
 
 from rabbitdelay.sync.driver.pika_internals import RawConnection
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
 BYTES = 10_000
 DEFAULT_RECEIVE_BYTES = 4_096

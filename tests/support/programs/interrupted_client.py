@@ -14,7 +14,7 @@ from itertools import cycle
 
 from rabbitdelay import Client, Job, JobSpec, PutManyFailed
 from tests.support.interrupts import Alarms
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 
 ROUND = 50
 """Number of interrupts of one kind of call before the next kind has its turn."""

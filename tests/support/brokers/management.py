@@ -9,7 +9,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import Request, urlopen
 
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
 _TIMEOUT_SECONDS = patience(10)
 

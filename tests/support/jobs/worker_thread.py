@@ -30,9 +30,9 @@ from rabbitdelay.engine.pop.popper import Popper
 from rabbitdelay.engine.transport import Channel, nothing
 from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.executors.blocking import drive
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from rabbitdelay import Client, ReservedJob, Worker
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import OutcomeUnknown
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
 PATIENCE_SECONDS = patience(10)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from rabbitdelay import Client, Job, OutcomeUnknown
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
-from tests.support.waiting import patience, wait_until
+from tests.support.patience import patience, wait_until
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 _CACHE = REPOSITORY / ".cache" / "node"
 _TIMEOUT_SECONDS = patience(120)
 

@@ -1,7 +1,7 @@
 """Pop a job that a test expects to be there."""
 
 from rabbitdelay import Client, ReservedJob
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
 
 def pop(client: Client, topic: str = "t", wait: float = 10) -> ReservedJob:

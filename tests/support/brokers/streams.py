@@ -11,8 +11,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from rabbitdelay.core.deletes import records
 from rabbitdelay.core.deletes.records import Fence, Record
 from rabbitdelay.core.deletes.snapshots import is_piece
-from tests.support.waiting import patience
-from tests.support.working import publish
+from tests.support.jobs.worker_thread import publish
+from tests.support.patience import patience
 
 _FIRST_SECONDS = patience(5)
 _QUIET_SECONDS = patience(1)

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from rabbitdelay import Bury, LeaseLost, NotAJob, ReservedJob, Retry
-from tests.support.waiting import patience
+from tests.support.patience import patience
 
 TOUCHED_TTR_SECONDS = 4
 """Longer than a busy machine delays a touch."""

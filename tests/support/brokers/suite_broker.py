@@ -18,7 +18,7 @@ from rabbitdelay.private_broker.installation.installation import (
     find_installation,
 )
 from rabbitdelay.private_broker.node.docker import IMAGE, engine_answers, has_image
-from tests.support.management import Management
+from tests.support.brokers.management import Management
 
 URL_VARIABLE = "RABBITDELAY_TEST_URL"
 

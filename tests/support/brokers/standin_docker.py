@@ -33,10 +33,10 @@ def install(folder: Path) -> Path:
     """Write the program into a folder for PATH; return the folder of its containers."""
     program = folder / "bin" / "docker"
     program.parent.mkdir(parents=True)
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     program.write_text(
         f"#!{sys.executable}\nimport sys; sys.path.insert(0, {str(root)!r})\n"
-        "from tests.support.standin_docker import main; main(sys.argv[1:])\n"
+        "from tests.support.brokers.standin_docker import main; main(sys.argv[1:])\n"
     )
     program.chmod(0o755)
     containers = folder / "containers"

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.support.proxy import Proxy
+from tests.support.brokers.proxy import Proxy
 
 
 @pytest.fixture
