@@ -13,8 +13,8 @@ import pytest
 from rabbitdelay import Client
 from rabbitdelay.cli import root
 from tests.acceptance.conftest import CommandLine
-from tests.support.popping import pop
-from tests.support.waiting import patience
+from tests.support.jobs.popped_jobs import pop
+from tests.support.patience import patience
 
 COMMANDS_AT_A_TIME = 2
 COMMANDS = [
