@@ -41,7 +41,7 @@ def whereabouts(broker: PrivateBroker, topology: Topology) -> str:
         if waiting(broker, topology.ready_queue("t")):
             return "ready"
         time.sleep(0.05)
-    return "unrouted" if waiting(broker, topology.unrouted) else "held by the dead-letter worker"
+    return "unrouted" if waiting(broker, topology.unrouted) else "kept by the dead-letter worker"
 
 
 def main(restarts: int) -> None:

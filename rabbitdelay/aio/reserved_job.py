@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Self
 
 from rabbitdelay.aio.awaiting import drive
-from rabbitdelay.engine.consume.held_job import HeldJob, held_job
+from rabbitdelay.engine.consume.leased_job import LeasedJob, leased_job
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReservedJob(HeldJob):
+class ReservedJob(LeasedJob):
     """A job that this process has reserved for at most its ttr.
 
     Settle the job with finish, release or bury. As a context manager, the job is finished at the
@@ -50,4 +50,4 @@ class ReservedJob(HeldJob):
         await drive(self._leave(error))
 
 
-reserved_job = partial(held_job, ReservedJob)
+reserved_job = partial(leased_job, ReservedJob)

@@ -103,10 +103,10 @@ class Display:
         text = f"{order.label}: buried ({reason}); now kicked"
         self.line(Text.assemble(("▸ ", "bold magenta"), (text, "magenta")))
 
-    def update(self, scoreboard: Scoreboard, holding: Mapping[str, int]) -> None:
+    def update(self, scoreboard: Scoreboard, hold_counts: Mapping[str, int]) -> None:
         """Redraw the panel."""
         if self._live is not None:
-            self._live.update(_panel(scoreboard, holding), refresh=True)
+            self._live.update(_panel(scoreboard, hold_counts), refresh=True)
 
     def _seconds(self, unix_ms: float) -> str:
         return f"{(unix_ms - self._zero_ms) / 1000:.3f} s"
@@ -126,23 +126,23 @@ def _outcome(arrival: Arrival) -> Text:
     return Text(arrival.outcome, colors.get(arrival.outcome.partition(":")[0], "bold yellow"))
 
 
-def _panel(scoreboard: Scoreboard, holding: Mapping[str, int]) -> Panel:
+def _panel(scoreboard: Scoreboard, hold_counts: Mapping[str, int]) -> Panel:
     # Wrapped in a padding, because a bare bar does not end its line.
     bar = Padding(ProgressBar(scoreboard.expected, scoreboard.arrived, width=_WIDTH - 4), 0)
     title = f"{scoreboard.arrived} of {scoreboard.expected} jobs have arrived"
-    pieces: list[RenderableType] = [bar, _hold_queues(holding), _lateness(scoreboard)]
+    pieces: list[RenderableType] = [bar, _hold_queues(hold_counts), _lateness(scoreboard)]
     return Panel(Group(*pieces), title=title, border_style="cyan", width=_WIDTH)
 
 
-def _hold_queues(holding: Mapping[str, int]) -> Table:
+def _hold_queues(hold_counts: Mapping[str, int]) -> Table:
     """Return a table of the hold queues, each with its label, a block and its job count."""
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column()
-    for _ in holding:
+    for _ in hold_counts:
         grid.add_column(justify="right", ratio=1)
-    grid.add_row(Text("hold queue", "dim"), *(Text(label, "bold") for label in holding))
-    grid.add_row("", *(Text(_block(count) * 3, "cyan") for count in holding.values()))
-    grid.add_row(Text("waiting", "dim"), *(str(count) for count in holding.values()))
+    grid.add_row(Text("hold queue", "dim"), *(Text(label, "bold") for label in hold_counts))
+    grid.add_row("", *(Text(_block(count) * 3, "cyan") for count in hold_counts.values()))
+    grid.add_row(Text("waiting", "dim"), *(str(count) for count in hold_counts.values()))
     return grid
 
 

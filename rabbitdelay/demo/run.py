@@ -94,7 +94,7 @@ class Demo:
         deadline = time.monotonic() + last_due + PATIENCE_SECONDS
         with ThreadPoolExecutor(1) as executor:
             while self._is_awaiting and time.monotonic() < deadline:
-                self._display.update(self.scoreboard, self._holding(client))
+                self._display.update(self.scoreboard, self._hold_counts(client))
                 self._show_arrivals(shop)
                 self._start_kicks(executor, client)
                 self._check_cancelled_times()
@@ -147,7 +147,7 @@ class Demo:
         if not found or not buried.kick(id=name).sent:
             self._to_kick[name] = time.monotonic()
 
-    def _holding(self, client: Client) -> dict[str, int]:
+    def _hold_counts(self, client: Client) -> dict[str, int]:
         counts = {hold.hop.label: hold.jobs for hold in client.stats(TOPIC).delayed}
         return {hop.label: counts.get(hop.label, 0) for hop in self._hops()}
 

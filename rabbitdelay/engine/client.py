@@ -24,7 +24,7 @@ from rabbitdelay.engine.administration.queue_queries import QueueQueries
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Connections
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.consume.held_job import HeldJob
+from rabbitdelay.engine.consume.leased_job import LeasedJob
 from rabbitdelay.engine.consuming_side import ConsumingSide
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.deletes.writer import LogWriter, OnDeleted
@@ -161,7 +161,7 @@ class ClientEngine:
             raise InvalidJob("reschedule needs the job that put returned: use replace with an id")
         if delay is None and at is None:
             raise InvalidJob("reschedule() requires either `delay` or `at`")
-        asked = job.as_put() if isinstance(job, HeldJob) else job
+        asked = job.as_put() if isinstance(job, LeasedJob) else job
         spec = validation.same_at(asked, delay=0 if delay is None else delay, at=at)
         return self._replace(spec, job, timeout)
 
@@ -208,11 +208,11 @@ class ClientEngine:
         yield from self._log_writer.append(Resume(validation.check_topic(topic)), timeout)
         yield from self._until_known(lambda known: not known.is_paused(topic))
 
-    def _until_known(self, holds: Callable[[LogReader], bool]) -> Flow[None]:
+    def _until_known(self, is_known: Callable[[LogReader], bool]) -> Flow[None]:
         """Wait briefly until this client has read its own record, if it reads the log."""
         log_reader = self.connections.current_log_reader
         deadline = time.monotonic() + OWN_RECORD_SECONDS
-        while log_reader is not None and log_reader.is_current and not holds(log_reader):
+        while log_reader is not None and log_reader.is_current and not is_known(log_reader):
             if time.monotonic() > deadline:
                 return
             yield Sleep(0.001)

@@ -111,14 +111,14 @@ class Bell:
             return self._next
 
 
-def until(bell: Bell, holds: Callable[[], bool], deadline: float | None) -> Flow[bool]:
-    """Wait until a condition holds or until the deadline on the monotonic clock.
+def until(bell: Bell, is_true: Callable[[], bool], deadline: float | None) -> Flow[bool]:
+    """Wait until a condition is true or until the deadline on the monotonic clock.
 
-    Return whether it holds.
+    Return whether it is true.
     """
     while True:
         changed = bell.next()
-        if holds():
+        if is_true():
             return True
         rest = None if deadline is None else deadline - time.monotonic()
         if rest is not None and rest <= 0:
@@ -126,4 +126,4 @@ def until(bell: Bell, holds: Callable[[], bool], deadline: float | None) -> Flow
         try:
             yield Wait(changed, rest)
         except TimeoutError:
-            return holds()
+            return is_true()

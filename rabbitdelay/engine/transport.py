@@ -110,7 +110,7 @@ class Channel(Protocol):
         """Delete a queue, with its messages, or an exchange; a missing one is not an error."""
 
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
-        """Purge a queue; call back with the number of messages that it held."""
+        """Purge a queue; call back with the number of messages that were in it."""
 
     def confirm(
         self,

@@ -6,12 +6,12 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from rabbitdelay.engine.consume.held_job import HeldJob, held_job
+from rabbitdelay.engine.consume.leased_job import LeasedJob, leased_job
 from rabbitdelay.executors.blocking import drive
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReservedJob(HeldJob):
+class ReservedJob(LeasedJob):
     """A job that this process has reserved for at most its ttr.
 
     Settle the job with finish, release or bury. As a context manager, the job is finished at the
@@ -50,4 +50,4 @@ class ReservedJob(HeldJob):
         drive(self._leave(error))
 
 
-reserved_job = partial(held_job, ReservedJob)
+reserved_job = partial(leased_job, ReservedJob)

@@ -150,7 +150,7 @@ def test_an_iterator_that_is_left_gives_back_what_it_holds(jobs: BuriedJobs, bur
     bury("a", "b", "c")
     found = jobs.list()
     next(found)
-    assert jobs.count() == 0, "all of the batch is held"
+    assert jobs.count() == 0, "all of the batch is unacknowledged"
     found.close()  # type: ignore[attr-defined] # it is a generator
     wait_until(lambda: jobs.count() == 3)
     assert ids(jobs) == {"a", "b", "c"}

@@ -24,7 +24,7 @@ def make_broker_close(consumer: Consumer, number: int) -> None:
 
 
 def test_a_pop_survives_a_closed_channel(client: Client) -> None:
-    """Its job is handed out again, and its former holder cannot settle it."""
+    """Its job is handed out again, and the client that popped it cannot settle it."""
     client.put("t", id="a", ttr=60)
     job = pop(client)
     make_broker_close(popper_of(client).consumer, job._lease.channel)
@@ -53,7 +53,7 @@ def test_a_worker_survives_a_closed_channel(client: Client, make_worker: WorkerF
         wait_until(lambda: seen == ["runs"])
         assert worker._dispatcher is not None
         consumer = worker._dispatcher.consumer
-        (lease,) = consumer.settlement.leases.held()
+        (lease,) = consumer.settlement.leases.all()
         make_broker_close(consumer, lease.channel)
         client.put("t", id="next")
         wait_until(lambda: "next" in seen)

@@ -44,7 +44,7 @@ def test_a_worker_survives_the_brokers_consumer_timeout(
         wait_until(lambda: "next" in seen, seconds=30)
         assert worker._dispatcher is not None
         leases = worker._dispatcher.consumer.settlement.leases
-        wait_until(lambda: [lease.job.id for lease in leases.held()] == ["long"], seconds=30)
+        wait_until(lambda: [lease.job.id for lease in leases.all()] == ["long"], seconds=30)
         go_on.set()
         wait_until(lambda: worker.stats().counts.finished == 2)
     assert seen == ["long", "next"]
@@ -54,7 +54,7 @@ def test_a_worker_survives_the_brokers_consumer_timeout(
 def test_a_client_survives_the_brokers_consumer_timeout(
     impatient_url: str, make_client: ClientFactory
 ) -> None:
-    """The holder learns that the job is lost, and any client can pop it again."""
+    """The client learns that the job is lost, and any client can pop it again."""
     client = make_client(impatient_url)
     client.put("t", id="long", ttr=3_600)
     job = client.pop("t", wait=patience(10))

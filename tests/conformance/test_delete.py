@@ -182,7 +182,7 @@ def is_known(worker: Worker, id: str) -> bool:
     """Return whether a worker knows that a job in its hands is deleted."""
     assert worker._dispatcher is not None
     settlement = worker._dispatcher.settlement
-    leases = [lease for lease in settlement.leases.held() if lease.job.id == id]
+    leases = [lease for lease in settlement.leases.all() if lease.job.id == id]
     return any(settlement.is_deleted(lease) for lease in leases)
 
 

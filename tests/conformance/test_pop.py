@@ -281,7 +281,7 @@ def test_invalid_arguments_leave_the_job_leased(client: Client) -> None:
 
 
 def test_a_job_that_is_not_settled_is_given_back_at_its_ttr(make_client: ClientFactory) -> None:
-    """This does not depend on further calls by its holder, and `on_lost` callbacks are called."""
+    """This does not depend on further calls of its client, and `on_lost` callbacks are called."""
     client, other = make_client(), make_client(retry=AT_ONCE)
     client.put("t", ttr=1, id="a")
     lost, began = threading.Event(), time.monotonic()  # the ttr begins within the pop
@@ -328,7 +328,7 @@ def test_a_waiting_pop_survives_a_lost_connection(client: Client) -> None:
         popped.result().finish()
 
 
-HOLDER = """
+POPPER = """
 import sys, time
 from tests.support.fronts import front_named
 front = front_named(sys.argv[1])
@@ -336,7 +336,7 @@ client = front.client(sys.argv[2], namespace=sys.argv[3], stabilise_seconds=0)
 jobs = []
 while len(jobs) < 5:
     jobs += client.pop("t", max=5 - len(jobs), wait=20)
-print("holds", flush=True)
+print("popped", flush=True)
 time.sleep(600)
 """
 
@@ -345,8 +345,8 @@ def test_a_process_that_dies_gives_its_jobs_back(
     front: Front, client: Client, broker_url: str, namespace: str
 ) -> None:
     client.put_many(JobSpec("t", n, ttr=60) for n in range(5))
-    with Process(HOLDER, front.name, broker_url, namespace) as process:
-        process.wait_for("holds")
+    with Process(POPPER, front.name, broker_url, namespace) as process:
+        process.wait_for("popped")
     found = take(client, 5)
     assert [job.attempt for job in found] == [1] * 5
     for job in found:

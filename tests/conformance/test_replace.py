@@ -68,13 +68,13 @@ def test_exactly_one_job_of_four_replacing_threads_lives(
 
 def test_a_replaced_job_is_dead_in_every_state_and_topic(client: Client) -> None:
     """The id decides: ready, leased and in another topic, the old jobs are dead."""
-    client.put("t", "held", id="same")
-    (held,) = take(client, 1)
+    client.put("t", "popped", id="same")
+    (popped,) = take(client, 1)
     client.put("u", "elsewhere", id="same")
     client.put("t", "ready", id="same")
     client.replace("t", "new", id="same")
-    deletes.return_when_deleted(held)
-    held.release(0)
+    deletes.return_when_deleted(popped)
+    popped.release(0)
     (job,) = take(client, 1, "t", "u")
     assert job.body == "new"
     job.finish()
@@ -192,7 +192,7 @@ def test_a_job_can_be_rescheduled_repeatedly(client: Client) -> None:
 
 
 def test_a_popped_job_can_be_rescheduled(client: Client, broker_url: str) -> None:
-    """Its holder may still finish the old job, and releasing it does not bring it back."""
+    """The consumer may still finish the old job, and releasing it does not bring it back."""
     client.put("t", "body", id="same")
     (job,) = take(client, 1)
     moved = client.reschedule(job, delay=0.3)

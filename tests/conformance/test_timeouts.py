@@ -44,13 +44,13 @@ def test_a_worker_gets_a_job_again_when_its_ttr_has_passed(
 
 
 def test_a_pop_gets_a_job_again_when_its_ttr_has_passed(make_client: ClientFactory) -> None:
-    """The first holder of the job does not call the client again."""
-    holder, other, gaps = make_client(), make_client(), list[float]()
+    """The first client that popped the job does not call the client again."""
+    first, other, gaps = make_client(), make_client(), list[float]()
     with Stalls() as stalls:
         round_trip = longest_round_trip(other)
         for _ in range(2):
-            holder.put("t", ttr=TTR_SECONDS)
-            began = handed_out_at(pop(holder), TTR_SECONDS)
+            first.put("t", ttr=TTR_SECONDS)
+            began = handed_out_at(pop(first), TTR_SECONDS)
             again = pop(other)
             gaps.append(handed_out_at(again, TTR_SECONDS) - began)
             assert again.attempt == 2

@@ -114,12 +114,12 @@ def publisher_connector(client: Client) -> Connector:
 def is_idle(client: Client) -> bool:
     """Return whether no put is in flight and no job is leased."""
     connections = client._engine.connections
-    held = (
+    leased = (
         0
         if connections._consuming_side is None
         else len(connections._consuming_side.consumer.settlement.leases)
     )
-    return puts_in_flight(client) == 0 and held == 0
+    return puts_in_flight(client) == 0 and leased == 0
 
 
 def puts_in_flight(client: Client) -> int:
@@ -770,11 +770,11 @@ def test_the_applications_own_connection_is_shared_and_left_open(
                 await client.delete(await client.put("t"))
                 assert await client.pop("t", wait=0.2) is None
                 await client.put_many(JobSpec("t", n, ttr=60) for n in range(1_000))
-                held = await client.pop("t", max=10, wait=patience(5))
-                await held[0].finish()
+                leased = await client.pop("t", max=10, wait=patience(5))
+                await leased[0].finish()
             assert not connection.is_closed
             with pytest.raises(LeaseLost):
-                await held[1].finish()
+                await leased[1].finish()
             async with Client(connection=connection, **options) as client:
                 found = 0
                 while jobs := await client.pop("t", max=500, wait=patience(1)):
@@ -846,11 +846,11 @@ def test_a_client_survives_the_loss_of_a_robust_connection(broker_url: str, name
             Client(connection=connection, namespace=namespace, stabilise_seconds=0) as client,
         ):
             await client.put("t", "before", ttr=60)
-            held = await pop(client)
+            leased = await pop(client)
             proxy.cut()
             await client.put("t", "after", timeout=patience(20))
             with pytest.raises(LeaseLost, match="connection"):
-                await held.finish()
+                await leased.finish()
             bodies = []
             for _ in range(2):
                 job = await pop(client)
@@ -894,14 +894,14 @@ def test_calls_fail_when_the_application_closes_its_connection(
             connection=connection, namespace=namespace, stabilise_seconds=0, timeout=patience(20)
         )
         await client.put("t", ttr=60)
-        held = await pop(client)
+        leased = await pop(client)
         await connection.close()
         with pytest.raises(RabbitDelayError, match="lent is closed"):
             await client.put("t")
         with pytest.raises(RabbitDelayError, match="lent is closed"):
             await client.pop("t", wait=0.5)
         with pytest.raises(LeaseLost):
-            await held.finish()
+            await leased.finish()
         await client.close()
         late = Client(connection=connection, namespace=namespace, connect_timeout=0)
         with pytest.raises(ConnectionFailed, match="lent is closed"):

@@ -56,13 +56,13 @@ def test_a_process_that_ends_gives_its_jobs_back(
 def test_parent_and_forked_child_both_pop(client: Client) -> None:
     """The child opens its own connection, and cannot settle the parent's jobs."""
     client.put_many(JobSpec("t", n) for n in range(3))
-    held = pop(client)
+    leased = pop(client)
     child = os.fork()
     if child == 0:
         code = 1
         try:
             with pytest.raises(LeaseLost):
-                held.finish()
+                leased.finish()
             pop(client).finish()
             client.close()
             code = 0
@@ -70,7 +70,7 @@ def test_parent_and_forked_child_both_pop(client: Client) -> None:
             os._exit(code)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    held.finish()
+    leased.finish()
     pop(client).finish()
     client.put("t", id="next")
     assert pop(client).id == "next"

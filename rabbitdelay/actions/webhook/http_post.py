@@ -38,7 +38,7 @@ class Cutoff:
         """Seconds left for the exchange; never 0, because sockets treat 0 as non-blocking."""
         return 0.001 if self.is_cut else max(0.001, self._deadline - time.monotonic())
 
-    def hold(self, connection: socket.socket) -> None:
+    def guard(self, connection: socket.socket) -> None:
         """Shut this connection down at the deadline, or now if it has passed."""
         with self._lock:
             # Duplicated, because the other thread may close its handle and free the descriptor.
@@ -101,7 +101,7 @@ def _connected(
 ) -> Iterator[HTTPConnection]:
     plain = _connect(addresses, target.port, cutoff)
     with plain:
-        cutoff.hold(plain)
+        cutoff.guard(plain)
         plain.settimeout(None)  # from here on, only the cutoff limits the exchange
         with _secured(plain, target, tls_context) as stream:
             connection = HTTPConnection(target.host, target.port)

@@ -132,7 +132,7 @@ class LoopChannel:
         self._ask(delete, lambda _: removed())
 
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
-        """Purge a queue; call back with the number of messages that it held."""
+        """Purge a queue; call back with the number of messages that were in it."""
 
         def answered(frame: spec.Queue.PurgeOk) -> None:
             purged(frame.message_count or 0)

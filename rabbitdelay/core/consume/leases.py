@@ -86,8 +86,8 @@ class Lease:
         """Time from due to delivery in milliseconds, never negative, whatever the clocks say."""
         return max(0, self.received_ms - self.job.due_ms)
 
-    def held_ms(self, now: float) -> int:
-        """Return how long this process has had the message, in milliseconds."""
+    def age_ms(self, now: float) -> int:
+        """Return the time since the message was received, in milliseconds."""
         return 0 if self.received_at is None else max(0, int((now - self.received_at) * 1000))
 
     @property
@@ -110,20 +110,20 @@ class Leases:
     """The leases of a consumer, over one connection after another."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[int, int], Lease] = {}
+        self._leases: dict[tuple[int, int], Lease] = {}
         # Keys rather than leases, so that a settled job is not kept until its deadline.
         self._deadlines: list[tuple[float, Key]] = []
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._leases)
 
-    def held(self) -> list[Lease]:
+    def all(self) -> list[Lease]:
         """Return all leases, including jobs that are only prefetched."""
-        return list(self._held.values())
+        return list(self._leases.values())
 
     def take(self, lease: Lease) -> None:
         """Add a job that was delivered and is not being processed yet."""
-        self._held[lease.channel, lease.tag] = lease
+        self._leases[lease.channel, lease.tag] = lease
 
     def reserve(self, lease: Lease, now: float) -> None:
         """Reserve a job: its ttr starts."""
@@ -181,29 +181,29 @@ class Leases:
 
     def is_any_leaving(self) -> bool:
         """Whether a copy of any job is in flight."""
-        return any(lease.leaving is not None for lease in self._held.values())
+        return any(lease.leaving is not None for lease in self._leases.values())
 
     def hand_back(self, lease: Lease) -> Do:
         """Requeue a job that was never started, or whose worker stops."""
-        if (lease.channel, lease.tag) not in self._held or lease.leaving is not None:
+        if (lease.channel, lease.tag) not in self._leases or lease.leaving is not None:
             return Do.NOTHING
         self._end(lease, State.READY, Event.LOSE)
         return Do.NACK
 
     def delete(self, lease: Lease) -> Do:
         """End the lease of a job that was deleted by its id, reserved or not."""
-        if lease.leaving is not None or (lease.channel, lease.tag) not in self._held:
+        if lease.leaving is not None or (lease.channel, lease.tag) not in self._leases:
             return Do.NOTHING
         self._end(lease, State.DELETED, Event.DELETE)
         return Do.ACK
 
     def forget(self, lease: Lease) -> None:
         """Remove a lease whose message was settled earlier."""
-        self._held.pop((lease.channel, lease.tag), None)
+        self._leases.pop((lease.channel, lease.tag), None)
 
     def lose(self, channel: int | None = None) -> list[Lease]:
         """End the leases of a lost connection or channel, whose jobs the broker requeues."""
-        lost = [lease for lease in self._held.values() if channel in (None, lease.channel)]
+        lost = [lease for lease in self._leases.values() if channel in (None, lease.channel)]
         for lease in lost:
             self._end(lease, State.READY, Event.LOSE)
         return lost
@@ -216,7 +216,7 @@ class Leases:
         lease.channel, lease.tag, lease.redeliveries = again.channel, again.tag, again.redeliveries
         lease.state, lease.ended_by, lease.leaving = State.RESERVED, None, None
         lease.fate = None
-        self._held[lease.channel, lease.tag] = lease
+        self._leases[lease.channel, lease.tag] = lease
         self._set_deadline(lease, lease.deadline if deadline is None else deadline)
 
     # Pieces
@@ -238,11 +238,11 @@ class Leases:
 
     def _end(self, lease: Lease, state: State, event: Event) -> None:
         lease.state, lease.leaving, lease.ended_by = state, None, event
-        self._held.pop((lease.channel, lease.tag), None)
+        self._leases.pop((lease.channel, lease.tag), None)
 
     def _set_deadline(self, lease: Lease, deadline: float) -> None:
         lease.deadline = deadline
-        if len(self._deadlines) > 2 * len(self._held) + _SPARE_DEADLINES:
+        if len(self._deadlines) > 2 * len(self._leases) + _SPARE_DEADLINES:
             self._forget_old_deadlines()
         heapq.heappush(self._deadlines, (deadline, (lease.channel, lease.tag)))
 
@@ -254,7 +254,7 @@ class Leases:
     def _due(self, entry: tuple[float, Key]) -> Lease | None:
         """Return the lease of a deadline, if it still exists and its deadline has not changed."""
         deadline, key = entry
-        lease = self._held.get(key)
+        lease = self._leases.get(key)
         return lease if lease and lease.deadline == deadline and not lease.is_over else None
 
 

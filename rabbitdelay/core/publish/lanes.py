@@ -41,7 +41,7 @@ class Lane:
     is_permanent: bool = False
     failures: int = 0
     """Number of refusals and stalls since the last confirm."""
-    held_until: float = 0.0
+    backs_off_until: float = 0.0
     confirmed: int = 0
     """Number of confirms since the last failure."""
 
@@ -50,11 +50,11 @@ class Lane:
 
         Refusals of messages that were in flight together count once.
         """
-        if now < self.held_until:
+        if now < self.backs_off_until:
             return
         first, longest = FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS
-        pause = backoff.seconds(self.failures, random, first=first, longest=longest)
-        self.held_until = now + pause
+        wait = backoff.seconds(self.failures, random, first=first, longest=longest)
+        self.backs_off_until = now + wait
         self.failures += 1
         self.confirmed = 0
 
@@ -69,7 +69,7 @@ class Lane:
     def taken(self, count: int) -> None:
         """Record confirms."""
         self.failures = 0
-        self.held_until = 0.0
+        self.backs_off_until = 0.0
         self.confirmed += count
 
     @property

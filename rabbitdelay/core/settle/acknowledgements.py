@@ -13,9 +13,9 @@ Delivery tags count up from 1 on each channel. Times are seconds on a monotonic 
 
 from collections.abc import Iterable, Iterator
 
-HOLD_SECONDS = 0.01
+MAX_WAIT_SECONDS = 0.01
 """Maximum time for which a message that finished out of order waits for those before it."""
-HELD_SHARE = 4
+WAITING_SHARE = 4
 """At most one in this many unacknowledged messages waits."""
 
 Frame = tuple[int, bool]
@@ -29,15 +29,15 @@ class Acks:
         self._unsettled: dict[int, None] = {}  # in the order of their tags
         self._last_tag = 0
         self._finished: set[int] = set()
-        self._held_until: float | None = None
+        self._waits_until: float | None = None
 
     def __len__(self) -> int:
         return len(self._unsettled)
 
     @property
-    def is_holding(self) -> bool:
+    def is_any_waiting(self) -> bool:
         """Whether finished messages are waiting for those before them."""
-        return self._held_until is not None
+        return self._waits_until is not None
 
     def delivered(self, tag: int) -> None:
         """Record a delivery. A skipped tag counts as unfinished."""
@@ -62,7 +62,7 @@ class Acks:
         prefix = self._take_prefix()
         if prefix is not None:
             yield prefix, True
-        if everything or not self._may_hold(now):
+        if everything or not self._may_wait(now):
             for tag in self._take_rest():
                 yield tag, False
 
@@ -85,18 +85,18 @@ class Acks:
     def _take_rest(self) -> list[int]:
         rest = sorted(self._finished)
         self._remove(rest)
-        self._held_until = None
+        self._waits_until = None
         return rest
 
-    def _may_hold(self, now: float) -> bool:
+    def _may_wait(self, now: float) -> bool:
         """Whether the remaining finished messages may wait."""
         if not self._finished:
-            self._held_until = None
+            self._waits_until = None
             return True
-        if self._held_until is None:
-            self._held_until = now + HOLD_SECONDS
-        is_small = len(self._finished) * HELD_SHARE <= len(self._unsettled)
-        return is_small and now < self._held_until
+        if self._waits_until is None:
+            self._waits_until = now + MAX_WAIT_SECONDS
+        is_small = len(self._finished) * WAITING_SHARE <= len(self._unsettled)
+        return is_small and now < self._waits_until
 
     def _remove(self, tags: Iterable[int]) -> None:
         for tag in tags:

@@ -22,7 +22,7 @@ FIRST_SECONDS = 1.0
 """Wait after the first failure; it doubles with each further one."""
 MOST_SECONDS = 60.0
 """Upper bound of the wait."""
-HOLD_SECONDS = 600.0
+KEEP_SECONDS = 600.0
 """Maximum time for which a consumer keeps the job, less than RabbitMQ's default consumer_timeout of
 30 minutes."""
 
@@ -80,7 +80,7 @@ def after_failure(tries: Tries, error: Exception, now: float) -> Next:
     is_unanswered = isinstance(error, OutcomeUnknown)
     tries.count += 1
     tries.counted += not is_unanswered and now >= tries.due_at
-    if now - tries.began_at >= HOLD_SECONDS:
+    if now - tries.began_at >= KEEP_SECONDS:
         return Return() if is_unanswered else BuryNow()
     if tries.counted >= max(1, tries.attempts_left):
         return BuryNow()

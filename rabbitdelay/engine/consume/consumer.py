@@ -15,7 +15,7 @@ from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Do, Lease
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.validation import RANDOM_HEX_DIGITS
-from rabbitdelay.core.settle.acknowledgements import HOLD_SECONDS
+from rabbitdelay.core.settle.acknowledgements import MAX_WAIT_SECONDS
 from rabbitdelay.core.topology import setup
 from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.topology.routes import Routes
@@ -340,14 +340,14 @@ class Consumer:
         with self.settlement.lock:
             self._woken = False
             data = self._ack_buffer.take(time.monotonic(), everything=everything)
-            is_holding = self._ack_buffer.is_holding
+            is_any_waiting = self._ack_buffer.is_any_waiting
         if data:
             self.send(data)
-        if is_holding and not self._is_flush_due:
+        if is_any_waiting and not self._is_flush_due:
             self._is_flush_due = True
-            self.call_later(HOLD_SECONDS, self._flush_held)
+            self.call_later(MAX_WAIT_SECONDS, self._flush_waiting)
 
-    def _flush_held(self) -> None:
+    def _flush_waiting(self) -> None:
         self._is_flush_due = False
         self.flush()
 

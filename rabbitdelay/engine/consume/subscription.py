@@ -65,7 +65,7 @@ class Subscription:
         self._channel: Channel | None = None
         self._tag: str | None = None
         self._is_opening = False
-        self._held_back = 0
+        self._kept = 0
         """Number of jobs of the current consumer that only wait to be published."""
         self._round = 0
         """Generation counter: callbacks from an earlier generation are ignored."""
@@ -124,8 +124,8 @@ class Subscription:
         Each consumer of a channel has a prefetch of its own, and a cancelled one keeps its
         messages.
         """
-        self._held_back += 1
-        if self._is_wanted and 2 * self._held_back >= self._prefetch:
+        self._kept += 1
+        if self._is_wanted and 2 * self._kept >= self._prefetch:
             self.end()
             self.go_on()
 
@@ -178,7 +178,7 @@ class Subscription:
         self._consume(channel)
 
     def _consume(self, channel: Channel) -> None:
-        self._held_back = 0
+        self._kept = 0
         self._tag = channel.consume(self.queue, self._arguments(), self._consuming)
 
     def _consuming(self) -> None:

@@ -151,7 +151,7 @@ class Pass(Generic[Found]):
         """Number of jobs that the pass has dropped because they are deleted."""
 
     def next(self) -> Flow[list[TakenMessage[Found]]]:
-        """Return the next chosen jobs, held unacked; none after the others were requeued."""
+        """Return the next chosen jobs, unacknowledged; none after the others were requeued."""
         try:
             if not self._has_begun:
                 self._has_begun = True
@@ -173,12 +173,12 @@ class Pass(Generic[Found]):
         return [one.found for one in taken]
 
     def ack(self, tags: Iterable[int]) -> None:
-        """Acknowledge held jobs."""
+        """Acknowledge jobs."""
         if self._reader is not None:
             self._reader.ack(tags)
 
     def abandon(self) -> None:
-        """End the pass without waiting. The broker requeues the held messages."""
+        """End the pass without waiting. The broker requeues the unacknowledged messages."""
         if not self._is_over:
             self._is_over = True
             self._left = 0

@@ -1,4 +1,4 @@
-"""The queue reader: receives messages of one queue on its own channel, and holds them unacked.
+"""The queue reader: receives messages of one queue on its own channel, and keeps them unacked.
 
 The reader consumes with a prefetch of the requested number of messages, and cancels once it has
 them. Requesting each with basic.get takes at least ten times as long. Messages that are not
@@ -96,7 +96,7 @@ class QueueReader:
                 self._consumer.call(partial(self._end, batch))
 
     def ack(self, tags: Iterable[int]) -> None:
-        """Acknowledge held messages."""
+        """Acknowledge messages."""
         for tag in tags:
             self._acks.finished(tag)
         frames = list(self._acks.take(0.0, everything=True))
@@ -105,23 +105,23 @@ class QueueReader:
             self._consumer.call(partial(self._send_acks, frames))
 
     def finish(self) -> Flow[None]:
-        """Requeue the messages that are still held, and close the channel.
+        """Requeue the messages that are not acknowledged, and close the channel.
 
         Waits, for a limited time, until the queue has all acknowledgements and the requeued
         messages can be read again.
         """
         if self._has_acked:
             yield from self._prove()
-        held = len(self._acks)
-        if held:
+        unacked = len(self._acks)
+        if unacked:
             self._consumer.call(self._give_back)
             deadline = time.monotonic() + GIVE_BACK_SECONDS
-            while (yield from self._count()) < held and time.monotonic() < deadline:
+            while (yield from self._count()) < unacked and time.monotonic() < deadline:
                 yield Sleep(LOOK_AGAIN_SECONDS)
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the channel without waiting. The broker requeues the held messages."""
+        """Close the channel without waiting. The broker requeues the unacknowledged messages."""
         self._consumer.call(self._close)
 
     def _note(self, deliveries: list[Delivery]) -> list[Delivery]:
@@ -154,7 +154,9 @@ class QueueReader:
             raise self._refused.error()
         if not self._is_usable:
             error = self._consumer.first.error
-            raise error or ConnectionFailed("the connection was lost; held messages are requeued")
+            raise error or ConnectionFailed(
+                "the connection was lost; unacknowledged messages are requeued"
+            )
 
     @property
     def _is_usable(self) -> bool:

@@ -10,7 +10,7 @@ A job is republished if its ready queue exists, or if this connection has used t
 then declared again. Hold queues are declared as for any put. Jobs of other topics stay parked, for
 a client that needs the topic or for an operator.
 
-Jobs that the broker's dead-letter worker holds are out of reach over AMQP: all attempts are in
+Jobs that the broker's dead-letter worker keeps are out of reach over AMQP: all attempts are in
 docs/measurements.md ("Starting while jobs come due").
 """
 

@@ -28,7 +28,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class TakenMessage(Generic[Found]):
-    """A message, held unacked."""
+    """A message that was received and is not acknowledged yet."""
 
     tag: int
     found: Found

@@ -66,7 +66,7 @@ class UnroutedQueue(ParkedQueue[UnroutedJob]):
         """Pause the rescue of this client, and wait until one in progress has ended."""
         self.connections.rescue_pause.begin()
         publisher = yield from self.connections.publisher()
-        with suppress(TimeoutError):  # messages that it holds are not counted
+        with suppress(TimeoutError):  # its unacknowledged messages are not counted
             yield Wait(publisher.rescue_ended(), self.timeout)
 
     def end_pass(self) -> None:

@@ -138,7 +138,7 @@ class Publisher:
             self._woken_in = turn
 
     def submit_copy(self, pending: Pending) -> None:
-        """Accept the copy of a job that is held unacked, without waiting for room."""
+        """Accept the copy of a leased job, without waiting for room."""
         try:
             self.submit(pending)
         except ClientClosed as error:
@@ -291,7 +291,7 @@ class Publisher:
         pause = REOPEN_SECONDS if now - self._closed_channel_at < REOPEN_SECONDS else 0.0
         self._closed_channel_at = now
         if lane := self._lanes.get(outgoing.lane):
-            lane.held_until = now + pause
+            lane.backs_off_until = now + pause
         if outgoing.lane == MAIN and MAIN not in self._outgoing:
             self._connector.call_later(pause, self._open_main)
         self._connector.call_later(pause, self._flush)
@@ -384,7 +384,7 @@ class Publisher:
 
     def _send_lane(self, lane: Lane, now: float) -> list[bytes]:
         """Return the frames of the messages that a lane may publish now."""
-        if now < lane.held_until or not self._outbox.is_parked(lane.name):
+        if now < lane.backs_off_until or not self._outbox.is_parked(lane.name):
             return []
         outgoing = self._outgoing.get(lane.name)
         if outgoing is None:

@@ -91,14 +91,14 @@ class AckBuffer:
         for number, acks in tuple(self._unsent.items()):
             for tag, multiple in acks.take(now, everything=everything):
                 pieces.append(encode.ack(number, tag, multiple=multiple))
-            if not acks.is_holding:
+            if not acks.is_any_waiting:
                 del self._unsent[number]
         return b"".join(pieces)
 
     @property
-    def is_holding(self) -> bool:
+    def is_any_waiting(self) -> bool:
         """Whether acks wait for those of older deliveries."""
-        return any(acks.is_holding for acks in self._unsent.values())
+        return any(acks.is_any_waiting for acks in self._unsent.values())
 
     def unproven(self) -> Iterator[tuple[int, AbstractSet[str]]]:
         """Yield the channels whose settlements the broker may have buffered, with their topics."""

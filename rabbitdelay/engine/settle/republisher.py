@@ -122,7 +122,7 @@ class Republisher:
         self._timeout = timeout
         self._clock = clock
         # Guarded by the owner's lock:
-        self._held: set[_Copy] = set()
+        self._waiting: set[_Copy] = set()
         self._is_stopped = False
 
     def publish(
@@ -141,8 +141,8 @@ class Republisher:
         """Return the jobs that wait to be published, and let none wait from now on."""
         with self._owner.lock:
             self._is_stopped = True
-            while self._held:
-                self._owner.not_copied(self._held.pop().lease, Do.NACK)
+            while self._waiting:
+                self._owner.not_copied(self._waiting.pop().lease, Do.NACK)
 
     def _make(
         self, lease: Lease, fate: Again | GiveUp, why: Failure | None, future: Future[Fate]
@@ -151,7 +151,7 @@ class Republisher:
         delay_ms, message, known_until_ms = 0, lease.message, None
         if isinstance(fate, Again):
             delay_ms = fate.delay_ms
-            dates = republish.dates(message, job.due_ms, lease.held_ms(now) + delay_ms)
+            dates = republish.dates(message, job.due_ms, lease.age_ms(now) + delay_ms)
             known_until_ms = dates.due_ms if dates.is_to_be_known else None
             message = republish.again(message, attempt=job.attempt + 1, dates=dates, failure=why)
         else:
@@ -219,7 +219,7 @@ class Republisher:
                 step = Return()
             match step:
                 case TryLater(seconds):
-                    self._hold(copy, seconds, error)
+                    self._keep(copy, seconds, error)
                 case BuryNow():
                     self._bury(copy, error)
                 case Return():
@@ -227,22 +227,22 @@ class Republisher:
                 case DeadLetter():
                     self._settle(copy, Do.DEAD_LETTER, error)
 
-    def _hold(self, copy: _Copy, seconds: float, error: Exception) -> None:
+    def _keep(self, copy: _Copy, seconds: float, error: Exception) -> None:
         job = copy.lease.job
         logger.warning(
             "job %s (%s): retry not published, trying again in %.3g s (%s)",
             *(job.id, job.topic, seconds, error),
         )
-        self._held.add(copy)
+        self._waiting.add(copy)
         self._timer.later(seconds, partial(self._try_again, copy))
-        if copy.tries.count == 1 and len(self._held) <= MAX_ROOM:
+        if copy.tries.count == 1 and len(self._waiting) <= MAX_ROOM:
             self._timer.make_room(copy.lease)
 
     def _try_again(self, copy: _Copy) -> None:
         with self._owner.lock:
-            if copy not in self._held:
+            if copy not in self._waiting:
                 return
-            self._held.remove(copy)
+            self._waiting.remove(copy)
             if copy.lease.leaving is None:
                 return  # the connection was lost, and the broker redelivers the job
         death = self._owner.death(copy.lease)

@@ -282,12 +282,12 @@ class Settlement:
         """Return all leased jobs unchanged to the broker; return their number."""
         self._republisher.stop()
         with self.lock:
-            held = [lease for lease in self.leases.held() if lease.leaving is None]
-            for lease in held:
+            leases = [lease for lease in self.leases.all() if lease.leaving is None]
+            for lease in leases:
                 self._ack_sender.settle(lease, self.leases.hand_back(lease))
-        for lease in held:
+        for lease in leases:
             self._tell(lease)
-        return len(held)
+        return len(leases)
 
     # Copies
 

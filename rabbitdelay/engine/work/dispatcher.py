@@ -88,7 +88,7 @@ class Dispatcher:
             )
         self._stopping = False
         self._takes_more = True
-        self._is_held_up = False
+        self._waits_for_log = False
         self._nudges = False
         self._dispatches_later = False
         self._ended_at = -math.inf
@@ -260,8 +260,8 @@ class Dispatcher:
         if not self._prefetched.count:
             return
         now = time.monotonic()
-        self._is_held_up = not self._log_reader.is_current
-        while not (self._stopping or self._is_held_up) and self._jobs_left != 0:
+        self._waits_for_log = not self._log_reader.is_current
+        while not (self._stopping or self._waits_for_log) and self._jobs_left != 0:
             choice = self._turns.choose(self._prefetched, self._prefetched.suspects_since, now)
             if choice is None:
                 return
@@ -282,7 +282,7 @@ class Dispatcher:
             _log_dropped(lease)
         elif liveness is not Liveness.ALIVE:  # wait for `_may_have_changed`
             self._prefetched.put_back(lease, now)
-            self._is_held_up = True
+            self._waits_for_log = True
         return liveness is Liveness.ALIVE
 
     def _dispatch_later(self) -> None:

@@ -15,7 +15,7 @@ from rabbitdelay.core.work.exceptions import GiveUpNow, Verdict
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.core.work.outcome import RETURNED, Outcome
 from rabbitdelay.core.work.retry import Again, Dropped, Fate, GiveUp
-from rabbitdelay.engine.consume.held_job import HeldJob
+from rabbitdelay.engine.consume.leased_job import LeasedJob
 from rabbitdelay.engine.flow import Call, Flow, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.settle.settlement import Settlement
@@ -37,7 +37,7 @@ logger = logging.getLogger("rabbitdelay.worker")
 
 CallHandler = Callable[[Handler, Any], Any]
 """Calls a handler's function with a job, in this process or another; may return a coroutine."""
-MakeJob = Callable[[Lease, Settlement], HeldJob]
+MakeJob = Callable[[Lease, Settlement], LeasedJob]
 """Returns the job of a lease, as handlers receive it."""
 Hook = Callable[..., Any]
 
@@ -121,7 +121,7 @@ class Runner:
             logger.info("%s: finished (%d ms)", title(lease), took_ms, extra=fields)
         return True
 
-    def _failed(self, run: Run, job: HeldJob, error: BaseException, end: EndRun) -> Flow[None]:
+    def _failed(self, run: Run, job: LeasedJob, error: BaseException, end: EndRun) -> Flow[None]:
         lease = run.lease
         if lease.is_timed_out:
             return  # the end of the TTR was logged
@@ -149,7 +149,7 @@ class Runner:
         return self._settlement.plan(lease, decision.delay_ms, by_type)
 
     def _tell_failed(
-        self, lease: Lease, job: HeldJob, error: BaseException, planned: Fate
+        self, lease: Lease, job: LeasedJob, error: BaseException, planned: Fate
     ) -> Flow[None]:
         """Call the on_error hooks with the job's outcome."""
         if not self._hooks.on_error:
@@ -168,7 +168,7 @@ class Runner:
         given_back = self._settlement.give_back(run.lease, fate, failure)
         given_back.add_done_callback(partial(self._log_failed, run, error))
 
-    def _respond(self, run: Run, job: HeldJob, value: object) -> Flow[None]:
+    def _respond(self, run: Run, job: LeasedJob, value: object) -> Flow[None]:
         """Publish the return value as the job's response, before the job is acknowledged."""
         keep = run.handler.keep_responses and value is not None
         lease = run.lease

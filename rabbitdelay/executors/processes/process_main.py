@@ -141,7 +141,7 @@ def _outcome(
     lease = Lease(call.job, message, 0, 0, call.received_ms, call.redeliveries, State.RESERVED)
     lease.default_max_attempts = call.default_max_attempts
     try:
-        arguments = handler.binding.arguments(reserved_job(lease, RemoteHolder(pipe, call)))
+        arguments = handler.binding.arguments(reserved_job(lease, RemoteSettlement(pipe, call)))
         value = handler.function(**arguments)
         return ReturnedValue.of(runner.run(value) if handler.is_async else value)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a handler is a failure too
@@ -200,8 +200,8 @@ class WorkerPipe:
             self.send(outcome)
 
 
-class RemoteHolder:
-    """A Holder that forwards requests to the worker, which has the job's lease."""
+class RemoteSettlement:
+    """A JobSettlement that forwards requests to the worker, which has the job's lease."""
 
     def __init__(self, pipe: WorkerPipe, call: HandlerCall) -> None:
         self._pipe = pipe
@@ -212,7 +212,7 @@ class RemoteHolder:
         self._send(Request("finish"))
         _end(lease, Event.FINISH)
 
-    def touch(self, lease: Lease) -> float:  # noqa: ARG002 - part of the Holder interface
+    def touch(self, lease: Lease) -> float:  # noqa: ARG002 - part of JobSettlement
         """Restart the job's ttr; return the new deadline."""
         return time.monotonic() + self._send(Request("touch")).seconds_left
 
@@ -236,7 +236,7 @@ class RemoteHolder:
             return self._send(Request("time_left")).seconds_left
         return 0.0
 
-    def is_deleted(self, lease: Lease) -> bool:  # noqa: ARG002 - part of the Holder interface
+    def is_deleted(self, lease: Lease) -> bool:  # noqa: ARG002 - part of JobSettlement
         """Whether the job was deleted while it is reserved."""
         with suppress(LeaseLost):
             return self._send(Request("is_deleted")).is_deleted

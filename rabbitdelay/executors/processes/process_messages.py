@@ -95,7 +95,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request of a handler: a method of its job's Holder, and the arguments after the lease."""
+    """Request of a handler: a method of JobSettlement, and its arguments after the lease."""
 
     verb: Literal["finish", "touch", "release", "bury", "time_left", "is_deleted"]
     arguments: tuple[Any, ...] = ()

@@ -113,7 +113,7 @@ class ThreadChannel:
             self._channel.exchange_delete(declaration.name, callback=lambda _: removed())
 
     def purge(self, queue: str, purged: Callable[[int], None]) -> None:
-        """Purge a queue; call back with the number of messages that it held."""
+        """Purge a queue; call back with the number of messages that were in it."""
 
         def answered(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
             purged(frame.method.message_count)

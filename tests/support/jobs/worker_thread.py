@@ -177,7 +177,7 @@ def publisher_connector(client: Client) -> Connector:
 
 
 def cut_pops(client: Client) -> None:
-    """Cut the connection on which a client holds the jobs that it popped."""
+    """Cut the connection with the leases of the jobs that a client popped."""
     wait_until(partial(cut, popper_of(client).consumer._connector))
 
 
@@ -188,7 +188,7 @@ def popper_of(client: Client) -> Popper:
 
 
 def cut_worker(worker: Worker) -> None:
-    """Cut the connection on which a worker holds its jobs."""
+    """Cut the connection with the leases of a worker."""
     dispatcher = worker._dispatcher
     assert dispatcher is not None
     wait_until(partial(cut, dispatcher.consumer._connector))

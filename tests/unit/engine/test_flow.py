@@ -88,13 +88,13 @@ def test_an_uncaught_error_is_raised_and_not_kept_alive(drive: Drive) -> None:
 
 
 def test_until_waits_for_a_condition_or_the_deadline(drive: Drive) -> None:
-    bell, held = Bell(), [False]
+    bell, is_true = Bell(), [False]
 
     def flow() -> Flow[tuple[bool, bool]]:
-        before = yield from until(bell, lambda: held[0], deadline=0.0)
-        held[0] = True
+        before = yield from until(bell, lambda: is_true[0], deadline=0.0)
+        is_true[0] = True
         bell.ring()
-        return before, (yield from until(bell, lambda: held[0], deadline=None))
+        return before, (yield from until(bell, lambda: is_true[0], deadline=None))
 
     assert drive(flow()) == (False, True)
 

@@ -91,9 +91,9 @@ async def connected(factory: Factory) -> AsyncIterator[tuple[FactoryConnection, 
         server.close()
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def until(is_true: Callable[[], bool]) -> None:
     async with asyncio.timeout(patience(10)):
-        while not holds():  # noqa: ASYNC110 - for a moment
+        while not is_true():  # noqa: ASYNC110 - for a moment
             await asyncio.sleep(0.001)
 
 

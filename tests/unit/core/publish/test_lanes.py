@@ -11,8 +11,8 @@ def test_consecutive_refusals_double_the_backoff_up_to_a_limit() -> None:
     lane, now, pauses = lanes.make("full", is_stream=False), 100.0, []
     for _ in range(7):
         lane.refused(now, random=0.0)
-        pauses.append(lane.held_until - now)
-        now = lane.held_until
+        pauses.append(lane.backs_off_until - now)
+        now = lane.backs_off_until
     assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
 
 
@@ -20,14 +20,14 @@ def test_refusals_of_messages_in_flight_together_count_once() -> None:
     lane = lanes.make("full", is_stream=False)
     for _ in range(16):
         lane.refused(100.0, random=0.0)
-    assert (lane.failures, lane.held_until) == (1, 100.25)
+    assert (lane.failures, lane.backs_off_until) == (1, 100.25)
 
 
 def test_a_confirm_ends_the_backoff() -> None:
     lane = lanes.make("full", is_stream=False)
     lane.refused(100.0, random=0.0)
     lane.taken(1)
-    assert (lane.failures, lane.held_until) == (0, 0.0)
+    assert (lane.failures, lane.backs_off_until) == (0, 0.0)
 
 
 @given(st.lists(st.sampled_from(["taken", "refused", "stalled"]), max_size=100))

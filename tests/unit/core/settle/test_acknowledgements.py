@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rabbitdelay.core.settle.acknowledgements import HELD_SHARE, HOLD_SECONDS, Acks
+from rabbitdelay.core.settle.acknowledgements import MAX_WAIT_SECONDS, WAITING_SHARE, Acks
 
 
 class Broker:
@@ -64,18 +64,18 @@ class Channel(RuleBasedStateMachine):
         self.broker.nack(tag)
         self.acks.settled(tag)
 
-    @rule(seconds=st.sampled_from([0.0, HOLD_SECONDS / 3, HOLD_SECONDS]))
+    @rule(seconds=st.sampled_from([0.0, MAX_WAIT_SECONDS / 3, MAX_WAIT_SECONDS]))
     def send(self, seconds: float) -> None:
         self.now += seconds
         self._send()
 
     @rule()
-    def wait_as_long_as_anything_is_held(self) -> None:
+    def wait_as_long_as_any_acks_wait(self) -> None:
         self._send()
-        self.now += HOLD_SECONDS
+        self.now += MAX_WAIT_SECONDS
         self._send()
         assert set(self.broker.acked) == self.finished
-        assert not self.acks.is_holding
+        assert not self.acks.is_any_waiting
 
     @rule()
     def send_everything(self) -> None:
@@ -90,9 +90,9 @@ class Channel(RuleBasedStateMachine):
     def _send(self, *, everything: bool = False) -> None:
         for tag, multiple in self.acks.take(self.now, everything=everything):
             self.broker.ack(tag, multiple=multiple)
-        held = self.finished - set(self.broker.acked)
-        assert len(held) * HELD_SHARE <= len(self.broker.unsettled)
-        assert bool(held) == self.acks.is_holding
+        waiting = self.finished - set(self.broker.acked)
+        assert len(waiting) * WAITING_SHARE <= len(self.broker.unsettled)
+        assert bool(waiting) == self.acks.is_any_waiting
         assert len(self.acks) == len(self.broker.unsettled)
 
 
@@ -125,7 +125,7 @@ def test_an_old_job_delays_other_acks_only_briefly() -> None:
         acks.delivered(tag)
     acks.finished(2)
     assert list(acks.take(0.0)) == []
-    assert list(acks.take(HOLD_SECONDS)) == [(2, False)]
+    assert list(acks.take(MAX_WAIT_SECONDS)) == [(2, False)]
 
 
 def test_a_small_prefetch_is_never_delayed() -> None:

@@ -138,12 +138,12 @@ def test_a_kicked_copy_is_the_same_job_at_attempt_1(
 
 @given(JOBS)
 def test_copying_does_not_change_the_original(job: Job) -> None:
-    held = travelled(job)
-    before = dict(held.headers)
-    republish.again(held, attempt=2, dates=at(0), failure=Failure("E", "text"))
-    republish.buried(held, reason="why", now_ms=0, failure=None)
-    republish.kicked(held, now_ms=0)
-    assert held.headers == before
+    received = travelled(job)
+    before = dict(received.headers)
+    republish.again(received, attempt=2, dates=at(0), failure=Failure("E", "text"))
+    republish.buried(received, reason="why", now_ms=0, failure=None)
+    republish.kicked(received, now_ms=0)
+    assert received.headers == before
 
 
 # Times

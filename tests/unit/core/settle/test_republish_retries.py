@@ -52,14 +52,14 @@ def test_a_retry_is_published_with_the_remaining_delay(
         assert now + tries.rest_ms(now) / 1000 >= tries.due_at - 1e-6
         now += answer
     assert isinstance(step, BuryNow)
-    held = now - tries.began_at
-    assert tries.counted >= max(1, attempts_left) or held >= republish_retries.HOLD_SECONDS
-    assert held <= republish_retries.HOLD_SECONDS + republish_retries.MOST_SECONDS + 1
+    waited = now - tries.began_at
+    assert tries.counted >= max(1, attempts_left) or waited >= republish_retries.KEEP_SECONDS
+    assert waited <= republish_retries.KEEP_SECONDS + republish_retries.MOST_SECONDS + 1
 
 
 def test_a_delay_too_long_to_wait_for_ends_in_a_burial() -> None:
     tries = Tries(due_at=7_200.0, attempts_left=9, began_at=0.0)
-    assert republish_retries.HOLD_SECONDS <= sum(_waits(tries, PermissionRefused("no"), 0.0)) < 700
+    assert republish_retries.KEEP_SECONDS <= sum(_waits(tries, PermissionRefused("no"), 0.0)) < 700
 
 
 @pytest.mark.parametrize("kind", [OutcomeUnknown, BrokerBlocked])
@@ -70,7 +70,7 @@ def test_an_unanswered_publish_does_not_count_as_an_attempt(kind: type[OutcomeUn
         now += step.seconds
     assert isinstance(step, Return)
     assert tries.counted == 0
-    assert now >= republish_retries.HOLD_SECONDS
+    assert now >= republish_retries.KEEP_SECONDS
 
 
 def test_some_errors_are_not_retried() -> None:

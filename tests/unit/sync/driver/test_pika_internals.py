@@ -40,9 +40,9 @@ class Connected:
         self.run_until(self.has_sent)  # pika sends while its loop runs
         assert self.peer.recv(len(HEADER)) == HEADER
 
-    def run_until(self, holds: Callable[[], bool]) -> None:
+    def run_until(self, is_true: Callable[[], bool]) -> None:
         def look() -> None:
-            if holds():
+            if is_true():
                 self.loop.stop()
             else:
                 self.loop.call_later(0.001, look)
@@ -52,7 +52,7 @@ class Connected:
         self.loop.start()
         self.loop.remove_timeout(limit)
         self.loop.remove_timeout(look_first)
-        assert holds()
+        assert is_true()
 
     def has_sent(self) -> bool:
         readable, _, _ = select.select([self.peer], [], [], 0)

@@ -49,7 +49,7 @@ class JobSettlement(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HeldJob(Job):
+class LeasedJob(Job):
     """A job that this process has reserved, for at most its TTR."""
 
     _lease: Lease = field(kw_only=True, repr=False)
@@ -121,7 +121,7 @@ class HeldJob(Job):
 
     def _leave(self, error: BaseException | None) -> Flow[None]:
         """Finish the job at the end of its `with` block; release it if the block raised."""
-        if self._lease.ended_by in _SETTLED_BY_HOLDER:
+        if self._lease.ended_by in _ALREADY_SETTLED:
             return
         if error is None:
             self._settlement.finish(self._lease)
@@ -133,15 +133,15 @@ class HeldJob(Job):
             return  # the block's own error is raised instead
 
 
-_SETTLED_BY_HOLDER = (Event.FINISH, Event.RELEASE, Event.BURY, Event.DELETE)
+_ALREADY_SETTLED = (Event.FINISH, Event.RELEASE, Event.BURY, Event.DELETE)
 _fields = attrgetter(*(name for name in Job.__slots__))
 _MAX_ATTEMPTS = list(Job.__slots__).index("max_attempts")
-Held = TypeVar("Held", bound=HeldJob)
+AnyLeasedJob = TypeVar("AnyLeasedJob", bound=LeasedJob)
 
 
-def held_job(
-    kind: type[Held], lease: Lease, settlement: JobSettlement, client: object = None
-) -> Held:
+def leased_job(
+    kind: type[AnyLeasedJob], lease: Lease, settlement: JobSettlement, client: object = None
+) -> AnyLeasedJob:
     """Return the job of a lease, with the defaults of its topic."""
     values = list(_fields(lease.job))
     if values[_MAX_ATTEMPTS] is None:
