@@ -5,6 +5,7 @@
 - `SelectConnection.bytes_received` tells the heartbeat checker that the broker is alive.
 - `SelectConnection._transport` is None before the socket is connected and after it is closed. It
   has `abort()`, `_sock`, and `_MAX_RECV_BYTES`, the maximum number of bytes per read.
+- `SelectConnection._on_connection_workflow_done(result)` is called when connecting has ended.
 
 pyproject.toml caps pika below the version that may change them.
 tests/unit/sync/driver/test_pika_internals.py fails if one of them has changed.
@@ -14,6 +15,7 @@ import socket
 from collections.abc import Callable
 
 import pika
+from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowAborted
 
 RECEIVE_BYTES = 64 * 1024
 """Bytes per read. pika's 4 KiB hold eight small jobs, and every read wakes the threads."""
@@ -54,3 +56,15 @@ class RawConnection(pika.SelectConnection):
             return
         self.bytes_received += len(data_in)  # else pika considers a busy broker dead
         self._take_bytes(data_in)
+
+    def _on_connection_workflow_done(
+        self, conn_or_exc: pika.connection.Connection | Exception
+    ) -> None:
+        """Handle the end of connecting.
+
+        After a close during the AMQP handshake, pika 1.4 passes the class of the error instead of
+        an error, and its assertion on that ends the thread.
+        """
+        if conn_or_exc is AMQPConnectionWorkflowAborted:
+            conn_or_exc = AMQPConnectionWorkflowAborted()
+        super()._on_connection_workflow_done(conn_or_exc)

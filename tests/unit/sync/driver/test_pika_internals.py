@@ -9,6 +9,7 @@ from contextlib import closing
 import pika
 import pytest
 from pika.adapters.select_connection import IOLoop
+from pika.exceptions import ConnectionOpenAborted
 from pika.heartbeat import HeartbeatChecker
 
 from rabbitdelay.sync.driver.pika_internals import RawConnection
@@ -29,9 +30,11 @@ class Connected:
     def __init__(self, listener: socket.socket) -> None:
         self.loop = IOLoop()
         host, port = listener.getsockname()
+        self.errors: list[BaseException | str] = []
+        """Why the connection did not open."""
         self.connection = RawConnection(
             pika.ConnectionParameters(host, port),
-            on_open_error_callback=lambda *_: None,
+            on_open_error_callback=lambda _, error: self.errors.append(error),
             custom_ioloop=self.loop,
         )
         self.run_until(lambda: self.connection._transport is not None)
@@ -104,6 +107,15 @@ def test_an_abort_ends_it_without_a_word(connected: Connected) -> None:
     assert connected.peer.recv(1) == b""
 
 
+def test_a_close_during_the_handshake_is_reported_as_an_error_on_opening(
+    connected: Connected,
+) -> None:
+    connected.connection.close()
+    connected.run_until(lambda: bool(connected.errors))
+    (error,) = connected.errors
+    assert isinstance(error, ConnectionOpenAborted)
+
+
 def test_the_socket_can_be_closed_behind_the_back_of_pika(connected: Connected) -> None:
     transport = connected.connection._transport
     there = getattr(transport, "_sock", None)
@@ -122,4 +134,4 @@ def test_the_heartbeat_checker_counts_the_bytes() -> None:
 def test_nothing_of_pika_is_overridden_by_accident() -> None:
     ours = {name for name in vars(RawConnection) if not name.startswith(("__", "_abc"))}
     overridden = {name for name in ours if hasattr(pika.SelectConnection, name)}
-    assert overridden == {"_on_data_available"}
+    assert overridden == {"_on_data_available", "_on_connection_workflow_done"}
