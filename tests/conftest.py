@@ -20,7 +20,7 @@ from tests.support.brokers import suite_broker
 from tests.support.brokers.receiver import Receiver
 from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.fronts import Front, front_named
-from tests.support.jobs.worker_thread import Looker
+from tests.support.jobs.looker import Looker
 from tests.support.patience import patience
 from tests.support.xdist_workers import GroupScheduling
 

@@ -13,9 +13,9 @@ import pytest
 
 from rabbitdelay import Client
 from rabbitdelay.private_broker.machine.ports import pick_free
-from tests.support.jobs.worker_thread import Process
 from tests.support.patience import patience
 from tests.support.programs import command_line
+from tests.support.programs.script import Process
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])

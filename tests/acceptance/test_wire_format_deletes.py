@@ -14,7 +14,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbitdelay import Client
 from rabbitdelay.core.topology.topology import Topology
-from tests.support.jobs.deletes import take
+from tests.support.jobs.popped_jobs import take
 from tests.support.patience import patience, wait_until
 from tests.support.programs import nodejs
 

@@ -22,7 +22,7 @@ from rabbitdelay.errors import ConnectionFailed, InvalidConfiguration, TopologyM
 from tests.conftest import ClientFactory, ReceiverFactory, TopicsFactory
 from tests.support.brokers.management import Management
 from tests.support.brokers.suite_broker import SharedBroker
-from tests.support.jobs.worker_thread import cut, popper_of
+from tests.support.jobs.connections import cut, popper_of
 from tests.support.patience import patience, wait_until
 
 QUORUM = pytest.mark.parametrize("client", ["quorum"], indirect=True)

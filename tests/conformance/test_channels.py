@@ -10,9 +10,9 @@ from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.engine.consume.consumer import Consumer
 from tests.conftest import ReceiverFactory, WorkerFactory
-from tests.support.jobs.deletes import drained
-from tests.support.jobs.popped_jobs import pop
-from tests.support.jobs.worker_thread import popper_of, publisher_connector, working
+from tests.support.jobs.connections import popper_of, publisher_connector
+from tests.support.jobs.popped_jobs import drained, pop
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
 
 UNKNOWN_TAG = 1_000_000

@@ -13,8 +13,9 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.deletes import reader
 from rabbitdelay.engine.deletes.reader import LogReader
 from tests.conftest import TopicsFactory, WorkerFactory
+from tests.support.brokers.messages import publish
 from tests.support.jobs.deletes import left_over
-from tests.support.jobs.worker_thread import publish, working
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
 
 DAY_SECONDS = 86_400.0

@@ -29,11 +29,16 @@ from rabbitdelay.errors import OutcomeUnknown, PermissionRefused
 from rabbitdelay.private_broker import PrivateBroker
 from rabbitdelay.sync.worker import Worker
 from tests.conftest import LookerFactory, TopicsFactory, WorkerFactory
+from tests.support.brokers.messages import publish_frames
 from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.fronts import Front
-from tests.support.jobs.deletes import deletes_flow, drained, noting
-from tests.support.jobs.worker_thread import Looker, Process, cut_worker, publish_frames, working
+from tests.support.jobs.connections import cut_worker
+from tests.support.jobs.deletes import deletes_flow, noting
+from tests.support.jobs.looker import Looker
+from tests.support.jobs.popped_jobs import drained
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
+from tests.support.programs.script import Process
 
 WORKER = """
 import logging, os, sys, time

@@ -9,7 +9,8 @@ from typing import Any
 
 from rabbitdelay import Bury, Client, Job, JobSpec, ReservedJob, Retry
 from tests.conftest import LookerFactory, WorkerFactory
-from tests.support.jobs.worker_thread import cut_worker, working
+from tests.support.jobs.connections import cut_worker
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
 
 

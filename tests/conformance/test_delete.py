@@ -25,9 +25,12 @@ from rabbitdelay import (
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.errors import DeleteManyFailed
 from tests.conftest import ClientFactory, WorkerFactory
+from tests.support.brokers.messages import publish
 from tests.support.jobs import deletes
-from tests.support.jobs.deletes import drained, left_over, noting, pops, take
-from tests.support.jobs.worker_thread import popper_of, publish, working
+from tests.support.jobs.connections import popper_of
+from tests.support.jobs.deletes import left_over, noting
+from tests.support.jobs.popped_jobs import drained, pops, take
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
 
 PROPAGATION_SECONDS = patience(1.0)

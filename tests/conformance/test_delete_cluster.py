@@ -15,8 +15,9 @@ from tests.conftest import PrivateBrokerFactory
 from tests.support.brokers.management import Management
 from tests.support.brokers.private_brokers import standing_still
 from tests.support.fronts import Front
+from tests.support.jobs.connections import log_reader_of
 from tests.support.jobs.delete_load import Books
-from tests.support.jobs.worker_thread import handed_out_at, log_reader_of, working
+from tests.support.jobs.worker_thread import handed_out_at, working
 from tests.support.patience import patience, wait_until
 from tests.support.stalls import Stalls
 

@@ -22,11 +22,14 @@ from rabbitdelay.errors import OutcomeUnknown
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.brokers import streams
+from tests.support.brokers.messages import publish
 from tests.support.brokers.private_brokers import standing_still
 from tests.support.fronts import Front
+from tests.support.jobs.connections import log_reader_of
 from tests.support.jobs.delete_load import DELETER, WORKER, Books, Pace, put_over, times
-from tests.support.jobs.worker_thread import Process, log_reader_of, publish, working
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
+from tests.support.programs.script import Process
 
 SAYS_CUT_OFF = "log of deletes: cut off, handing out no jobs"
 SAYS_READ = "log of deletes: read ("

@@ -14,8 +14,10 @@ from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.fronts import Front
 from tests.support.jobs import deletes
-from tests.support.jobs.deletes import drained, left_over, noting, pops, take
-from tests.support.jobs.worker_thread import cut_pops, cut_worker, working
+from tests.support.jobs.connections import cut_pops, cut_worker
+from tests.support.jobs.deletes import left_over, noting
+from tests.support.jobs.popped_jobs import drained, pops, take
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
 
 # Durability

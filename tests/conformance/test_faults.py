@@ -15,8 +15,8 @@ from rabbitdelay.models import Job, JobSpec
 from rabbitdelay.private_broker import PrivateBroker
 from tests.support.brokers.receiver import Receiver
 from tests.support.fronts import Front
+from tests.support.jobs.connections import cut, publisher_connector
 from tests.support.jobs.putters import putting
-from tests.support.jobs.worker_thread import cut, publisher_connector
 from tests.support.patience import patience, wait_until
 
 pytestmark = pytest.mark.timeout(180)

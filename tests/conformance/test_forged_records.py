@@ -9,7 +9,8 @@ import pytest
 from rabbitdelay import Client, Worker
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.jobs import deletes
-from tests.support.jobs.deletes import drained, noting
+from tests.support.jobs.deletes import noting
+from tests.support.jobs.popped_jobs import drained
 from tests.support.jobs.worker_thread import working
 from tests.support.patience import wait_until
 

@@ -7,8 +7,9 @@ import pytest
 from rabbitdelay import Client, InvalidJob, JobSpec, PutManyFailed, ReservedJob
 from rabbitdelay.core.jobs.envelope import Message
 from tests.conftest import WorkerFactory
+from tests.support.brokers.messages import publish_frames
 from tests.support.jobs.popped_jobs import pop
-from tests.support.jobs.worker_thread import publish_frames, working
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
 from tests.support.programs import process_handlers
 

@@ -12,8 +12,9 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.parked.rescuer import Rescuer
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
 from tests.support.brokers.streams import delete_queue
+from tests.support.jobs.connections import cut, publisher_connector
 from tests.support.jobs.deletes import left_over, noting
-from tests.support.jobs.worker_thread import cut, publisher_connector, working
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
 
 DELAY = 3.0

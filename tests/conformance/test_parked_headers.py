@@ -12,7 +12,8 @@ from rabbitdelay.core.amqp import field_table
 from rabbitdelay.core.amqp.field_table import Encoded, ScaledInteger, Timestamp
 from rabbitdelay.core.jobs.envelope import Message
 from tests.conftest import TopicsFactory
-from tests.support.jobs.worker_thread import Looker, publish_frames
+from tests.support.brokers.messages import publish_frames
+from tests.support.jobs.looker import Looker
 from tests.support.patience import wait_until
 
 DEEP = 200

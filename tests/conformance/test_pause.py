@@ -10,9 +10,12 @@ import pytest
 from rabbitdelay import Client, InvalidJob, Job, JobSpec, ReservedJob
 from rabbitdelay.core.topology.topology import DELIVERY_LIMIT
 from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
+from tests.support.brokers.messages import publish
 from tests.support.jobs import deletes
-from tests.support.jobs.deletes import drained, left_over, noting, pops, take
-from tests.support.jobs.worker_thread import popper_of, publish, working
+from tests.support.jobs.connections import popper_of
+from tests.support.jobs.deletes import left_over, noting
+from tests.support.jobs.popped_jobs import drained, pops, take
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
 
 # Pause

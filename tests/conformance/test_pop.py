@@ -28,11 +28,12 @@ from rabbitdelay.engine.flow import Wait
 from rabbitdelay.engine.pop import popper as popping
 from rabbitdelay.sync.driver.transport import ThreadTransport
 from tests.conftest import ClientFactory, LookerFactory, ReceiverFactory, TopicsFactory
+from tests.support.brokers.messages import publish
 from tests.support.fronts import Front
-from tests.support.jobs.deletes import take
-from tests.support.jobs.popped_jobs import pop
-from tests.support.jobs.worker_thread import Process, cut_pops, popper_of, publish
+from tests.support.jobs.connections import cut_pops, popper_of
+from tests.support.jobs.popped_jobs import pop, take
 from tests.support.patience import patience, wait_until
+from tests.support.programs.script import Process
 
 AT_ONCE = RetryPolicy(max_attempts=3, backoff=0)
 

@@ -14,11 +14,12 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.publish import stall_detector
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
+from tests.support.brokers.messages import publish
 from tests.support.brokers.proxy import Proxy
 from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.fronts import Front
 from tests.support.jobs.popped_jobs import pop
-from tests.support.jobs.worker_thread import publish, working
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
 
 SUSPEND = """

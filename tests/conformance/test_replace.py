@@ -15,9 +15,11 @@ from rabbitdelay.errors import TopologyConflict
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.fronts import Front
 from tests.support.jobs import deletes
-from tests.support.jobs.deletes import drained, left_over, noting, pops, take
-from tests.support.jobs.worker_thread import Process, working
+from tests.support.jobs.deletes import left_over, noting
+from tests.support.jobs.popped_jobs import drained, pops, take
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
+from tests.support.programs.script import Process
 
 DAY = timedelta(days=1)
 

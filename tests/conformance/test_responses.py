@@ -21,7 +21,8 @@ from rabbitdelay import (
 from rabbitdelay.engine.settle import settlement
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.brokers.receiver import Receiver
-from tests.support.jobs.worker_thread import cut_pops, working
+from tests.support.jobs.connections import cut_pops
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
 
 

@@ -17,8 +17,9 @@ from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.errors import CutOff
 from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
 from tests.support.brokers.proxy import Proxy
+from tests.support.jobs.connections import log_reader_of
 from tests.support.jobs.popped_jobs import pop
-from tests.support.jobs.worker_thread import handed_out_at, log_reader_of, working
+from tests.support.jobs.worker_thread import handed_out_at, working
 from tests.support.patience import patience, wait_until
 from tests.support.stalls import Stalls
 

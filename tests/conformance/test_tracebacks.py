@@ -9,8 +9,9 @@ from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.settle.failure import MAX_TRACEBACK
 from rabbitdelay.core.settle.republish import TRACEBACK
 from tests.conftest import LookerFactory, WorkerFactory
+from tests.support.brokers.messages import publish_frames
 from tests.support.jobs.popped_jobs import pop
-from tests.support.jobs.worker_thread import publish_frames, working
+from tests.support.jobs.worker_thread import working
 from tests.support.programs import process_handlers
 
 

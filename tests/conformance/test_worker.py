@@ -30,11 +30,15 @@ from rabbitdelay import (
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.work.run import Run
 from tests.conftest import ClientFactory, LookerFactory, TopicsFactory, WorkerFactory
+from tests.support.brokers.messages import publish
 from tests.support.fronts import Front
-from tests.support.jobs.deletes import left_over, take
-from tests.support.jobs.worker_thread import Process, cut_worker, publish, working
+from tests.support.jobs.connections import cut_worker
+from tests.support.jobs.deletes import left_over
+from tests.support.jobs.popped_jobs import take
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
 from tests.support.programs import process_handlers
+from tests.support.programs.script import Process
 
 TOUCHED_TTR_SECONDS = 4
 """Longer than a busy machine delays a touch."""

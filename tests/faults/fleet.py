@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.jobs.worker_thread import ROOT
+from tests.support.programs.script import ROOT
 
 STOP_SECONDS = 90.0
 REFUSED_EXIT = 77

@@ -27,7 +27,7 @@ from tests.faults.history import Event, HistoryReader, HistoryWriter, Kind
 from tests.faults.parked import parked_jobs
 from tests.faults.probe import Probe
 from tests.support.brokers.proxy import Proxy
-from tests.support.jobs.worker_thread import ROOT
+from tests.support.programs.script import ROOT
 
 NAMESPACE = "faults"
 FRONTS = ("sync", "aio")

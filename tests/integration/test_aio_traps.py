@@ -30,8 +30,9 @@ from rabbitdelay import (
 from rabbitdelay.aio import Client, ReservedJob, Worker
 from rabbitdelay.engine.connection import Connector
 from tests.conftest import ReceiverFactory, TopicsFactory
-from tests.support.jobs.worker_thread import Process, cut
+from tests.support.jobs.connections import cut
 from tests.support.patience import patience
+from tests.support.programs.script import Process
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 New = Callable[..., Client]

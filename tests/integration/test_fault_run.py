@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.jobs.worker_thread import ROOT
 from tests.support.patience import patience, wait_until
+from tests.support.programs.script import ROOT
 
 PROC = Path("/proc")
 pytestmark = [

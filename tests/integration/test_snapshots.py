@@ -33,8 +33,8 @@ from rabbitdelay.engine.deletes.reader import LogReader
 from tests.conftest import ClientFactory
 from tests.support.brokers import streams
 from tests.support.jobs.delete_load import COMPACTOR
-from tests.support.jobs.worker_thread import Process
 from tests.support.patience import patience, wait_until
+from tests.support.programs.script import Process
 
 NOT_TRUSTED = "snapshot: not used ("
 IN_THE_LOG = 300

@@ -12,9 +12,11 @@ from rabbitdelay import Client, Job, JobSpec, LeaseLost
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync.driver.connection import ThreadConnection
 from tests.conftest import WorkerFactory
+from tests.support.jobs.connections import popper_of
 from tests.support.jobs.popped_jobs import pop
-from tests.support.jobs.worker_thread import Process, popper_of, working
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
+from tests.support.programs.script import Process
 
 
 def test_a_put_in_a_futures_callback_is_refused(client: Client) -> None:

@@ -20,9 +20,11 @@ from rabbitdelay.core.work.stats import WorkerCounts
 from rabbitdelay.executors.processes.process_handle import HandlerProcess, describe_exit
 from rabbitdelay.executors.processes.process_messages import Ready
 from tests.support.brokers.suite_broker import SharedBroker
-from tests.support.jobs.worker_thread import ROOT, cut_worker, working
+from tests.support.jobs.connections import cut_worker
+from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
 from tests.support.programs import process_handlers
+from tests.support.programs.script import ROOT
 
 TOPIC = "work"
 HANDLERS: list[Callable[..., Any]] = [

@@ -11,7 +11,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from rabbitdelay.core.deletes import records
 from rabbitdelay.core.deletes.records import Fence, Record
 from rabbitdelay.core.deletes.snapshots import is_piece
-from tests.support.jobs.worker_thread import publish
+from tests.support.brokers.messages import publish
 from tests.support.patience import patience
 
 _FIRST_SECONDS = patience(5)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rabbitdelay import Client, JobSpec
-from tests.support.jobs.worker_thread import Process
+from tests.support.programs.script import Process
 
 PROPAGATION_SECONDS = 2.0
 """Time allowed until a worker knows of a delete: a few ms, more when two cores do all the work."""

@@ -1,4 +1,4 @@
-"""Helpers for tests of deletes: handlers that watch `job.deleted`, and queue contents."""
+"""Handlers that watch `job.deleted`, foreign deletes, and what is left over in the queues."""
 
 import asyncio
 import json
@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import pika
@@ -88,39 +87,6 @@ def append(url: str, topology: Topology, *records: bytes | dict[str, Any]) -> No
 def delete_log(url: str, topology: Topology) -> None:
     """Delete the stream of deletes, which no client should do."""
     _on_channel(url, lambda channel: channel.queue_delete(topology.log().queue.name))
-
-
-def pops(client: Client, *topics: str, wait: float = 0) -> list[str]:
-    """Pop and finish jobs until none arrives; return their ids."""
-    ids: list[str] = []
-    while (job := client.pop(topics or ("t",), wait=patience(wait))) is not None:
-        job.finish()
-        ids.append(job.id)
-    return ids
-
-
-def drained(client: Client, *topics: str) -> list[str]:
-    """Pop and finish all jobs that are ready; return their ids in the order of their arrival.
-
-    A last job is put into each topic, and the pops end when it arrives.
-    """
-    topics, ids = topics or ("t",), list[str]()
-    last = {client.put(topic).id for topic in topics}
-    while not last <= set(ids):
-        (job,) = take(client, 1, *topics)
-        job.finish()
-        ids.append(job.id)
-    return [one for one in ids if one not in last]
-
-
-def take(client: Client, count: int, *topics: str) -> list[ReservedJob]:
-    """Pop `count` jobs, in several calls if necessary; return them ordered by id."""
-    jobs: list[ReservedJob] = []
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(jobs) < count:
-        assert time.monotonic() < deadline, f"only {jobs} arrived"
-        jobs += client.pop(topics or ("t",), max=count - len(jobs), wait=1)
-    return sorted(jobs, key=attrgetter("id"))
 
 
 def _append(channel: BlockingChannel, exchange: str, bodies: list[bytes]) -> None:

@@ -1,0 +1,56 @@
+"""The connections of clients and workers, for tests that cut them."""
+
+import socket
+from functools import partial
+
+from rabbitdelay import Client, Worker
+from rabbitdelay.aio.driver.frame_reader import FrameTransport
+from rabbitdelay.engine.connection import Connector
+from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.pop.popper import Popper
+from tests.support.patience import wait_until
+
+
+def cut(connector: Connector) -> bool:
+    """Shut down the socket of a connection; return whether it had a connected one."""
+    transport = getattr(connector.connection, "_transport", None)
+    sock = getattr(transport, "_sock", None)  # pika's
+    if isinstance(transport, FrameTransport) and transport.writer is not None:
+        sock = transport.writer.get_extra_info("socket")
+    if sock is None:
+        return False
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return False  # not connected yet, or already cut
+    return True
+
+
+def publisher_connector(client: Client) -> Connector:
+    """Return the connection on which a client puts."""
+    assert client._engine.connections._publisher is not None
+    return client._engine.connections._publisher._connector
+
+
+def cut_pops(client: Client) -> None:
+    """Cut the connection with the leases of the jobs that a client popped."""
+    wait_until(partial(cut, popper_of(client).consumer._connector))
+
+
+def popper_of(client: Client) -> Popper:
+    """Return the popper of a client that has popped before."""
+    assert client._engine.connections._consuming_side is not None
+    return client._engine.connections._consuming_side.popper
+
+
+def cut_worker(worker: Worker) -> None:
+    """Cut the connection with the leases of a worker."""
+    dispatcher = worker._dispatcher
+    assert dispatcher is not None
+    wait_until(partial(cut, dispatcher.consumer._connector))
+
+
+def log_reader_of(worker: Worker) -> LogReader:
+    """Return the reader of the log of deletes of a running worker."""
+    assert worker._dispatcher is not None
+    return worker._dispatcher._log_reader
