@@ -7,12 +7,15 @@ import subprocess
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import pika
+import pika.exceptions
 import pytest
 
 from tests.acceptance.conftest import CommandLine
 from tests.support.brokers.receiver import Receiver
+from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.patience import patience, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
@@ -162,22 +165,63 @@ def test_a_kick_of_nothing_but_deleted_jobs_is_3(rabbitdelay: CommandLine, bury:
 
 
 def test_an_interrupted_kick_loses_nothing(
-    rabbitdelay: CommandLine, options: list[str], program: list[str], bury: Bury, ready: Receiver
+    rabbitdelay: CommandLine,
+    options: list[str],
+    program: list[str],
+    bury: Bury,
+    *,
+    shared_broker: SharedBroker,
+    namespace: str,
 ) -> None:
+    """The ready queue refuses two thirds of the jobs, so the signal comes before the kick ends."""
     ids = [f"j{number}" for number in range(300)]
     bury(*ids)
+    queue = f"{namespace}.v1.ready.mail"
     command = [*program, *options, "buried", "kick", "mail", "--all"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        ready.wait_for_count(5)
-        os.kill(process.pid, signal.SIGINT)
-        told = process.stderr.read()
-        assert process.wait(patience(10)) == 130
+    with room_in(queue, shared_broker, namespace) as ready_count:
+        before = ready_count()
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            wait_until(lambda: ready_count() > before)
+            os.kill(process.pid, signal.SIGINT)
+            told = process.stderr.read()
+            assert process.wait(patience(10)) == 130
     assert "may still be buried too" in told
-    ready.wait_for_count(int(told.removeprefix("interrupted: ").split()[0]))
-    wait_until(lambda: _total(rabbitdelay) >= 300 - len(ready.messages))
-    listed = json.loads(rabbitdelay("buried", "list", "mail", "--limit", "300", "--json").stdout)
-    assert {job["id"] for job in listed["jobs"]} | ready.ids.keys() == set(ids)
+    with Receiver(shared_broker.url, queue) as ready:
+        ready.wait_for_count(int(told.removeprefix("interrupted: ").split()[0]))
+        wait_until(lambda: _total(rabbitdelay) + len(ready.ids.keys() & set(ids)) >= len(ids))
+        listed = json.loads(
+            rabbitdelay("buried", "list", "mail", "--limit", "300", "--json").stdout
+        )
+        assert {job["id"] for job in listed["jobs"]} | (ready.ids.keys() & set(ids)) == set(ids)
+
+
+ROOM = 100
+
+
+@contextmanager
+def room_in(queue: str, broker: SharedBroker, namespace: str) -> Iterator[Callable[[], int]]:
+    """Let a queue accept `ROOM` messages and refuse all others; yield a function that counts it."""
+    policy = f"policies/%2F/{namespace}"
+    definition = {"max-length": 2 * ROOM, "overflow": "reject-publish"}
+    pattern = f"^{queue.replace('.', '[.]')}$"
+    broker.management.put(policy, {"pattern": pattern, "definition": definition})
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+
+        def count() -> int:
+            return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+        with suppress(pika.exceptions.NackError):  # a policy takes effect after a moment
+            while True:
+                channel.basic_publish("", queue, b"full")
+        for _ in range(count() - ROOM):
+            channel.basic_get(queue, auto_ack=True)
+        try:
+            yield count
+        finally:
+            broker.management.remove(policy)
 
 
 def test_drop_asks_first(rabbitdelay: CommandLine, bury: Bury) -> None:
