@@ -3,8 +3,8 @@
 This file owns two rules:
 
 1. A put is resolved exactly once: confirmed, expired or refused. Until then it is in exactly one
-   place: waiting to be sent, parked, in flight on one channel, or confirmed by a queue that is too
-   new to survive a crash.
+   place: waiting to be sent, set aside, in flight on one channel, or confirmed by a queue that is
+   too new to survive a crash.
 2. When a connection is lost, the unresolved puts are sent again in the same order, with the same id
    and token. A put may arrive twice, but is never lost.
 
@@ -26,20 +26,20 @@ class Outbox:
 
     def __init__(self) -> None:
         self._waiting: deque[Pending] = deque()
-        self._parked: dict[Hashable, deque[Pending]] = {}
+        self._aside: dict[Hashable, deque[Pending]] = {}
         self._flights: list[Flight] = []
         self._stabilising: list[Pending] = []
 
     def __len__(self) -> int:
-        parked = sum(map(len, self._parked.values())) if self._parked else 0
-        return len(self._waiting) + parked + sum(map(len, self._flights)) + len(self._stabilising)
+        aside = sum(map(len, self._aside.values())) if self._aside else 0
+        return len(self._waiting) + aside + sum(map(len, self._flights)) + len(self._stabilising)
 
     def __iter__(self) -> Iterator[Pending]:
         for flight in self._flights:
             yield from flight
         yield from self._stabilising
-        for parked in self._parked.values():
-            yield from parked
+        for aside in self._aside.values():
+            yield from aside
         yield from self._waiting
 
     def add(self, pending: Pending) -> None:
@@ -58,35 +58,35 @@ class Outbox:
         """Remove and return the next put to send."""
         return _next(self._waiting)
 
-    # Parked: puts that wait for an event of their own
+    # Set aside: puts that wait for an event of their own
 
-    def park(self, key: Hashable, *pending: Pending) -> None:
-        """Park puts under a key, behind those already parked there."""
-        self._parked.setdefault(key, deque()).extend(pending)
+    def set_aside(self, key: Hashable, *pending: Pending) -> None:
+        """Set puts aside under a key, behind those already there."""
+        self._aside.setdefault(key, deque()).extend(pending)
 
-    def park_first(self, key: Hashable, *pending: Pending) -> None:
-        """Park puts under a key, before those already parked there."""
-        self._parked.setdefault(key, deque()).extendleft(reversed(pending))
+    def set_aside_first(self, key: Hashable, *pending: Pending) -> None:
+        """Set puts aside under a key, before those already there."""
+        self._aside.setdefault(key, deque()).extendleft(reversed(pending))
 
-    def is_parked(self, key: Hashable) -> bool:
-        """Whether puts are parked under a key."""
-        return key in self._parked
+    def has_aside(self, key: Hashable) -> bool:
+        """Whether puts are set aside under a key."""
+        return key in self._aside
 
-    def next_parked(self, key: Hashable) -> Pending | None:
-        """Remove and return the next put that is parked under a key."""
-        parked = self._parked.get(key)
-        pending = None if parked is None else _next(parked)
-        if not parked:
-            self._parked.pop(key, None)
+    def next_aside(self, key: Hashable) -> Pending | None:
+        """Remove and return the next put that is set aside under a key."""
+        aside = self._aside.get(key)
+        pending = None if aside is None else _next(aside)
+        if not aside:
+            self._aside.pop(key, None)
         return pending
 
-    def release(self, key: Hashable) -> None:
-        """Move the puts that are parked under a key to the front of those to send."""
-        self._waiting.extendleft(reversed(self._parked.pop(key, ())))
+    def bring_back(self, key: Hashable) -> None:
+        """Move the puts that are set aside under a key to the front of those to send."""
+        self._waiting.extendleft(reversed(self._aside.pop(key, ())))
 
-    def parked(self, key: Hashable) -> list[Pending]:
-        """Return the puts that are parked under a key."""
-        return list(self._parked.get(key, ()))
+    def aside(self, key: Hashable) -> list[Pending]:
+        """Return the puts that are set aside under a key."""
+        return list(self._aside.get(key, ()))
 
     # In flight
 
@@ -126,7 +126,7 @@ class Outbox:
         again = [pending for pending in self if not pending.resolved]
         self._flights.clear()
         self._stabilising.clear()
-        self._parked.clear()
+        self._aside.clear()
         self._waiting = deque(sorted(again, key=lambda pending: pending.put_at))
         for pending in self._waiting:
             pending.begin_again()
@@ -144,10 +144,10 @@ class Outbox:
 
         self._waiting = deque(item for item in self._waiting if not is_dropped(item))
         self._stabilising = [item for item in self._stabilising if not is_dropped(item)]
-        for key, parked in list(self._parked.items()):
-            kept = self._parked[key] = deque(item for item in parked if not is_dropped(item))
+        for key, aside in list(self._aside.items()):
+            kept = self._aside[key] = deque(item for item in aside if not is_dropped(item))
             if not kept:
-                del self._parked[key]
+                del self._aside[key]
         for flight in self._flights:
             flight.take_if(is_dropped)
 

@@ -352,13 +352,13 @@ class Publisher:
         main = self._outgoing.get(MAIN)
         if main is not None and main.is_ready:
             while (pending := self._outbox.next()) is not None:
-                pieces += self._send_or_park(pending, main, now)
+                pieces += self._send_or_set_aside(pending, main, now)
         for lane in tuple(self._lanes.values()):
             pieces += self._send_lane(lane, now)
         if pieces:
             connection.send_frames(b"".join(pieces))
 
-    def _send_or_park(
+    def _send_or_set_aside(
         self, pending: Pending, main: ConfirmChannel, now: float
     ) -> tuple[bytes, ...]:
         """Return the frames of a message; none if it has to wait or needs a lane of its own."""
@@ -366,16 +366,16 @@ class Publisher:
         if way is None:
             return ()
         if pending.closures or way.lane in self._lanes or way.is_stream:
-            self._park(pending, way)
+            self._set_aside(pending, way)
             return ()
         return self._frames(pending, way, main, now)
 
-    def _park(self, pending: Pending, way: PublishRoute) -> None:
+    def _set_aside(self, pending: Pending, way: PublishRoute) -> None:
         name = way.lane
         if pending.closures:
             name = lanes.SUSPECTS if pending.closures == 1 else lanes.SUSPECT
         self._lane(name, is_stream=way.is_stream)
-        self._outbox.park(name, pending)
+        self._outbox.set_aside(name, pending)
 
     def _lane(self, name: str, *, is_stream: bool = False) -> Lane:
         if name not in self._lanes:
@@ -384,7 +384,7 @@ class Publisher:
 
     def _send_lane(self, lane: Lane, now: float) -> list[bytes]:
         """Return the frames of the messages that a lane may publish now."""
-        if now < lane.backs_off_until or not self._outbox.is_parked(lane.name):
+        if now < lane.backs_off_until or not self._outbox.has_aside(lane.name):
             return []
         outgoing = self._outgoing.get(lane.name)
         if outgoing is None:
@@ -392,7 +392,7 @@ class Publisher:
             return []
         pieces: list[bytes] = []
         while outgoing.is_ready and len(outgoing.flight) < lane.limit:
-            pending = self._outbox.next_parked(lane.name)
+            pending = self._outbox.next_aside(lane.name)
             if pending is None:
                 break
             if (way := self._way(pending, now)) is not None:
@@ -410,7 +410,7 @@ class Publisher:
         return (encode.publish(number, way.exchange, way.key, message, self._frame_max),)
 
     def _way(self, pending: Pending, now: float) -> PublishRoute | None:
-        """Return the way of a message. If a queue is missing, park the message and return None."""
+        """Return the way of a message. If a queue is missing, set it aside and return None."""
         entry, routes = pending.route, self._routes
         if isinstance(entry, Target):
             return self._way_to(pending, entry)
@@ -464,14 +464,14 @@ class Publisher:
         lane.taken(count)
         if lane.has_recovered and lane.name not in (lanes.SUSPECTS, lanes.SUSPECT):
             self._dissolve(lane)
-        if self._outbox.is_parked(lane.name) or lane.name not in self._lanes:
+        if self._outbox.has_aside(lane.name) or lane.name not in self._lanes:
             self._flush()
 
     def _dissolve(self, lane: Lane) -> None:
         if lane.is_permanent:
             return
         del self._lanes[lane.name]
-        self._outbox.release(lane.name)
+        self._outbox.bring_back(lane.name)
         if outgoing := self._outgoing.get(lane.name):
             self._drain(outgoing)
 
@@ -481,12 +481,12 @@ class Publisher:
             pending.closures = 0  # the broker read the message without closing the channel
             lane = self._lane(pending.lane, is_stream=pending.is_for_a_stream)
             lane.refused(now, random.random())  # noqa: S311 - jitter
-            self._outbox.park_first(lane.name, pending)
+            self._outbox.set_aside_first(lane.name, pending)
         is_own = refused and outgoing.lane == refused[0].lane
         if is_own and now - outgoing.asked_at > REFUSED_SECONDS:
             text = "publisher: %s refused messages for %.0f s; trying another channel"
             logger.warning(text, outgoing.lane, REFUSED_SECONDS)
-            self._outbox.park_first(outgoing.lane, *self._remove(outgoing))
+            self._outbox.set_aside_first(outgoing.lane, *self._remove(outgoing))
         self._drain_if_retired(outgoing)
 
     def _drain_if_retired(self, outgoing: ConfirmChannel) -> None:
@@ -549,7 +549,7 @@ class Publisher:
         for lane in tuple(self._lanes.values()):
             outgoing = self._outgoing.get(lane.name)
             in_flight = outgoing is not None and len(outgoing.flight) > 0
-            if not in_flight and not self._outbox.is_parked(lane.name):
+            if not in_flight and not self._outbox.has_aside(lane.name):
                 self._dissolve(lane)
         self._flush()
 

@@ -65,10 +65,10 @@ class Declarations:
         """Number of consecutive setups that were not answered."""
 
     def request(self, pending: Pending, parts: Sequence[Part]) -> None:
-        """Park a message until these queues exist."""
+        """Set a message aside until these queues exist."""
         may_found = not isinstance(pending.route, Target) or pending.route.may_found
         key = Key(tuple(part.queue.name for part in parts), may_found)
-        self._outbox.park(key, pending)
+        self._outbox.set_aside(key, pending)
         if key not in self._wanted:
             self._wanted[key] = parts
             self._start()
@@ -94,7 +94,7 @@ class Declarations:
     def _restart(self, key: Key) -> None:
         self._running.pop(key).abandon()
         parts = self._wanted.pop(key)
-        if not self._outbox.is_parked(key):  # all its messages have timed out
+        if not self._outbox.has_aside(key):  # all its messages have timed out
             del self._stalls[key]
             return
         logger.warning(
@@ -143,11 +143,11 @@ class Declarations:
             return
         parts = self._wanted.pop(key)
         if isinstance(result, Exception):
-            for pending in self._outbox.parked(key):
+            for pending in self._outbox.aside(key):
                 self._fail(pending, result)
         else:
             self._routes.learn(parts, unstable=result, now=time.monotonic())
-            self._outbox.release(key)
+            self._outbox.bring_back(key)
             self._made()
         self._start()
         self._connector.call_later(0, self._flush)

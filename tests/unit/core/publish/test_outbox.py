@@ -71,22 +71,22 @@ class Broker(RuleBasedStateMachine):
 
     @rule(data=st.data(), stabilising=st.floats(0, 5), key=st.sampled_from(["", "a", "b"]))
     def send(self, data: st.DataObject, stabilising: float, key: str) -> None:
-        item = self.outbox.next_parked(key) if key else self.outbox.next()
+        item = self.outbox.next_aside(key) if key else self.outbox.next()
         channel = data.draw(st.sampled_from(self.channels))
         if item is not None:
             send(channel.flight, item, self.now + stabilising if stabilising > 1 else 0.0)
             channel.read.append(item)
 
     @rule(key=st.sampled_from(["a", "b"]), first=st.booleans())
-    def park(self, key: str, first: bool) -> None:  # noqa: FBT001 - drawn
+    def set_aside(self, key: str, first: bool) -> None:  # noqa: FBT001 - drawn
         if (item := self.outbox.next()) is not None:
-            (self.outbox.park_first if first else self.outbox.park)(key, item)
-            assert self.outbox.is_parked(key)
+            (self.outbox.set_aside_first if first else self.outbox.set_aside)(key, item)
+            assert self.outbox.has_aside(key)
 
     @rule(key=st.sampled_from(["a", "b"]))
-    def release(self, key: str) -> None:
-        self.outbox.release(key)
-        assert not self.outbox.is_parked(key)
+    def bring_back(self, key: str) -> None:
+        self.outbox.bring_back(key)
+        assert not self.outbox.has_aside(key)
 
     @rule()
     def open_channel(self) -> None:
@@ -114,7 +114,7 @@ class Broker(RuleBasedStateMachine):
     @rule(data=st.data(), multiple=st.booleans())
     def refuse(self, data: st.DataObject, multiple: bool) -> None:  # noqa: FBT001 - drawn
         channel, tag = self.drawn(data)
-        self.outbox.park_first("a", *channel.flight.take(tag, multiple=multiple))
+        self.outbox.set_aside_first("a", *channel.flight.take(tag, multiple=multiple))
 
     @precondition(lambda self: any(channel.read for channel in self.channels))
     @rule(data=st.data())
@@ -167,8 +167,8 @@ def test_puts_are_resent_in_order_after_a_lost_connection() -> None:
     for flight, safe_at in ((main, 9.0), (aside, 0.0), (main, 0.0)):
         send(flight, outbox.next(), safe_at)
     assert outbox.confirmed(main.take(1, multiple=False), 0) == []  # its queue is not safe yet
-    outbox.park("full", items[5])
-    outbox.park_first("full", items[6])
+    outbox.set_aside("full", items[5])
+    outbox.set_aside_first("full", items[6])
     outbox.connection_lost()
     assert [outbox.next() for _ in items] == items
 
@@ -241,11 +241,11 @@ def test_a_discarded_put_is_removed_everywhere() -> None:
     send(flight, items[1], 9.0)
     outbox.confirmed(flight.take(2, multiple=False), 0.0)
     outbox.add(items[2])
-    outbox.park("key", items[3])
+    outbox.set_aside("key", items[3])
     for item in items:
         outbox.discard(item)
     assert (len(outbox), outbox.next(), outbox.stabilised(99.0)) == (0, None, [])
-    assert not outbox.is_parked("key")
+    assert not outbox.has_aside("key")
 
 
 def test_a_timeout_error_says_whether_the_put_may_arrive() -> None:
@@ -273,17 +273,17 @@ def test_a_returned_message_is_matched_by_its_target() -> None:
     assert flight.take_returned("job-1", "token-1", "", "gone") is None
 
 
-def test_keys_of_parked_puts_are_independent() -> None:
+def test_keys_of_puts_set_aside_are_independent() -> None:
     outbox, items = Outbox(), [pending(number) for number in range(4)]
-    outbox.park("full", items[0], items[1])
-    outbox.park("made", items[2])
-    outbox.park_first("full", items[3])
+    outbox.set_aside("full", items[0], items[1])
+    outbox.set_aside("made", items[2])
+    outbox.set_aside_first("full", items[3])
     assert outbox.next() is None
-    assert outbox.next_parked("full") is items[3]
-    outbox.release("made")
+    assert outbox.next_aside("full") is items[3]
+    outbox.bring_back("made")
     assert outbox.next() is items[2]
-    assert [outbox.next_parked("full") for _ in range(3)] == [items[0], items[1], None]
-    assert not outbox.is_parked("full")
+    assert [outbox.next_aside("full") for _ in range(3)] == [items[0], items[1], None]
+    assert not outbox.has_aside("full")
 
 
 def test_ending_a_flight_returns_the_unanswered_puts() -> None:
