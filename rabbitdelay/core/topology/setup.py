@@ -12,7 +12,7 @@ Declarations and flushes are executed in the given order. A front end answers
     Enter        with None, once this client is counted among those that are creating queues
     Leave        with None, once this client is no longer counted
     CountMakers  with their number, or None if there has never been one
-    Wait         with None, after that time
+    PollAfter    with None, after that time
     Remove       with None, once it is deleted; only the removal of a namespace sends it
 
 Why Flush: a quorum queue is not yet safe against kill -9 when its declare has been answered. The
@@ -121,8 +121,8 @@ class CountMakers:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Wait before the next round."""
+class PollAfter:
+    """Wait before the next round, which asks again."""
 
     seconds: float
 
@@ -134,7 +134,7 @@ class Remove:
     declaration: Queue | Exchange
 
 
-Command = Inspect | Declare | Flush | Announce | Enter | Leave | CountMakers | Wait | Remove
+Command = Inspect | Declare | Flush | Announce | Enter | Leave | CountMakers | PollAfter | Remove
 Round = tuple[Command, ...]
 Answers = tuple[int | None, ...]
 Conversation = Generator[Round, Answers, bool]
@@ -348,7 +348,7 @@ def _wait_for_makers(topology: Topology) -> Generator[Round, Answers, tuple[_Oth
     makers, young = yield (CountMakers(topology.making), Inspect(topology.young))
     others = _Others.STAYED if makers else _Others.NONE
     for _ in range(POLLS if makers else 0):
-        yield (Wait(POLL_SECONDS),)
+        yield (PollAfter(POLL_SECONDS),)
         (makers,) = yield (CountMakers(topology.making),)
         if not makers:
             others = _Others.LEFT

@@ -19,9 +19,9 @@ from rabbitdelay.core.topology.setup import (
     Flush,
     Inspect,
     Leave,
+    PollAfter,
     Remove,
     Round,
-    Wait,
     is_flushed_by_declaring,
 )
 from rabbitdelay.engine.transport import Channel, Closed, Connection, Then, nothing
@@ -113,7 +113,7 @@ class Declarer(Generic[Result]):
                     self._enter(round_, position, queue)
                 case Leave():
                     self._leave(round_, position)
-                case Wait(seconds):
+                case PollAfter(seconds):
                     self._call_later(seconds, partial(round_.answer, position, None))
                 case Remove(declaration):
                     self._remove(round_, position, declaration)

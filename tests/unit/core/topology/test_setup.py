@@ -19,7 +19,7 @@ from rabbitdelay.core.topology.setup import (
     Flush,
     Inspect,
     Leave,
-    Wait,
+    PollAfter,
     find,
     is_flushed_by_declaring,
 )
@@ -77,7 +77,7 @@ class Broker:
                 self.makers -= 1
             case CountMakers():
                 return self.makers
-            case Wait(seconds):
+            case PollAfter(seconds):
                 self.paused += seconds
                 self.makers -= self.leaving
                 self.leaving = 0
