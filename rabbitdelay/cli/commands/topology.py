@@ -12,7 +12,7 @@ from rabbitdelay import duration
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.input.questions import agree
-from rabbitdelay.cli.input.selection import Selection, selecting
+from rabbitdelay.cli.input.topology_options import TopologyOptions, takes_topology_options
 from rabbitdelay.cli.options import json_option
 from rabbitdelay.cli.output.console import print_json, print_table
 from rabbitdelay.cli.output.progress import progress_bar
@@ -98,10 +98,10 @@ def _show_json(plan: Topology) -> dict[str, Any]:
 
 
 @topology.command(short_help="Create missing exchanges and queues.")
-@selecting
+@takes_topology_options
 @json_option
 @pass_settings
-def apply(settings: Settings, *, selection: Selection, as_json: bool) -> None:
+def apply(settings: Settings, *, selected: TopologyOptions, as_json: bool) -> None:
     """Create missing exchanges and queues, and return once they survive a crash."""
     if not settings.declare:
         raise click.UsageError(
@@ -109,7 +109,7 @@ def apply(settings: Settings, *, selection: Selection, as_json: bool) -> None:
         )
     last = "waiting until new queues survive a crash"
     with settings.administrator() as client, progress_bar("creating", last) as on_progress:
-        made = client.topology.apply(**selection.arguments(), on_progress=on_progress)
+        made = client.topology.apply(**selected.arguments(), on_progress=on_progress)
     if as_json:
         print_json({"namespace": settings.namespace, "queues": made.queues, "made": made.made})
     else:
@@ -123,27 +123,27 @@ def apply(settings: Settings, *, selection: Selection, as_json: bool) -> None:
 
 
 @topology.command(short_help="Print RabbitMQ definitions to import.")
-@selecting
+@takes_topology_options
 @click.option("--vhost", help="Vhost to import into.  [default: the URL's]")
 @pass_settings
-def export(settings: Settings, *, selection: Selection, vhost: str | None) -> None:
+def export(settings: Settings, *, selected: TopologyOptions, vhost: str | None) -> None:
     """Print exchanges and queues as RabbitMQ definitions, for a broker that clients may not change.
 
     Import them with `rabbitmqctl import_definitions` or in the management UI, and put with
     Client(declare=False).
     """
     with settings.administrator() as client:
-        print_json(client.topology.export(**selection.arguments(), vhost=vhost))
+        print_json(client.topology.export(**selected.arguments(), vhost=vhost))
 
 
 # verify
 
 
 @topology.command(short_help="Compare the broker with the expected topology.")
-@selecting
+@takes_topology_options
 @json_option
 @pass_settings
-def verify(settings: Settings, *, selection: Selection, as_json: bool) -> None:
+def verify(settings: Settings, *, selected: TopologyOptions, as_json: bool) -> None:
     """Compare the exchanges and queues of the broker with the expected ones.
 
     With the management API, everything in the namespace is checked, including bindings and the
@@ -151,7 +151,7 @@ def verify(settings: Settings, *, selection: Selection, as_json: bool) -> None:
     without bindings and policies. Exits with 3 if there is a problem.
     """
     with settings.administrator() as client:
-        found = client.topology.verify(**selection.arguments())
+        found = client.topology.verify(**selected.arguments())
     if found.unchecked:
         click.echo(f"note: bindings and policies were not checked: {found.unchecked}", err=True)
     if as_json:

@@ -12,7 +12,7 @@ from rabbitdelay.cli.options import read_duration, read_topic
 from rabbitdelay.core.topology import ladder
 
 
-class Selected(TypedDict):
+class SelectionArguments(TypedDict):
     """The arguments of `client.topology` that select."""
 
     topics: Sequence[str]
@@ -21,20 +21,22 @@ class Selected(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Hold queues and topics, in addition to the base objects of every namespace."""
+class TopologyOptions:
+    """The selected hold queues and topics, in addition to the base objects of every namespace."""
 
     topics: Sequence[str] = ()
     delays: Sequence[timedelta] = ()
     every: bool = False
 
-    def arguments(self) -> Selected:
-        """Return it as arguments of `client.topology`."""
-        return Selected(topics=self.topics, delays=self.delays, all_hold_queues=self.every)
+    def arguments(self) -> SelectionArguments:
+        """Return them as arguments of `client.topology`."""
+        return SelectionArguments(
+            topics=self.topics, delays=self.delays, all_hold_queues=self.every
+        )
 
 
-def selecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the selection options to a command and pass it a Selection."""
+def takes_topology_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add these options to a command, and pass their values as `selected`."""
 
     @click.option("--all", "every", is_flag=True, help=f"All {len(ladder.EVERY_HOP)} hold queues.")
     @click.option(
@@ -61,6 +63,6 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
         topics: Sequence[str],
         **options: Any,  # noqa: ANN401 - passed on
     ) -> None:
-        command(*arguments, selection=Selection(topics, delays, every), **options)
+        command(*arguments, selected=TopologyOptions(topics, delays, every), **options)
 
     return select
