@@ -171,8 +171,8 @@ def test_verify_fails_on_every_policy_that_makes_jobs_early_or_lost(
     assert rabbitdelay("topology", "verify").exit_code == 0
     for key, value in POLICIES.items():
         with policy(shared_broker, namespace, "policies", {key: value}):
-            await_verdict(rabbitdelay, namespace, f"sets {key} to {value}")
-    await_verdict(rabbitdelay, namespace, None)
+            await_policy_check(rabbitdelay, namespace, f"sets {key} to {value}")
+    await_policy_check(rabbitdelay, namespace, None)
 
 
 def test_verify_fails_on_operator_policies(
@@ -181,7 +181,7 @@ def test_verify_fails_on_operator_policies(
     rabbitdelay("topology", "apply", "--topic", "mail", "--delay", "1s")
     for key in OPERATOR_POLICIES:
         with policy(shared_broker, namespace, "operator-policies", {key: POLICIES[key]}):
-            await_verdict(rabbitdelay, f"{namespace} (operator policy)", f"sets {key} to")
+            await_policy_check(rabbitdelay, f"{namespace} (operator policy)", f"sets {key} to")
 
 
 def test_verify_accepts_a_policy_that_changes_no_job(
@@ -208,7 +208,7 @@ def policy(
         broker.management.remove(path)
 
 
-def await_verdict(rabbitdelay: CommandLine, name: str, detail: str | None) -> None:
+def await_policy_check(rabbitdelay: CommandLine, name: str, detail: str | None) -> None:
     """Wait until `verify` reports the policy, or no policy at all: queues learn of it later."""
 
     def is_reported() -> bool:

@@ -1,6 +1,6 @@
 """Judges a history: which promises held, and how late and how often jobs arrived.
 
-Pure: events in, a verdict out. What counts as a violation:
+Pure: events in, a judgement out. What counts as a violation:
 
 - lost: the put returned, no delete was ever called, no handler finished the job, and it was not
   found in a buried queue or in `unrouted` after the run either.
@@ -175,7 +175,7 @@ class Lateness:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Judgement:
     """The conclusions from a history."""
 
     puts: int
@@ -237,12 +237,12 @@ def jobs_of(
     return found
 
 
-def check(events: Sequence[Event]) -> Verdict:
-    """Return the verdict on a whole history."""
+def check(events: Sequence[Event]) -> Judgement:
+    """Return the judgement on a whole history."""
     jobs = jobs_of(events)
     count = Counter(event.kind for event in events)
     deleted_runs = _violations(jobs, JobHistory.deleted_run_seconds)
-    return Verdict(
+    return Judgement(
         puts=count[Kind.PUT],
         confirmed=count[Kind.CONFIRMED],
         unknown=count[Kind.UNKNOWN],

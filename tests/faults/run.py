@@ -2,7 +2,7 @@
 
 python -m tests.faults.run --minutes 30 --seed 1 --nodes 3
 
-The last line is the verdict. Exits with 0 for PASS, 1 for FAIL and 130 if it was interrupted.
+The last line is the judgement. Exits with 0 for PASS, 1 for FAIL and 130 if it was interrupted.
 """
 
 import argparse
@@ -241,9 +241,9 @@ def _report(folder: Path, options: argparse.Namespace, fleet: Fleet, interruptio
         unexpected_ends={m.name: m.unexpected_ends for m in members if m.unexpected_ends},
         interruption=interruption,
     )
-    verdict = check(HistoryReader(folder).read())
-    _print(f"\n{report.write(folder, run, verdict)}".rstrip())
-    return report.is_good(run, verdict)
+    judgement = check(HistoryReader(folder).read())
+    _print(f"\n{report.write(folder, run, judgement)}".rstrip())
+    return report.is_good(run, judgement)
 
 
 if __name__ == "__main__":

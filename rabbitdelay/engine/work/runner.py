@@ -125,13 +125,13 @@ class Runner:
         lease = run.lease
         if lease.is_timed_out:
             return  # the end of the TTR was logged
-        decision = exceptions.of(error)
-        fate = self._plan(lease, decision, error)
+        verdict = exceptions.of(error)
+        fate = self._plan(lease, verdict, error)
         yield from self._tell_failed(lease, job, error, fate)
         if lease.ended_by in _SETTLED_BY_HANDLER:
             return
         try:
-            end(run, lambda: self._give_back(run, error, fate, decision.failure))
+            end(run, lambda: self._give_back(run, error, fate, verdict.failure))
         except LeaseLost as late:
             fields = log_fields(lease, "too late")
             logger.warning("%s: failed too late (%s)", title(lease), late, extra=fields)
@@ -142,11 +142,11 @@ class Runner:
         error = TimedOut(f"not settled within its ttr of {ttr_seconds:g} s")
         yield from self._tell_failed(run.lease, job, error, RETURNED)
 
-    def _plan(self, lease: Lease, decision: Verdict, error: BaseException) -> Fate:
-        if isinstance(decision, GiveUpNow):
-            return GiveUp(decision.reason)
+    def _plan(self, lease: Lease, verdict: Verdict, error: BaseException) -> Fate:
+        if isinstance(verdict, GiveUpNow):
+            return GiveUp(verdict.reason)
         by_type = None if isinstance(error, HandlerVerdict) else error
-        return self._settlement.plan(lease, decision.delay_ms, by_type)
+        return self._settlement.plan(lease, verdict.delay_ms, by_type)
 
     def _tell_failed(
         self, lease: Lease, job: LeasedJob, error: BaseException, planned: Fate

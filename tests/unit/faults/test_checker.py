@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.checker import Verdict, check, percentile
+from tests.faults.checker import Judgement, check, percentile
 from tests.faults.history import Event, HistoryReader, HistoryWriter, Kind
 
 Line = tuple[float, Kind] | tuple[float, Kind, float] | tuple[float, Kind, float, int]
 
 
-def judge(*lines: Line) -> Verdict:
+def judge(*lines: Line) -> Judgement:
     """Check the history of one job: times, kinds, delays and attempts."""
     return check([_event(*line) for line in lines])
 
@@ -23,11 +23,11 @@ PUT: list[Line] = [(0.0, Kind.PUT, 10.0), (0.1, Kind.CONFIRMED)]
 
 
 def test_a_job_that_came_at_its_time_is_good() -> None:
-    verdict = judge(*PUT, (10.02, Kind.DELIVERED), (10.1, Kind.FINISHED))
-    assert verdict.is_good
-    assert (verdict.puts, verdict.confirmed, verdict.doubled) == (1, 1, 0)
-    assert (verdict.lateness.jobs, verdict.lateness.late) == (1, 0)
-    assert verdict.lateness.percentiles["p99"] == pytest.approx(0.02)
+    judgement = judge(*PUT, (10.02, Kind.DELIVERED), (10.1, Kind.FINISHED))
+    assert judgement.is_good
+    assert (judgement.puts, judgement.confirmed, judgement.doubled) == (1, 1, 0)
+    assert (judgement.lateness.jobs, judgement.lateness.late) == (1, 0)
+    assert judgement.lateness.percentiles["p99"] == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ def test_a_job_that_came_at_its_time_is_good() -> None:
     ids=["never delivered", "never finished", "never delivered again"],
 )
 def test_a_confirmed_job_that_is_not_finished_is_lost(seen: tuple[Line, ...]) -> None:
-    verdict = judge(*PUT, *seen)
-    assert [one.job for one in verdict.lost] == ["job"]
-    assert not verdict.is_good
+    judgement = judge(*PUT, *seen)
+    assert [one.job for one in judgement.lost] == ["job"]
+    assert not judgement.is_good
 
 
 @pytest.mark.parametrize(
@@ -55,17 +55,19 @@ def test_what_was_not_promised_is_not_lost(seen: tuple[Line, ...]) -> None:
 
 
 def test_a_job_that_is_left_parked_is_a_violation_unless_it_was_finished() -> None:
-    verdict = check([*(_event(*line) for line in PUT), Event(99.0, Kind.PARKED, "job", detail="q")])
-    assert [(one.job, one.detail) for one in verdict.parked] == [("job", "q")]
-    assert (verdict.lost, verdict.is_good) == ([], False)
+    judgement = check(
+        [*(_event(*line) for line in PUT), Event(99.0, Kind.PARKED, "job", detail="q")]
+    )
+    assert [(one.job, one.detail) for one in judgement.parked] == [("job", "q")]
+    assert (judgement.lost, judgement.is_good) == ([], False)
     finished: list[Line] = [(10.0, Kind.DELIVERED), (10.1, Kind.FINISHED)]
     assert judge(*PUT, *finished, (99.0, Kind.PARKED)).is_good
 
 
 def test_a_job_that_comes_before_its_delay_is_early() -> None:
-    verdict = judge(*PUT, (9.9, Kind.DELIVERED), (10.1, Kind.FINISHED))
-    assert verdict.early[0].seconds == pytest.approx(0.1)
-    assert not verdict.is_good
+    judgement = judge(*PUT, (9.9, Kind.DELIVERED), (10.1, Kind.FINISHED))
+    assert judgement.early[0].seconds == pytest.approx(0.1)
+    assert not judgement.is_good
 
 
 def test_an_early_job_is_flagged_though_its_put_was_never_confirmed() -> None:
@@ -79,7 +81,7 @@ def test_a_retry_that_comes_before_its_delay_is_early() -> None:
 
 
 def test_the_first_of_two_equal_attempts_says_when_the_next_is_due() -> None:
-    verdict = judge(
+    judgement = judge(
         *PUT,
         (10.0, Kind.DELIVERED),
         (12.0, Kind.RETRIED, 3.0),
@@ -87,22 +89,22 @@ def test_the_first_of_two_equal_attempts_says_when_the_next_is_due() -> None:
         (13.6, Kind.DELIVERED, 0, 2),
         (13.7, Kind.FINISHED),
     )
-    assert verdict.is_good
+    assert judgement.is_good
 
 
 @pytest.mark.parametrize(("began", "runs", "races"), [(4.9, 0, 0), (7.0, 0, 1), (7.2, 1, 0)])
 def test_a_job_that_runs_too_long_after_its_delete_is_a_deleted_run(
     began: float, runs: int, races: int
 ) -> None:
-    verdict = judge(
+    judgement = judge(
         (0.0, Kind.PUT, 1.0),
         (0.1, Kind.CONFIRMED),
         (5.0, Kind.DELETE),
         (5.1, Kind.DELETED),
         (began, Kind.DELIVERED),
     )
-    assert (len(verdict.deleted_runs), verdict.delete_races) == (runs, races)
-    assert verdict.is_good == (runs == 0)
+    assert (len(judgement.deleted_runs), judgement.delete_races) == (runs, races)
+    assert judgement.is_good == (runs == 0)
 
 
 def test_the_hand_out_counts_and_not_the_first_line_of_the_handler() -> None:
@@ -114,7 +116,7 @@ def test_the_hand_out_counts_and_not_the_first_line_of_the_handler() -> None:
 
 
 def test_a_retry_after_the_delete_is_a_deleted_run_too() -> None:
-    verdict = judge(
+    judgement = judge(
         *PUT,
         (10.0, Kind.DELIVERED),
         (10.1, Kind.RETRIED, 5.0),
@@ -122,7 +124,7 @@ def test_a_retry_after_the_delete_is_a_deleted_run_too() -> None:
         (10.3, Kind.DELETED),
         (15.2, Kind.DELIVERED, 0, 2),
     )
-    assert verdict.deleted_runs[0].seconds == pytest.approx(4.9)
+    assert judgement.deleted_runs[0].seconds == pytest.approx(4.9)
 
 
 def test_a_delete_that_did_not_return_promises_nothing() -> None:
@@ -140,15 +142,15 @@ def test_only_a_repeated_attempt_is_doubled() -> None:
 
 
 def test_late_jobs_are_counted_and_are_not_a_violation() -> None:
-    verdict = judge(*PUT, (12.0, Kind.DELIVERED), (12.1, Kind.FINISHED))
-    assert (verdict.lateness.late, verdict.is_good) == (1, True)
+    judgement = judge(*PUT, (12.0, Kind.DELIVERED), (12.1, Kind.FINISHED))
+    assert (judgement.lateness.late, judgement.is_good) == (1, True)
 
 
 def test_faults_are_counted_by_name_and_must_have_an_effect() -> None:
     faults = [Event(at, Kind.FAULT, detail=f"kill-node {at:g}") for at in (1.0, 2.0)]
-    verdict = check(faults)
-    assert (verdict.faults, verdict.without_effect) == ({"kill-node": 2}, ["kill-node"])
-    assert not verdict.is_good
+    judgement = check(faults)
+    assert (judgement.faults, judgement.without_effect) == ({"kill-node": 2}, ["kill-node"])
+    assert not judgement.is_good
     assert check([*faults, Event(1.5, Kind.EFFECT, detail="kill-node 1")]).is_good
 
 
@@ -156,8 +158,8 @@ def test_faults_are_counted_by_name_and_must_have_an_effect() -> None:
 def test_a_delete_is_in_time_if_it_returned_long_enough_before_the_due_time(
     deleted: float, in_time: int
 ) -> None:
-    verdict = judge(*PUT, (deleted - 0.1, Kind.DELETE), (deleted, Kind.DELETED))
-    assert (verdict.deletes, verdict.deletes_in_time) == (1, in_time)
+    judgement = judge(*PUT, (deleted - 0.1, Kind.DELETE), (deleted, Kind.DELETED))
+    assert (judgement.deletes, judgement.deletes_in_time) == (1, in_time)
 
 
 def test_deletes_that_did_not_return_are_counted_as_failed() -> None:
@@ -206,8 +208,8 @@ def test_a_process_that_does_nothing_while_its_peers_work_is_stalled(
     own: list[range], peer: range, idle: int
 ) -> None:
     events = [event for part in own for event in work("worker-aio-0.1", part)]
-    verdict = check([*events, *work("worker-sync-0.1", peer), *work("putter-aio.1", range(999))])
-    stalled = [one for one in verdict.stalled if one.job == "worker-aio-0"]
+    judgement = check([*events, *work("worker-sync-0.1", peer), *work("putter-aio.1", range(999))])
+    stalled = [one for one in judgement.stalled if one.job == "worker-aio-0"]
     assert [one.seconds for one in stalled] == ([idle] if idle > 60 else [])
 
 
@@ -232,14 +234,14 @@ def test_all_workers_that_do_nothing_without_a_reason_stand_still(
         Event(95.0, Kind.HEALED, detail=fault),
     ]
     work_done = [*work("worker-aio-0.1", range(10)), *work("worker-aio-0.1", range(until, 100))]
-    verdict = check([*faults, *work_done])
-    assert verdict.standstill == standstill
-    assert verdict.is_good == (standstill <= 15)
+    judgement = check([*faults, *work_done])
+    assert judgement.standstill == standstill
+    assert judgement.is_good == (standstill <= 15)
 
 
 def test_the_slowest_calls_are_told() -> None:
-    verdict = judge(*PUT, (5.0, Kind.DELETE), (7.5, Kind.DELETED))
-    assert verdict.slowest_calls == {"put": pytest.approx(0.1), "delete": pytest.approx(2.5)}
+    judgement = judge(*PUT, (5.0, Kind.DELETE), (7.5, Kind.DELETED))
+    assert judgement.slowest_calls == {"put": pytest.approx(0.1), "delete": pytest.approx(2.5)}
 
 
 @pytest.mark.parametrize(("share", "value"), [(50, 5.0), (95, 10.0), (99, 10.0), (100, 10.0)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import report
-from tests.faults.checker import Verdict, check
+from tests.faults.checker import Judgement, check
 from tests.faults.faults import plan
 from tests.faults.history import Event, Kind
 
@@ -34,22 +34,22 @@ GOOD = [*LOST, Event(1.1, Kind.DELIVERED, "a", attempt=1), Event(1.2, Kind.FINIS
         (replace(RUN, interruption="interrupted"), LOST, "INCOMPLETE: interrupted; 1 jobs to come"),
     ],
 )
-def test_the_last_line_is_the_verdict(run: report.Run, events: list[Event], line: str) -> None:
-    verdict = check(events)
-    assert report.as_text(run, verdict).splitlines()[-1] == line
-    assert report.is_good(run, verdict) == line.startswith("PASS")
+def test_the_last_line_is_the_judgement(run: report.Run, events: list[Event], line: str) -> None:
+    judgement = check(events)
+    assert report.as_text(run, judgement).splitlines()[-1] == line
+    assert report.is_good(run, judgement) == line.startswith("PASS")
 
 
 def test_the_report_is_written_as_text_and_as_json(tmp_path: Path) -> None:
-    verdict: Verdict = check(LOST)
-    text = report.write(tmp_path, RUN, verdict)
+    judgement: Judgement = check(LOST)
+    text = report.write(tmp_path, RUN, judgement)
     assert (tmp_path / "report.txt").read_text() == text
     row = "| `MINUTES=5 SEED=1 NODES=3` | 4.3.0 | 1 | 0 (0) | 0 | 1 | 0 | 0 | 0 | 0 | 0 |\n"
     assert (tmp_path / "row.md").read_text() == row
     values = json.loads((tmp_path / "report.json").read_text())
     assert (values["is_good"], values["closing"]) == (False, "FAIL: 1 lost")
     assert values["run"]["seed"] == 1
-    assert values["verdict"]["lost"] == [{"job": "a", "seconds": 0.0, "detail": ""}]
+    assert values["judgement"]["lost"] == [{"job": "a", "seconds": 0.0, "detail": ""}]
 
 
 def test_the_same_seed_plans_the_same_faults_and_each_kind_before_one_comes_again() -> None:

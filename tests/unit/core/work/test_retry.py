@@ -40,9 +40,9 @@ RANDOM = st.floats(0, 1, exclude_max=True)
 
 
 def wait_ms(policy: RetryPolicy, job: Job, *, random: float = 0.0, timed_out: bool = False) -> int:
-    verdict = policy.after(job, random=random, timed_out=timed_out)
-    assert isinstance(verdict, Again)
-    return verdict.delay_ms
+    fate = policy.after(job, random=random, timed_out=timed_out)
+    assert isinstance(fate, Again)
+    return fate.delay_ms
 
 
 def own(of_job_ms: int | None, of_topic: object) -> int:
@@ -132,13 +132,13 @@ def test_attempts_end_exactly_at_max_attempts(
     for attempt in range(1, most + 2):
         job = replace(JOB, attempt=attempt, max_attempts=of_job)
         for delay_ms in (None, 0):
-            verdict = policy.after(job, random=0.5, timed_out=timed_out, delay_ms=delay_ms)
-            assert isinstance(verdict, Again if attempt < most else GiveUp)
+            fate = policy.after(job, random=0.5, timed_out=timed_out, delay_ms=delay_ms)
+            assert isinstance(fate, Again if attempt < most else GiveUp)
 
 
 def test_the_reason_contains_the_number_of_attempts() -> None:
-    verdict = RetryPolicy(max_attempts=3).after(replace(JOB, attempt=3), random=0.0)
-    assert verdict == GiveUp("attempt 3 of 3 failed")
+    fate = RetryPolicy(max_attempts=3).after(replace(JOB, attempt=3), random=0.0)
+    assert fate == GiveUp("attempt 3 of 3 failed")
 
 
 @given(JOBS, RANDOM, st.integers(0, ladder.MAX_DELAY_MS))
@@ -148,8 +148,8 @@ def test_a_requested_delay_is_used_exactly(job: Job, random: float, delay_ms: in
 
 
 def test_a_requested_delay_is_limited_to_that_of_the_ladder() -> None:
-    verdict = RetryPolicy().after(JOB, random=0.0, delay_ms=ladder.MAX_DELAY_MS + 1)
-    assert verdict == Again(ladder.MAX_DELAY_MS)
+    fate = RetryPolicy().after(JOB, random=0.0, delay_ms=ladder.MAX_DELAY_MS + 1)
+    assert fate == Again(ladder.MAX_DELAY_MS)
 
 
 @pytest.mark.parametrize(
