@@ -110,7 +110,7 @@ class StatsRecorder:
         count = sum(self._per_second[second % _BUCKETS] for second in seconds)
         return count / max(1.0, now - max(self._began, seconds.start))
 
-    def snapshot(self, now: float) -> WorkerCounts:
+    def counts_at(self, now: float) -> WorkerCounts:
         """Return the statistics at this moment."""
         ordered_ms = self._ordered_ms()
         return WorkerCounts(

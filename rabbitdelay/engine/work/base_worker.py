@@ -192,7 +192,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
     def stats(self) -> WorkerStats:
         """Return what the worker has done so far and is doing; zeros before it runs."""
         now = time.monotonic()
-        return self.last_stats or WorkerStats(StatsRecorder(now).snapshot(now), 0, 0)
+        return self.last_stats or WorkerStats(StatsRecorder(now).counts_at(now), 0, 0)
 
     @property
     def last_stats(self) -> WorkerStats | None:
@@ -200,7 +200,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
         dispatcher, executor = self._dispatcher, self._executor
         if dispatcher is None or executor is None:
             return None
-        counts = dispatcher.settlement.tally.snapshot(time.monotonic())
+        counts = dispatcher.settlement.tally.counts_at(time.monotonic())
         return WorkerStats(counts, dispatcher.running, executor.lost)
 
     # For the front ends

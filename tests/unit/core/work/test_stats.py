@@ -26,7 +26,7 @@ def recorder(latenesses_ms: Sequence[float] = (), now: float = 100.0) -> StatsRe
 
 
 def test_a_new_recorder_is_zero() -> None:
-    assert recorder().snapshot(100.0) == WorkerCounts(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
+    assert recorder().counts_at(100.0) == WorkerCounts(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
 def test_counts_are_independent() -> None:
@@ -35,13 +35,13 @@ def test_counts_are_independent() -> None:
     for times, count in enumerate((*counters, made.refused_late, made.refused_reply), start=2):
         for _ in range(times):
             count()
-    assert made.snapshot(100.0) == WorkerCounts(1, 2, 3, 4, 5, 6, 7, 8, 1.0, 5.0, 5.0)
+    assert made.counts_at(100.0) == WorkerCounts(1, 2, 3, 4, 5, 6, 7, 8, 1.0, 5.0, 5.0)
 
 
 def test_all_the_leases_of_a_connection_are_lost_at_once() -> None:
     made = recorder()
     made.lost(7)
-    assert made.snapshot(100.0).lost == 7
+    assert made.counts_at(100.0).lost == 7
 
 
 def test_percentiles_are_the_nearest_rank() -> None:
@@ -62,7 +62,7 @@ def test_a_percentile_is_one_of_the_values(latenesses_ms: list[float], percent: 
 @given(LATENESSES)
 def test_the_snapshot_has_the_same_percentiles(latenesses_ms: list[float]) -> None:
     made = recorder(latenesses_ms)
-    seen = made.snapshot(100.0)
+    seen = made.counts_at(100.0)
     assert seen.finished == len(latenesses_ms)
     assert (seen.lateness_p50_ms, seen.lateness_p99_ms) == (
         made.percentile_ms(50),
@@ -75,7 +75,7 @@ def test_only_recent_latenesses_count() -> None:
     assert made.percentile_ms(100) == 1_000.0  # one of the first is still kept
     made.finished(2.0, 100.0)
     assert made.percentile_ms(100) == 2.0
-    assert made.snapshot(100.0).finished == KEPT_LATENESSES + 50
+    assert made.counts_at(100.0).finished == KEPT_LATENESSES + 50
 
 
 def test_a_steady_rate_is_measured_exactly() -> None:
