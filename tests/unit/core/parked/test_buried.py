@@ -1,4 +1,4 @@
-"""Buried jobs: reading their headers, the route back, and how their bodies are displayed."""
+"""Buried jobs: reading their headers, and the route back."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay.cli.output.amqp_values import plain
-from rabbitdelay.cli.output.bodies import body_lines
-from rabbitdelay.cli.output.text import moment
 from rabbitdelay.core.amqp import field_table
-from rabbitdelay.core.amqp.field_table import Encoded, ScaledInteger, Timestamp
+from rabbitdelay.core.amqp.field_table import Encoded, Timestamp
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.parked.buried import BuriedJob
 from rabbitdelay.core.parked.parked_job import Choice, Ids, with_original_bytes
@@ -136,60 +133,3 @@ def test_a_header_that_a_copy_keeps_has_its_original_bytes() -> None:
         "n": 2,
         "new": "x",
     }
-
-
-@pytest.mark.parametrize(
-    ("body", "lines"),
-    [
-        (b"", []),
-        (b'{"a": [1, 0.5]}', ["{", '  "a": [', "    1,", "    0.5", "  ]", "}"]),
-        ('"ü"'.encode(), ['"ü"']),
-        (b"[1.10]", ["[1.10]"]),  # laid out it would be another text
-        (b"[NaN]", ["[NaN]"]),
-        (b"[" * 100_000, ["[" * 100_000]),
-        (b"one\ttwo\r\nthree", ["one two", "three"]),
-        ("a\x9b31mred".encode(), ["a·31mred"]),
-        (b"\x1b[31m", ["0000  1b 5b 33 31 6d" + " " * 35 + "·[31m"]),
-        (b"\xff" * 17, [f"0000  {'ff ' * 16} {'·' * 16}", f"0010  ff{' ' * 47}·"]),
-    ],
-    ids=lambda value: repr(value)[:20],
-)
-def test_a_body_is_displayed_by_its_content_type(body: bytes, lines: list[str]) -> None:
-    assert body_lines(body) == lines
-
-
-def test_a_long_body_in_hex_is_truncated() -> None:
-    lines = body_lines(b"\x00" * 1_000)
-    assert len(lines) == 17
-    assert lines[-1] == "… and 744 bytes more"
-
-
-def test_header_values_are_displayed_as_json() -> None:
-    value = {
-        "when": Timestamp(0),
-        "never": Timestamp(2**63),
-        "price": ScaledInteger(2, -5),
-        "unknown": Encoded(b"?\x01"),
-        "half": 0.5,
-        "void": None,
-        "wrong": "\udcff",
-        "raw": b"\xff",
-        "text": b"a",
-        "deep": [{1: 2}],
-    }
-    assert plain(value) == {
-        "when": "1970-01-01T00:00:00.000Z",
-        "never": "9223372036854775808000 ms since 1970",
-        "price": "-0.05",
-        "unknown": "0x3f01",
-        "half": 0.5,
-        "void": None,
-        "wrong": "ff",
-        "raw": "ff",
-        "text": "a",
-        "deep": [{"1": 2}],
-    }
-
-
-def test_a_time_beyond_all_calendars_is_displayed() -> None:
-    assert moment(1 << 60) == "1152921504606846976 ms since 1970"
