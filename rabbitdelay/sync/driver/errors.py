@@ -56,13 +56,6 @@ def connection_error(error: BaseException, address: Address) -> errors.Connectio
     return errors.BrokerUnreachable(f"{address}: {type(error).__name__}")
 
 
-def channel_error(error: BaseException) -> errors.RabbitDelayError:
-    """Return this package's error for a channel that was closed."""
-    if isinstance(error, pika_errors.ChannelClosedByBroker):
-        return reply_codes.channel_error(error.reply_code, error.reply_text)
-    return errors.ConnectionFailed(f"the channel was closed: {type(error).__name__}")
-
-
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the error and those it wraps: in arguments, in pika's attributes, in `__cause__`."""
     yield error

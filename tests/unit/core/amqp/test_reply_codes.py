@@ -9,6 +9,7 @@ from rabbitdelay.errors import (
     PermissionRefused,
     QueueUnavailable,
     TopologyConflict,
+    TopologyError,
     TopologyMissing,
 )
 
@@ -39,6 +40,21 @@ def test_a_stream_without_a_replica_on_the_node_is_unavailable(
     assert type(error) is QueueUnavailable
     assert "connect to another node" in str(error)
     assert reply_codes.is_passing(str(error)) == may_start
+
+
+@pytest.mark.parametrize(
+    ("code", "ours"),
+    [
+        (403, PermissionRefused),
+        (404, TopologyMissing),
+        (406, TopologyConflict),
+        (541, TopologyError),
+    ],
+)
+def test_each_reply_to_a_channel_has_its_own_error(code: int, ours: type[TopologyError]) -> None:
+    error = reply_codes.channel_error(code, "why")
+    assert type(error) is ours
+    assert "why" in str(error)
 
 
 def test_missing_and_conflicting_queues_have_their_own_errors() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pika import exceptions as pika_errors
 
 from rabbitdelay import address, errors
-from rabbitdelay.sync.driver.errors import channel_error, connection_error
+from rabbitdelay.sync.driver.errors import connection_error
 
 ADDRESS = address.parse("amqp://bob:s3cr3t@mq.example")
 
@@ -55,18 +55,3 @@ def test_each_has_an_error_of_ours(theirs: Exception, ours: type[errors.RabbitDe
     assert type(error) is ours
     assert "s3cr3t" not in str(error)
     assert "mq.example" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("code", "ours"),
-    [
-        (403, errors.PermissionRefused),
-        (404, errors.TopologyMissing),
-        (406, errors.TopologyConflict),
-        (541, errors.TopologyError),
-    ],
-)
-def test_each_reply_to_a_channel_too(code: int, ours: type[errors.RabbitDelayError]) -> None:
-    error = channel_error(pika_errors.ChannelClosedByBroker(code, "why"))
-    assert type(error) is ours
-    assert "why" in str(error)
