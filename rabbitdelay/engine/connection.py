@@ -104,12 +104,12 @@ class Connector:
             logger.info("%s; trying the next address", error)
             self.transport.call_later(0, self._connect)
             return
-        pause = backoff.seconds(self._failures, random.random())  # noqa: S311 - jitter
+        wait = backoff.seconds(self._failures, random.random())  # noqa: S311 - jitter
         self._failures += 1
         level = logging.WARNING if self._failures == 1 and self._opened_once else logging.INFO
-        logger.log(level, "%s (next attempt in %.1f s)", error, pause)
+        logger.log(level, "%s (next attempt in %.1f s)", error, wait)
         self._owner.connection_failed(error)
-        self.transport.call_later(pause, self._connect)
+        self.transport.call_later(wait, self._connect)
 
     def _has_untried_address(self, error: ConnectionFailed) -> bool:
         """Whether an address has not been tried yet: connecting fails once all have been tried."""

@@ -18,7 +18,7 @@ from rabbitdelay.engine.consuming_side import ConsumingSide
 from rabbitdelay.engine.deletes.appender import Appender
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.flow import Flow
-from rabbitdelay.engine.parked.rescue_pause import RescuePause
+from rabbitdelay.engine.parked.rescue_guard import RescueGuard
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.publish.window import Window
 from rabbitdelay.engine.transport import Transport
@@ -138,7 +138,7 @@ class Connections:
                 transport = self._new_transport("rabbitdelay-publisher")
                 window = Window(self._settings.window, WINDOW_BYTES)
                 publisher = Publisher(
-                    transport, self._addresses, self._new_routes(), window, self.rescue_pause
+                    transport, self._addresses, self._new_routes(), window, self.rescue_guard
                 )
                 self._connecting = publisher
                 self._start(publisher.start, publisher)
@@ -235,7 +235,7 @@ class Connections:
     def _begin_anew(self) -> None:
         """Reset all state, initially and in a forked child, where no threads survive."""
         self._process_id = os.getpid()
-        self.rescue_pause = RescuePause()
+        self.rescue_guard = RescueGuard()
         self._lock = threading.Lock()
         self._publisher = self._connecting = None
         self._consuming_side = self._connecting_side = None

@@ -55,7 +55,7 @@ class Step:
     choice: float
     """From 0 to 1: selects the node, process, connection or clock step that is affected."""
     calm_seconds: float
-    """Pause after the fault."""
+    """Time without faults after this one."""
 
     def pick(self, options: Sequence[Option]) -> Option:
         """Return the option that this step's choice selects."""

@@ -20,7 +20,7 @@ from tests.faults.history import HistoryWriter, Kind
 from tests.support.fronts import front_named
 
 THREADS = 4
-PAUSE_SECONDS = 0.1
+WAIT_SECONDS = 0.1
 TOPICS = ("orders", "mails", "reports")
 DELAYS = (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0)
 RETRIED_SHARE = 0.2
@@ -81,7 +81,7 @@ class Putter:
 
     def run(self) -> None:
         """Put and delete until told to stop."""
-        while not self.stop.wait(self.random.uniform(0, 2 * PAUSE_SECONDS)):
+        while not self.stop.wait(self.random.uniform(0, 2 * WAIT_SECONDS)):
             self.delete_due()
             self.put()
 

@@ -18,7 +18,7 @@ from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.transport import Channel
 
 RETRY_SECONDS = 2.0
-"""Pause before a queue that could not be consumed is tried again."""
+"""Wait before a queue that could not be consumed is tried again."""
 
 
 class Subscriber(Protocol):

@@ -17,7 +17,7 @@ from rabbitdelay.core.parked.rescue_schedule import SOON_SECONDS, UnroutedWatch
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine.connection import Connector, logger
 from rabbitdelay.engine.parked.rescue import Rescue, Sender
-from rabbitdelay.engine.parked.rescue_pause import RescuePause
+from rabbitdelay.engine.parked.rescue_guard import RescueGuard
 from rabbitdelay.engine.transport import Channel, Closed, Then
 
 STALLED_SECONDS = 60.0
@@ -28,10 +28,10 @@ class Rescuer:
     """Checks `unrouted` for one publisher, on the transport's thread."""
 
     def __init__(
-        self, connector: Connector, routes: Routes, sender: Sender, pause: RescuePause
+        self, connector: Connector, routes: Routes, sender: Sender, guard: RescueGuard
     ) -> None:
         self._connector = connector
-        self._pause = pause
+        self._guard = guard
         self._waiting: list[Then] = []
         """Functions to call once no pass is in progress."""
         self._routes = routes
@@ -103,7 +103,7 @@ class Rescuer:
         if connection is None or not connection.is_open:
             return
         now = time.monotonic()
-        if self._pause.is_on:
+        if self._guard.is_on:
             self._look_at_the_latest(now + SOON_SECONDS)
             return
         self._watch.begin_look(now)
@@ -135,7 +135,7 @@ class Rescuer:
 
     def _counted(self, count: int) -> None:
         connection = self._connector.connection
-        if connection is None or self._pause.is_on:
+        if connection is None or self._guard.is_on:
             return
         if self._is_pass_under_way:
             self._is_look_wanted |= self._watch.have_queues_changed

@@ -1,6 +1,6 @@
 """The queue `unrouted`: list, show, republish and drop its jobs.
 
-During a pass, the rescue of the same client is paused. Otherwise both would take the same messages,
+During a pass, no rescue of the same client begins. Otherwise both would take the same messages,
 and neither would know which jobs the other has republished.
 """
 
@@ -63,15 +63,15 @@ class UnroutedQueue(ParkedQueue[UnroutedJob]):
         return self.drop(_choice(topic, ids, where), limit)
 
     def begin_pass(self) -> Flow[None]:
-        """Pause the rescue of this client, and wait until one in progress has ended."""
-        self.connections.rescue_pause.begin()
+        """Let no rescue of this client begin, and wait until one in progress has ended."""
+        self.connections.rescue_guard.begin()
         publisher = yield from self.connections.publisher()
         with suppress(TimeoutError):  # its unacknowledged messages are not counted
             yield Wait(publisher.rescue_ended(), self.timeout)
 
     def end_pass(self) -> None:
         """Resume the rescue."""
-        self.connections.rescue_pause.end()
+        self.connections.rescue_guard.end()
 
     def read(self, exchange: str, routing_key: str, message: Message) -> UnroutedJob:
         """Return an unrouted job, parsed as far as possible."""

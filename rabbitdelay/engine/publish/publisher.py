@@ -20,7 +20,7 @@ from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.connection import Connector, FirstConnection, logger
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.parked.rescue_pause import RescuePause
+from rabbitdelay.engine.parked.rescue_guard import RescueGuard
 from rabbitdelay.engine.parked.rescuer import Rescuer
 from rabbitdelay.engine.publish.confirm_channel import ConfirmChannel
 from rabbitdelay.engine.publish.stall_detector import StallDetector
@@ -42,7 +42,7 @@ REFUSED_SECONDS = 2.0
 On RabbitMQ 3.10 a channel may nack everything for good once its queue has lost its leader.
 """
 REOPEN_SECONDS = 0.25
-"""Pause before a new channel if the broker closes channels in quick succession."""
+"""Wait before a new channel if the broker closes channels in quick succession."""
 MAIN = ""
 """Name of the lane for all messages without a lane of their own."""
 
@@ -68,7 +68,7 @@ class Publisher:
         addresses: Sequence[Address],
         routes: Routes,
         window: Window,
-        rescue_pause: RescuePause,
+        rescue_guard: RescueGuard,
     ) -> None:
         self._wire = transport
         self.may_wait = transport.may_wait
@@ -95,7 +95,7 @@ class Publisher:
             flush=self._flush,
             made=self._queues_made,
         )
-        self._rescuer = Rescuer(self._connector, routes, self, rescue_pause)
+        self._rescuer = Rescuer(self._connector, routes, self, rescue_guard)
         self._lanes: dict[str, Lane] = {}
         self._outgoing: dict[str, ConfirmChannel] = {}
         """The current channel of each lane, by name of the lane; MAIN included."""
@@ -288,13 +288,13 @@ class Publisher:
     def _reopen(self, outgoing: ConfirmChannel) -> None:
         """Replace a closed main channel. The channel of a lane is opened when it is needed."""
         now = time.monotonic()
-        pause = REOPEN_SECONDS if now - self._closed_channel_at < REOPEN_SECONDS else 0.0
+        wait = REOPEN_SECONDS if now - self._closed_channel_at < REOPEN_SECONDS else 0.0
         self._closed_channel_at = now
         if lane := self._lanes.get(outgoing.lane):
-            lane.backs_off_until = now + pause
+            lane.backs_off_until = now + wait
         if outgoing.lane == MAIN and MAIN not in self._outgoing:
-            self._connector.call_later(pause, self._open_main)
-        self._connector.call_later(pause, self._flush)
+            self._connector.call_later(wait, self._open_main)
+        self._connector.call_later(wait, self._flush)
 
     def _open_main(self) -> None:
         if MAIN not in self._outgoing:

@@ -27,7 +27,7 @@ from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import NotAJob
 from rabbitdelay.models import Job
 
-PAUSE_SECONDS = 1.0
+WAIT_SECONDS = 1.0
 """Delay before a message whose copy was refused is returned, because the broker redelivers it at
 once."""
 MAX_HEADERS_BYTES = 126 * 1024
@@ -261,12 +261,12 @@ class Republisher:
         self.publish(lease, fate, copy.why, Future())
 
     def _settle(self, copy: _Copy, do: Do, error: Exception) -> None:
-        """Nack or dead-letter the original message, after a pause."""
+        """Nack or dead-letter the original message, after a wait."""
         job = copy.lease.job
         event = "returned unchanged" if do is Do.NACK else "buried by the broker, without a reason"
         logger.warning("job %s (%s): %s (%s)", job.id, job.topic, event, error)
-        pause = 0.0 if self._is_stopped else PAUSE_SECONDS
-        self._timer.later(pause, partial(self._owner.not_copied, copy.lease, do))
+        wait = 0.0 if self._is_stopped else WAIT_SECONDS
+        self._timer.later(wait, partial(self._owner.not_copied, copy.lease, do))
 
 
 def _is_too_long(message: Message) -> bool:

@@ -18,8 +18,8 @@ from rabbitdelay.engine.transport import Connection, Then
 AT_ONCE = 4
 """Maximum number of concurrent setups. The first one of a connection runs alone, because it
 declares the base of the namespace."""
-PAUSE_SECONDS = 0.25
-"""Pause after a reply that a queue is not up yet."""
+WAIT_SECONDS = 0.25
+"""Wait after a reply that a queue is not up yet."""
 Fail = Callable[[Pending, Exception], None]
 
 
@@ -139,7 +139,7 @@ class Declarations:
         del self._stalls[key]
         if isinstance(result, Exception) and reply_codes.is_passing(str(result)):
             # The broker has just started: try again until the messages time out.
-            self._connector.call_later(PAUSE_SECONDS, self._start)
+            self._connector.call_later(WAIT_SECONDS, self._start)
             return
         parts = self._wanted.pop(key)
         if isinstance(result, Exception):

@@ -38,8 +38,8 @@ from rabbitdelay.models import DEFAULT_TTR_MS
 
 logger = logging.getLogger("rabbitdelay.worker")
 
-SUSPECT_PAUSE_SECONDS = 0.05
-"""Pause before a suspect starts, in which the broker receives the acks of earlier jobs."""
+SUSPECT_WAIT_SECONDS = 0.05
+"""Wait before a suspect starts, in which the broker receives the acks of earlier jobs."""
 NUDGE_SECONDS = 0.001
 """Time that a job waits for a thread that is likely to be free in a moment."""
 
@@ -266,7 +266,7 @@ class Dispatcher:
             if choice is None:
                 return
             if isinstance(choice, StartSuspect):
-                if now - self._ended_at < SUSPECT_PAUSE_SECONDS:
+                if now - self._ended_at < SUSPECT_WAIT_SECONDS:
                     self._dispatch_later()
                     return
                 self._start_suspect(now)
@@ -288,7 +288,7 @@ class Dispatcher:
     def _dispatch_later(self) -> None:
         if not self._dispatches_later:
             self._dispatches_later = True
-            self.consumer.call_later(SUSPECT_PAUSE_SECONDS, self._dispatch_now)
+            self.consumer.call_later(SUSPECT_WAIT_SECONDS, self._dispatch_now)
 
     def _dispatch_now(self) -> None:
         self._dispatches_later = False

@@ -139,14 +139,14 @@ class ProcessCaller:
             self._processes.discard(process)
             self._changed.notify_all()
 
-    def _start_process(self, pause_seconds: float, meanwhile: Callable[[], None]) -> HandlerProcess:
+    def _start_process(self, wait_seconds: float, meanwhile: Callable[[], None]) -> HandlerProcess:
         process = HandlerProcess(self._names)
         with self._changed:
             self._processes.add(process)
             if self._is_closed:
                 process.kill()
         try:
-            _wait_until_ready(process, pause_seconds, meanwhile)
+            _wait_until_ready(process, wait_seconds, meanwhile)
             meanwhile()
         except BaseException:
             process.kill()
@@ -156,10 +156,10 @@ class ProcessCaller:
 
 
 def _wait_until_ready(
-    process: HandlerProcess, pause_seconds: float, meanwhile: Callable[[], None]
+    process: HandlerProcess, wait_seconds: float, meanwhile: Callable[[], None]
 ) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while not process.has_message(pause_seconds):
+    while not process.has_message(wait_seconds):
         meanwhile()
         if time.monotonic() >= deadline:
             raise HandlerDied(

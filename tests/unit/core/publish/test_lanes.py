@@ -8,12 +8,12 @@ from rabbitdelay.core.publish.lanes import Lane
 
 
 def test_consecutive_refusals_double_the_backoff_up_to_a_limit() -> None:
-    lane, now, pauses = lanes.make("full", is_stream=False), 100.0, []
+    lane, now, waits = lanes.make("full", is_stream=False), 100.0, []
     for _ in range(7):
         lane.refused(now, random=0.0)
-        pauses.append(lane.backs_off_until - now)
+        waits.append(lane.backs_off_until - now)
         now = lane.backs_off_until
-    assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
+    assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
 
 
 def test_refusals_of_messages_in_flight_together_count_once() -> None:

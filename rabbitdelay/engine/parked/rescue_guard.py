@@ -1,9 +1,9 @@
-"""Pausing the rescue of parked jobs while the same client lists or retries them."""
+"""Keep the rescue of parked jobs from beginning while the same client lists or retries them."""
 
 from threading import Lock
 
 
-class RescuePause:
+class RescueGuard:
     """Counts the passes during which no rescue may begin; thread-safe."""
 
     def __init__(self) -> None:
@@ -16,11 +16,11 @@ class RescuePause:
         return self._count > 0
 
     def begin(self) -> None:
-        """Pause the rescue until `end`."""
+        """Let no rescue begin until `end`."""
         with self._lock:
             self._count += 1
 
     def end(self) -> None:
-        """End one pause. The rescue resumes with the end of the last one."""
+        """End one pass. A rescue may begin after the end of the last one."""
         with self._lock:
             self._count -= 1
