@@ -16,9 +16,9 @@ URL = os.environ.get("RABBITDELAY_URL", "amqp://localhost")
 LOG = os.environ.get("RABBITDELAY_NAMESPACE", "rabbitdelay") + ".tombstones"
 
 
-def delete(targets: list[Any]) -> None:
-    """Publish one record and wait for its confirm. A record may have up to 1000 targets."""
-    record = {"delete": targets, "time": time.time_ns() // 1_000_000}
+def delete(jobs: list[Any]) -> None:
+    """Publish one record and wait for its confirm. A record may have up to 1000 ids and jobs."""
+    record = {"delete": jobs, "time": time.time_ns() // 1_000_000}
     persistent = pika.BasicProperties(delivery_mode=2, content_type="application/json")
     with pika.BlockingConnection(pika.URLParameters(URL)) as connection:
         channel = connection.channel()

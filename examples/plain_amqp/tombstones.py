@@ -40,11 +40,11 @@ def exact(id: str, token: str) -> bytes:
     return id_key(id) + b"T" + order(0, token)
 
 
-def of_target(target: str | list[Any], time_ms: int) -> bytes:
-    """Return the tombstone of a delete's target: an id, or one job with that id."""
-    if isinstance(target, str):
-        return id_key(target) + b"B" + order(time_ms, None)
-    job_id, token, due_ms = target
+def of_job(one: str | list[Any], time_ms: int) -> bytes:
+    """Return the tombstone of what a delete names: an id, or one job with that id."""
+    if isinstance(one, str):
+        return id_key(one) + b"B" + order(time_ms, None)
+    job_id, token, due_ms = one
     moment(due_ms)
     return exact(job_id, token)
 
@@ -82,8 +82,8 @@ class Tombstones:
         if record.get("version", 1) > 1:
             raise TooNew(f"a record of version {record['version']}")
         match record:
-            case {"delete": targets, "time": int(time_ms)}:
-                self._add([of_target(target, time_ms) for target in targets])
+            case {"delete": jobs, "time": int(time_ms)}:
+                self._add([of_job(one, time_ms) for one in jobs])
             case {"keep": [id, token], "time": int(time_ms), "due": due_ms}:
                 moment(due_ms)
                 dead = [exact(id, other) for other in record.get("instead_of", [])]

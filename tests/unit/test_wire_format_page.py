@@ -172,7 +172,7 @@ def test_its_examples_of_records_are_records() -> None:
     decoded = [decode(example.encode()) for example in examples]
     assert [type(record) for record in decoded] == [Delete, Delete, Keep, Purge]
     assert isinstance(decoded[1], Delete)
-    assert isinstance(decoded[1].targets[0], Exact)
+    assert isinstance(decoded[1].jobs[0], Exact)
 
 
 def test_it_has_the_times_of_forgetting_and_of_fences() -> None:

@@ -61,10 +61,10 @@ class AllowedHost:
         host = _host(match["host"], pattern) if match["host"] else ""
         return cls(host, _port(match["port"], pattern), bool(match["wild"]), match["port"] == "*")
 
-    def allows(self, target: WebhookUrl) -> bool:
-        """Whether this entry allows the target."""
-        port = DEFAULT_PORTS[target.scheme] if self.port is None else self.port
-        return self._names(target.host) and (self.is_any_port or target.port == port)
+    def allows(self, url: WebhookUrl) -> bool:
+        """Whether this entry allows the url."""
+        port = DEFAULT_PORTS[url.scheme] if self.port is None else self.port
+        return self._names(url.host) and (self.is_any_port or url.port == port)
 
     def _names(self, host: str) -> bool:
         if not self.is_wild:
@@ -84,20 +84,20 @@ class AllowList:
         """Parse the operator's values of `--allow-host` and `--allow-private`."""
         return cls(tuple(AllowedHost.parse(pattern) for pattern in patterns), allow_private)
 
-    def check_host(self, target: WebhookUrl) -> None:
+    def check_host(self, url: WebhookUrl) -> None:
         """Raise `Bury` if the callback refers to a host that is not listed."""
-        if not any(host.allows(target) for host in self.hosts):
+        if not any(host.allows(url) for host in self.hosts):
             raise Bury(
-                f"the job's callback refers to {target.origin}, which is not allowed: to allow it, "
-                f"start the consumer with --allow-host {target.host_header}"
+                f"the job's callback refers to {url.origin}, which is not allowed: to allow it, "
+                f"start the consumer with --allow-host {url.host_header}"
             )
 
-    def check_addresses(self, target: WebhookUrl, addresses: Sequence[IPAddress]) -> None:
+    def check_addresses(self, url: WebhookUrl, addresses: Sequence[IPAddress]) -> None:
         """Raise `Bury` if the callback's host has any address that is not public."""
         private = [address for address in addresses if not is_public(address)]
         if private and not self.allow_private:
             raise Bury(
-                f"the job's callback refers to {target.origin}, which resolves to {private[0]}, "
+                f"the job's callback refers to {url.origin}, which resolves to {private[0]}, "
                 "not a public address: to allow private addresses, start the consumer with "
                 "--allow-private"
             )

@@ -71,7 +71,7 @@ class Cutoff:
 
 
 def post(
-    target: WebhookUrl,
+    url: WebhookUrl,
     addresses: Sequence[IPAddress],
     headers: Mapping[str, str],
     payload: bytes,
@@ -80,10 +80,10 @@ def post(
     tls_context: ssl.SSLContext,
 ) -> WebhookResponse:
     """Post to one of these addresses; raise OSError or HTTPException without a response."""
-    with _connected(target, addresses, cutoff, tls_context) as connection:
+    with _connected(url, addresses, cutoff, tls_context) as connection:
         # The server may have responded and closed the connection without reading the whole body.
         with suppress(BrokenPipeError, ConnectionResetError):
-            connection.request("POST", target.path, payload, dict(headers))
+            connection.request("POST", url.path, payload, dict(headers))
         with connection.getresponse() as response:
             if cutoff.is_cut:  # http.client treats truncated headers as complete
                 raise TimeoutError("the response was cut off")
@@ -97,14 +97,14 @@ def post(
 
 @contextmanager
 def _connected(
-    target: WebhookUrl, addresses: Sequence[IPAddress], cutoff: Cutoff, tls_context: ssl.SSLContext
+    url: WebhookUrl, addresses: Sequence[IPAddress], cutoff: Cutoff, tls_context: ssl.SSLContext
 ) -> Iterator[HTTPConnection]:
-    plain = _connect(addresses, target.port, cutoff)
+    plain = _connect(addresses, url.port, cutoff)
     with plain:
         cutoff.guard(plain)
         plain.settimeout(None)  # from here on, only the cutoff limits the exchange
-        with _secured(plain, target, tls_context) as stream:
-            connection = HTTPConnection(target.host, target.port)
+        with _secured(plain, url, tls_context) as stream:
+            connection = HTTPConnection(url.host, url.port)
             connection.sock = stream
             connection.auto_open = 0  # http.client would resolve the name again
             yield connection
@@ -125,13 +125,11 @@ def _connect(addresses: Sequence[IPAddress], port: int, cutoff: Cutoff) -> socke
     raise failure
 
 
-def _secured(
-    plain: socket.socket, target: WebhookUrl, tls_context: ssl.SSLContext
-) -> socket.socket:
+def _secured(plain: socket.socket, url: WebhookUrl, tls_context: ssl.SSLContext) -> socket.socket:
     """Wrap the connection in TLS for https; the certificate is checked against the host name."""
-    if target.scheme == "http":
+    if url.scheme == "http":
         return plain
-    return tls_context.wrap_socket(plain, server_hostname=target.host)
+    return tls_context.wrap_socket(plain, server_hostname=url.host)
 
 
 def _beginning(response: HTTPResponse) -> bytes:

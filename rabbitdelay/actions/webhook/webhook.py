@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import quote
 
 from rabbitdelay.actions.job_facts import ActionJob, iso_time
-from rabbitdelay.actions.webhook import url as targets
+from rabbitdelay.actions.webhook import url as urls
 from rabbitdelay.actions.webhook.allow_list import AllowList
 from rabbitdelay.actions.webhook.host_lookup import Resolver, look_up, resolve
 from rabbitdelay.actions.webhook.http_post import Cutoff, post
@@ -40,68 +40,68 @@ class Webhook:
         tls_context: ssl.SSLContext | None = None,
     ) -> None:
         """Post to `url`, wherever it is, or else to each job's callback if `allowed` has it."""
-        self._target = None if url is None else _operators_target(url)
+        self._url = None if url is None else _operators_url(url)
         self._allowed = allowed or AllowList()
         self._resolver = resolver
         self._tls_context = tls_context or ssl.create_default_context()
 
     def __call__(self, job: ActionJob) -> None:
         """Post the job; raise `Bury`, `ActionFailed` or `LeaseLost` unless it succeeds."""
-        target = self._target or self._callback(job)
+        url = self._url or self._callback(job)
         seconds = job.time_left - min(MARGIN_SECONDS, job.time_left / 10)
         if seconds <= 0:
             raise LeaseLost("the job's ttr ended before it was posted")
         with Cutoff(seconds) as cutoff:
             job.on_lost(cutoff.cut)
-            self._exchange(job, target, cutoff, seconds)
+            self._exchange(job, url, cutoff, seconds)
 
     def _callback(self, job: ActionJob) -> WebhookUrl:
         if not job.callback:
             raise Bury("the job has no callback: set one when putting it, or give --webhook a URL")
         try:
-            target = targets.parse(job.callback)
+            url = urls.parse(job.callback)
         except InvalidWebhookUrl as error:
             raise Bury(f"the job's callback is invalid: {error}") from None
-        self._allowed.check_host(target)
-        return target
+        self._allowed.check_host(url)
+        return url
 
-    def _exchange(self, job: ActionJob, target: WebhookUrl, cutoff: Cutoff, seconds: float) -> None:
+    def _exchange(self, job: ActionJob, url: WebhookUrl, cutoff: Cutoff, seconds: float) -> None:
         try:
-            response = self._post(job, target, cutoff)
+            response = self._post(job, url, cutoff)
         except (OSError, HTTPException) as error:
             if cutoff.is_cut:
                 raise ActionFailed(
-                    f"{target.origin} did not respond within {seconds:.1f} s"
+                    f"{url.origin} did not respond within {seconds:.1f} s"
                 ) from error
-            raise ActionFailed(f"request to {target.origin} failed: {_reason(error)}") from error
-        raise_for_status(response, origin=target.origin, now=datetime.now(UTC))
+            raise ActionFailed(f"request to {url.origin} failed: {_reason(error)}") from error
+        raise_for_status(response, origin=url.origin, now=datetime.now(UTC))
 
-    def _post(self, job: ActionJob, target: WebhookUrl, cutoff: Cutoff) -> WebhookResponse:
+    def _post(self, job: ActionJob, url: WebhookUrl, cutoff: Cutoff) -> WebhookResponse:
         timeout_seconds = min(RESOLVE_SECONDS, cutoff.seconds_left)
-        addresses = resolve(target.host, self._resolver, timeout_seconds)
-        if self._target is None:
-            self._allowed.check_addresses(target, addresses)
+        addresses = resolve(url.host, self._resolver, timeout_seconds)
+        if self._url is None:
+            self._allowed.check_addresses(url, addresses)
         return post(
-            target,
+            url,
             addresses,
-            _headers(job, target),
+            _headers(job, url),
             job.payload,
             cutoff=cutoff,
             tls_context=self._tls_context,
         )
 
 
-def _operators_target(url: str) -> WebhookUrl:
+def _operators_url(url: str) -> WebhookUrl:
     try:
-        return targets.parse(url)
+        return urls.parse(url)
     except InvalidWebhookUrl as error:
         raise InvalidConfiguration(f"the webhook URL is invalid: {error}") from None
 
 
-def _headers(job: ActionJob, target: WebhookUrl) -> Mapping[str, str]:
+def _headers(job: ActionJob, url: WebhookUrl) -> Mapping[str, str]:
     key = f"{job.id}-{job.token}" if job.token else job.id
     return {
-        "Host": target.host_header,
+        "Host": url.host_header,
         "Connection": "close",
         "User-Agent": f"rabbitdelay/{_version()}",
         "Content-Type": _safe(job.content_type.strip(), also=" %"),

@@ -66,16 +66,16 @@ def _delete_ids(settings: Settings, ids: tuple[str, ...]) -> int:
 def _delete_file(settings: Settings, file: BinaryIO) -> int:
     with reading(size_of(file), "deleted") as progress, settings.client() as client:
         try:
-            return client.delete_many(_targets(file, progress), on_deleted=progress.reached)
+            return client.delete_many(_jobs_to_delete(file, progress), on_deleted=progress.reached)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{progress.count:,} deleted; {_AGAIN}") from None
         except DeleteManyFailed as failure:
             raise _explained(failure) from failure.__cause__
 
 
-def _targets(lines: Iterable[bytes], progress: ReadingProgress) -> Iterator[str | Job]:
+def _jobs_to_delete(lines: Iterable[bytes], progress: ReadingProgress) -> Iterator[str | Job]:
     for _, read in read_jobs(lines, progress.read):
-        yield read if isinstance(read, str) else read.target()
+        yield read if isinstance(read, str) else read.to_delete()
 
 
 def _explained(failure: DeleteManyFailed) -> DeleteManyFailed:

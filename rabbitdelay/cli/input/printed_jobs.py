@@ -99,7 +99,7 @@ class PrintedJob(BaseModel):
             raise ValueError("put and due times must not be before 1970")
         return self
 
-    def target(self) -> str | Job:
+    def to_delete(self) -> str | Job:
         """Return what to delete: this job if its token is known, else all jobs with its id."""
         return self._job(b"") if self.token else self.id
 

@@ -43,12 +43,12 @@ def split(record: Record, latest_ms: int) -> tuple[Record | None, Record | None]
     if not isinstance(record, Delete | Keep | Purge) or record.time_ms <= latest_ms:
         return record, None
     match record:
-        case Delete(targets):
-            exact = tuple(target for target in targets if isinstance(target, Exact))
-            ids = tuple(target for target in targets if isinstance(target, str))
+        case Delete(jobs):
+            exact = tuple(job for job in jobs if isinstance(job, Exact))
+            ids = tuple(job for job in jobs if isinstance(job, str))
             return (
-                replace(record, targets=exact, time_ms=0) if exact else None,
-                replace(record, targets=ids) if ids else None,
+                replace(record, jobs=exact, time_ms=0) if exact else None,
+                replace(record, jobs=ids) if ids else None,
             )
         case Keep(id, _, _, due_ms, instead_of):
             exact = tuple(Exact(id, token, due_ms) for token in instead_of)

@@ -49,7 +49,7 @@ class Exact:
 class Delete:
     """Delete ids, with all jobs that were put at or before the time, or single tokens of ids."""
 
-    targets: tuple[str | Exact, ...]
+    jobs: tuple[str | Exact, ...]
     time_ms: int
     due_ms: int | None = None
     """Latest due time of the deleted jobs; None if unknown."""
@@ -57,7 +57,7 @@ class Delete:
     @property
     def is_by_time(self) -> bool:
         """Whether the record would also delete a job put later in the same millisecond."""
-        return any(isinstance(target, str) for target in self.targets)
+        return any(isinstance(job, str) for job in self.jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ def known_until(id: str, due_ms: int) -> Delete:
 def describe(record: Record) -> str:
     """Return what a record does, for errors: `delete of a and 2 more`."""
     match record:
-        case Delete(targets=targets):
-            ids = [target if isinstance(target, str) else target.id for target in targets]
+        case Delete(jobs=jobs):
+            ids = [job if isinstance(job, str) else job.id for job in jobs]
             more = f" and {len(ids) - 1:,} more" if len(ids) > 1 else ""
             return f"delete of {ids[0]}{more}" if ids else "delete"
         case Keep(id=id):
@@ -168,8 +168,8 @@ def decode(body: bytes) -> Record:
 
 def _fields(record: Record) -> dict[str, Any]:  # noqa: PLR0911 - one for each kind
     match record:
-        case Delete(targets, time_ms, due_ms):
-            return {"delete": [_target(item) for item in targets], "time": time_ms, "due": due_ms}
+        case Delete(jobs, time_ms, due_ms):
+            return {"delete": [_job_field(item) for item in jobs], "time": time_ms, "due": due_ms}
         case Keep(id, token, time_ms, due_ms, instead_of):
             fields = {"keep": [id, token], "time": time_ms, "due": due_ms}
             return fields | {"instead_of": list(instead_of) or None}
@@ -187,16 +187,16 @@ def _fields(record: Record) -> dict[str, Any]:  # noqa: PLR0911 - one for each k
             return {"snapshot": time_ms}
 
 
-def _target(target: str | Exact) -> object:
-    return target if isinstance(target, str) else [target.id, target.token, target.due_ms]
+def _job_field(job: str | Exact) -> object:
+    return job if isinstance(job, str) else [job.id, job.token, job.due_ms]
 
 
 def _decode(fields: dict[str, Any]) -> Record:  # noqa: PLR0911 - one for each kind
     match fields:
-        case {"delete": list(targets), "time": time}:
+        case {"delete": list(jobs), "time": time}:
             due = fields.get("due")
             due_ms = None if due is None else _moment(due)
-            return Delete(tuple(map(_read_target, targets)), _moment(time), due_ms)
+            return Delete(tuple(map(_read_job, jobs)), _moment(time), due_ms)
         case {"keep": [id, token], "time": time, "due": due}:
             instead_of = _texts(fields.get("instead_of", []))
             return Keep(_text(id), _text(token), _moment(time), _moment(due), instead_of)
@@ -216,7 +216,7 @@ def _decode(fields: dict[str, Any]) -> Record:  # noqa: PLR0911 - one for each k
     raise NotARecord(f"unknown kind of record: {', '.join(map(ascii, fields))}")
 
 
-def _read_target(value: object) -> str | Exact:
+def _read_job(value: object) -> str | Exact:
     match value:
         case str(id):
             return _text(id)

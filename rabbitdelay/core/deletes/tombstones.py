@@ -79,9 +79,9 @@ class Tombstones:
     def add(self, record: Record, position: int = 0) -> None:
         """Add a record at this position of the log."""
         match record:
-            case Delete(targets):
-                for target in targets:
-                    self._delete(record, target)
+            case Delete(jobs):
+                for job in jobs:
+                    self._delete(record, job)
             case Keep():
                 self._keep(record)
             case Purge(topic, time_ms):
@@ -187,13 +187,13 @@ class Tombstones:
 
     # Pieces
 
-    def _delete(self, record: Delete, target: str | Exact) -> None:
-        if isinstance(target, Exact):
-            last_ms = max(target.due_ms, record.time_ms, self._known_until_ms(target.id))
-            self._add(target.id, tombstone_table.exact(target.id, target.token, last_ms), last_ms)
+    def _delete(self, record: Delete, job: str | Exact) -> None:
+        if isinstance(job, Exact):
+            last_ms = max(job.due_ms, record.time_ms, self._known_until_ms(job.id))
+            self._add(job.id, tombstone_table.exact(job.id, job.token, last_ms), last_ms)
         else:
-            last_ms = self._last_ms(target, record.time_ms, record.due_ms)
-            self._add(target, tombstone_table.before(target, record.time_ms, last_ms), last_ms)
+            last_ms = self._last_ms(job, record.time_ms, record.due_ms)
+            self._add(job, tombstone_table.before(job, record.time_ms, last_ms), last_ms)
 
     def _keep(self, record: Keep) -> None:
         last_ms = max(record.due_ms, self._last_ms(record.id, record.time_ms, None))

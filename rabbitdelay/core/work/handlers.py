@@ -169,9 +169,9 @@ def _parameters(function: Function, name: str) -> list[inspect.Parameter]:
 def _hints(function: Function, name: str) -> dict[str, Any]:
     while isinstance(function, partial):
         function = function.func
-    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - its hints
+    hinted = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - its hints
     try:
-        return get_type_hints(target, include_extras=True)  # pydantic reads them
+        return get_type_hints(hinted, include_extras=True)  # pydantic reads them
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         raise InvalidConfiguration(f"handler {name} has an unknown annotation: {error}") from None
 

@@ -55,25 +55,25 @@ class LogWriter:
         self._timeout = settings.timeout
         self._horizon_ms = HORIZON_MS
 
-    def delete(self, target: str | Job, timeout: float | None) -> Flow[int]:
+    def delete(self, job: str | Job, timeout: float | None) -> Flow[int]:
         """Delete one job; return the number of recorded ids."""
-        record = self._record((self._target(target),))
+        record = self._record((self._as_recorded(job),))
         yield from self.append(record, timeout)
         if record.is_by_time:
             yield from self.let_pass(record.time_ms)
-        return len(record.targets)
+        return len(record.jobs)
 
     def delete_many(
         self,
-        targets: Iterable[str | Job] | AsyncIterable[str | Job],
+        jobs: Iterable[str | Job] | AsyncIterable[str | Job],
         timeout: float | None,
         on_deleted: OnDeleted | None = None,
     ) -> Flow[int]:
         """Delete many jobs, up to 1,000 in a record; return the number of recorded ids."""
-        if isinstance(targets, (str, Job)):
+        if isinstance(jobs, (str, Job)):
             raise InvalidJob("delete_many takes an iterable of ids or jobs; use delete for one")
         in_flight = _DeletesInFlight(on_deleted)
-        source, time_ms, is_more = Source(targets), 0, True
+        source, time_ms, is_more = Source(jobs), 0, True
         try:
             while is_more:
                 some, is_more = yield from self._pack(source)
@@ -133,24 +133,24 @@ class LogWriter:
 
     # Helpers
 
-    def _record(self, targets: tuple[str | Exact, ...]) -> Delete:
+    def _record(self, jobs: tuple[str | Exact, ...]) -> Delete:
         now_ms = self._now_ms()
-        return Delete(targets, now_ms, now_ms + self._max_delay_ms if self._is_bounded else None)
+        return Delete(jobs, now_ms, now_ms + self._max_delay_ms if self._is_bounded else None)
 
     @staticmethod
-    def _target(target: str | Job) -> str | Exact:
-        if isinstance(target, Job):
-            return Exact(target.id, target.token, target.due_ms) if target.token else target.id
-        return validation.check_id(target)
+    def _as_recorded(job: str | Job) -> str | Exact:
+        if isinstance(job, Job):
+            return Exact(job.id, job.token, job.due_ms) if job.token else job.id
+        return validation.check_id(job)
 
     def _pack(self, source: Source[str | Job]) -> Flow[tuple[tuple[str | Exact, ...], bool]]:
-        """Return the targets of the next record, and whether there are more."""
+        """Return the jobs of the next record, and whether there are more."""
         some: list[str | Exact] = []
         while len(some) < IDS_A_RECORD:
-            target = yield from source.next()
-            if target is END:
+            job = yield from source.next()
+            if job is END:
                 return tuple(some), False
-            some.append(self._target(target))
+            some.append(self._as_recorded(job))
         return tuple(some), True
 
     def _send(self, record: Record, timeout: float | None) -> Flow[Future[None]]:

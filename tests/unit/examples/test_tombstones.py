@@ -29,9 +29,9 @@ TOPICS, IDS, TOKENS, TIMES_MS = ("a", "b"), ("x", "y", "ä"), ("", "t", "u", "v"
 
 topics, ids = st.sampled_from(TOPICS), st.sampled_from(IDS)
 tokens, times_ms = st.sampled_from(TOKENS), st.sampled_from(TIMES_MS)
-targets = ids | st.builds(Exact, ids, tokens, times_ms)
+named = ids | st.builds(Exact, ids, tokens, times_ms)
 any_records = st.one_of(
-    st.builds(Delete, st.lists(targets, max_size=3).map(tuple), times_ms),
+    st.builds(Delete, st.lists(named, max_size=3).map(tuple), times_ms),
     st.builds(
         Keep, ids, tokens, times_ms, times_ms, st.lists(tokens.filter(bool), max_size=2).map(tuple)
     ),

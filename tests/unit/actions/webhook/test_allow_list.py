@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from rabbitdelay.actions.webhook import url as target
+from rabbitdelay.actions.webhook import url as urls
 from rabbitdelay.actions.webhook.allow_list import AllowList, is_public
 from rabbitdelay.errors import Bury, InvalidConfiguration
 
@@ -28,7 +28,7 @@ from rabbitdelay.errors import Bury, InvalidConfiguration
     ],
 )
 def test_a_listed_host_is_allowed(pattern: str, url: str) -> None:
-    AllowList.parse([pattern]).check_host(target.parse(url))
+    AllowList.parse([pattern]).check_host(urls.parse(url))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_listed_host_is_allowed(pattern: str, url: str) -> None:
 def test_any_other_host_buries_the_job_and_the_error_names_the_option(
     patterns: list[str], url: str
 ) -> None:
-    asked = target.parse(url)
+    asked = urls.parse(url)
     with pytest.raises(Bury, match="--allow-host") as caught:
         AllowList.parse(patterns).check_host(asked)
     given = str(caught.value).rpartition(" ")[2]
@@ -90,7 +90,7 @@ def test_internet_addresses_are_public(address: str) -> None:
 
 
 def test_one_private_address_among_public_ones_buries_the_job() -> None:
-    asked = target.parse("https://example.com/")
+    asked = urls.parse("https://example.com/")
     addresses = [ip_address("8.8.8.8"), ip_address("169.254.169.254")]
     with pytest.raises(Bury, match=r"169\.254\.169\.254.*--allow-private"):
         AllowList().check_addresses(asked, addresses)

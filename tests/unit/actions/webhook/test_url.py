@@ -2,7 +2,7 @@
 
 import pytest
 
-from rabbitdelay.actions.webhook import url as target
+from rabbitdelay.actions.webhook import url as urls
 from rabbitdelay.actions.webhook.url import InvalidWebhookUrl, WebhookUrl
 
 
@@ -26,7 +26,7 @@ from rabbitdelay.actions.webhook.url import InvalidWebhookUrl, WebhookUrl
     ],
 )
 def test_a_url_is_parsed_into_its_parts(url: str, expected: WebhookUrl) -> None:
-    assert target.parse(url) == expected
+    assert urls.parse(url) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,15 +71,15 @@ def test_a_url_is_parsed_into_its_parts(url: str, expected: WebhookUrl) -> None:
 )
 def test_an_ambiguous_url_is_rejected(url: str, why: str) -> None:
     with pytest.raises(InvalidWebhookUrl, match=why) as caught:
-        target.parse(url)
+        urls.parse(url)
     assert "s3cret" not in str(caught.value)
 
 
 def test_unicode_digits_are_treated_as_digits() -> None:
     """The check applies to the ASCII form of the host, which is the form that is resolved."""
-    assert target.parse("http://①②⑦.⓪.⓪.①/").host == "127.0.0.1"
+    assert urls.parse("http://①②⑦.⓪.⓪.①/").host == "127.0.0.1"
     with pytest.raises(InvalidWebhookUrl, match="four decimal numbers"):
-        target.parse("http://①②⑦.①/")
+        urls.parse("http://①②⑦.①/")
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ def test_unicode_digits_are_treated_as_digits() -> None:
     ],
 )
 def test_only_the_origin_is_shown(url: str, origin: str) -> None:
-    assert target.parse(url).origin == origin
+    assert urls.parse(url).origin == origin

@@ -48,9 +48,9 @@ class Copy:
 def covers(record: Record, copy: Copy) -> bool:
     """Return whether a record deletes a job: the reference model."""
     match record:
-        case Delete(targets, time_ms):
-            exact = {(one.id, one.token) for one in targets if isinstance(one, Exact)}
-            by_id = copy.id in targets and copy.put_ms <= time_ms
+        case Delete(jobs, time_ms):
+            exact = {(one.id, one.token) for one in jobs if isinstance(one, Exact)}
+            by_id = copy.id in jobs and copy.put_ms <= time_ms
             return by_id or (copy.id, copy.token) in exact
         case Keep(id, token, time_ms, _, instead_of):
             kept = (time_ms, token_key(token))
@@ -188,8 +188,8 @@ class Years(RuleBasedStateMachine):
     @rule(number=NUMBERS, skew_ms=SKEW_MS)
     def delete_by_token(self, number: int, skew_ms: int) -> None:
         copy = self.job(number)
-        target = Exact(copy.id, copy.token, copy.due_ms)
-        self.write(Delete((target,), self.now_ms + skew_ms))
+        job = Exact(copy.id, copy.token, copy.due_ms)
+        self.write(Delete((job,), self.now_ms + skew_ms))
 
     @rule(topic=SOME_TOPIC, id=SOME_ID, delay_ms=DELAY_MS, skew_ms=SKEW_MS)
     def replace(self, topic: str, id: str, delay_ms: int, skew_ms: int) -> None:
@@ -380,11 +380,11 @@ def test_an_extended_id_keeps_its_deletes() -> None:
     """A copy that is released for ten days is due long after its id and its job object say."""
     due_ms = NOW_MS + 10 * DAY_MS
     generated = ids.generate(NOW_MS, "0" * 16)
-    for target in (generated, Exact(generated, "token", NOW_MS)):
+    for job in (generated, Exact(generated, "token", NOW_MS)):
         known = Tombstones()
         known.add(known_until(generated, due_ms))
         assert known.kills("t", generated, "token", NOW_MS) is None
-        known.add(Delete((target,), NOW_MS))
+        known.add(Delete((job,), NOW_MS))
         known.expire(due_ms)
         assert known.kills("t", generated, "token", NOW_MS) is Death.DELETED
 
