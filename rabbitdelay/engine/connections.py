@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from rabbitdelay.address import Address
 from rabbitdelay.core.deletes.records import Record
+from rabbitdelay.core.deletes.tombstones import GRACE_MS
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.engine.administration.side_connection import SideConnection
@@ -16,6 +17,7 @@ from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consuming_side import ConsumingSide
 from rabbitdelay.engine.deletes.appender import Appender
+from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.parked.rescue_guard import RescueGuard
@@ -100,20 +102,12 @@ class Connections:
         """Apply a confirmed record at once, so that this client's own pops respect its deletes."""
         side = self._consuming_side
         if side is not None:
-            side.log_reader.learn(record)
+            side.log_reader.known.learn(record)
 
-    def new_consumer(self, policy: Callable[[str], Policies]) -> Flow[Consumer]:
-        """Return a consumer that republishes through the client's publisher."""
+    def new_consumer(self, policy: Callable[[str], Policies]) -> Flow[tuple[Consumer, LogReader]]:
+        """Return a consumer that publishes through the client's publisher, and its log reader."""
         publisher = yield from self.publisher()
-        return self._consumer(publisher, policy, may_found=True)
-
-    def new_log_reader(self, consumer: Consumer, *, is_wanted: bool = True) -> LogReader:
-        """Return a log reader that tells a consumer which jobs are deleted."""
-        appender = Appender(consumer.publisher, may_found=consumer.may_found)
-        log_reader = LogReader(consumer, appender, clock=self._settings.clock, is_wanted=is_wanted)
-        consumer.settlement.death = log_reader.death
-        consumer.settlement.keep_known = log_reader.keep_known
-        return log_reader
+        return self._consumer(publisher, policy, for_worker=True)
 
     def close(self, flush_seconds: float) -> Flow[None]:
         """Wait for everything that is in flight, and close."""
@@ -158,10 +152,11 @@ class Connections:
             side = self._consuming_side or self._connecting_side
             if side is None:
                 policies = Policies(self._settings.retry)
-                consumer = self._consumer(publisher, lambda _: policies, may_found=False)
-                side = ConsumingSide(consumer, self.new_log_reader(consumer, is_wanted=False))
+                side = ConsumingSide(
+                    *self._consumer(publisher, lambda _: policies, for_worker=False)
+                )
                 self._connecting_side = side
-                self._start(side.start, consumer)
+                self._start(side.start, side.consumer)
             self._waiting[side.consumer] += 1
         yield from self._until_connected(side.consumer)
         with self._lock:
@@ -209,20 +204,29 @@ class Connections:
             return True
 
     def _consumer(
-        self, publisher: Publisher, policy: Callable[[str], Policies], *, may_found: bool
-    ) -> Consumer:
-        transport = self._new_transport("rabbitdelay-consumer")
-        return Consumer(
-            transport,
+        self, publisher: Publisher, policy: Callable[[str], Policies], *, for_worker: bool
+    ) -> tuple[Consumer, LogReader]:
+        """Return a consumer and its log reader, which share the deletes that are known.
+
+        A worker creates a missing namespace and reads the log at once; pops do neither.
+        """
+        settings = self._settings
+        appender = Appender(publisher, settings.topology.log(), may_found=for_worker)
+        known = KnownDeletes(settings.clock, GRACE_MS)
+        consumer = Consumer(
+            self._new_transport("rabbitdelay-consumer"),
             self._addresses,
-            self._settings.topology,
+            settings.topology,
             routes=self._new_routes(),
             publisher=publisher,
             policy=policy,
-            reply_queues=self._settings.reply_queues,
-            clock=self._settings.clock,
-            may_found=may_found,
+            reply_queues=settings.reply_queues,
+            death=known.death,
+            keep_known=appender.keep_known,
+            clock=settings.clock,
+            may_found=for_worker,
         )
+        return consumer, LogReader(consumer, known, appender, is_wanted=for_worker)
 
     def _new_routes(self) -> Routes:
         settings = self._settings

@@ -13,6 +13,7 @@ from functools import partial
 from rabbitdelay.address import Address
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Do, Lease
+from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.validation import RANDOM_HEX_DIGITS
 from rabbitdelay.core.settle.acknowledgements import MAX_WAIT_SECONDS
@@ -28,7 +29,7 @@ from rabbitdelay.engine.consume.listener import ConsumerListener
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.settle.ack_buffer import AckBuffer
 from rabbitdelay.engine.settle.ack_proof import AckProof
-from rabbitdelay.engine.settle.republisher import CopyPublisher
+from rabbitdelay.engine.settle.republisher import CopyPublisher, KeepKnown
 from rabbitdelay.engine.settle.settlement import Settlement
 from rabbitdelay.engine.topology.declarer import Declarer, flush_name
 from rabbitdelay.engine.transport import Channel, Closed, Connection, OnInbound, Then, Transport
@@ -56,6 +57,8 @@ class Consumer:
         publisher: CopyPublisher,
         policy: Callable[[str], Policies],
         reply_queues: ReplyQueues,
+        death: Callable[[Lease], Death | None],
+        keep_known: KeepKnown,
         may_found: bool,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -70,6 +73,8 @@ class Consumer:
             policy,
             copy_timeout=COPY_TIMEOUT_SECONDS,
             reply_queues=reply_queues,
+            death=death,
+            keep_known=keep_known,
             clock=clock,
         )
         self._clock = clock

@@ -3,12 +3,14 @@
 import secrets
 import time
 
+from rabbitdelay.core.deletes import records
+from rabbitdelay.core.deletes.records import known_until
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.publish.pending import Pending, Resolve, Target
 from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.settle.republisher import CopyPublisher
-from rabbitdelay.models import JSON
+from rabbitdelay.models import JSON, Job
 
 TIMEOUT_SECONDS = 10.0
 
@@ -39,14 +41,19 @@ def pending_record(
 class Appender:
     """Appends records without waiting for room in the publish window. Thread-safe."""
 
-    def __init__(self, publisher: CopyPublisher, *, may_found: bool = True) -> None:
+    def __init__(self, publisher: CopyPublisher, log: Part, *, may_found: bool = True) -> None:
         self._publisher = publisher
+        self._log = log
         self._may_found = may_found
 
     @property
     def is_blocked(self) -> bool:
         """Whether the broker blocks publishers because of an alarm."""
         return self._publisher.blocked is not None
+
+    def keep_known(self, job: Job, due_ms: int) -> Future[None]:
+        """Append a record that keeps deletes of a job's id until a copy of the job is due."""
+        return self.append(self._log, records.encode(known_until(job.id, due_ms)))
 
     def append(self, part: Part, body: bytes, *, is_expendable: bool = False) -> Future[None]:
         """Append a record; the future is done when the broker has confirmed it.

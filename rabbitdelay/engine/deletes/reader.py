@@ -14,21 +14,20 @@ from rabbitdelay.core.amqp.decode import Delivery
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.deletes import doubt, records, snapshots
 from rabbitdelay.core.deletes.cursor import Following, Offset, Read
-from rabbitdelay.core.deletes.records import RecordTooNew, known_until
+from rabbitdelay.core.deletes.records import RecordTooNew
 from rabbitdelay.core.deletes.snapshots import Reading
-from rabbitdelay.core.deletes.tombstones import GRACE_MS
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.engine.deletes.appender import Appender
 from rabbitdelay.engine.deletes.fence import FenceWriter
+from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from rabbitdelay.engine.deletes.snapshot_reader import SnapshotReader
 from rabbitdelay.engine.deletes.snapshot_writer import SnapshotWriter
 from rabbitdelay.engine.deletes.view import DeletesView
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import ConnectionFailed, CutOff, NamespaceMissing, PermissionRefused
-from rabbitdelay.models import Job
 
 PREFETCH = 2_000
 OFFSET = "x-stream-offset"
@@ -50,13 +49,12 @@ class LogReader(DeletesView):
     def __init__(
         self,
         consumer: Consumer,
+        known: KnownDeletes,
         appender: Appender,
         *,
-        clock: Callable[[], float] = time.time,
-        grace_ms: int = GRACE_MS,
         is_wanted: bool = True,
     ) -> None:
-        super().__init__(clock, grace_ms)
+        super().__init__(known)
         self.consumer = consumer
         self.appender = appender
         self.problem: Exception | None = None
@@ -139,10 +137,6 @@ class LogReader(DeletesView):
         """Renew the proof that every delete is known, unless that is in progress."""
         self.consumer.call(self._refresh)
 
-    def keep_known(self, job: Job, due_ms: int) -> Future[None]:
-        """Append a record that keeps deletes of a job's id until a copy of the job is due."""
-        return self.appender.append(self._log, records.encode(known_until(job.id, due_ms)))
-
     def watch(self, watcher: Callable[[], None]) -> None:
         """Register a callback for a change of `is_current` or of the paused topics.
 
@@ -173,10 +167,10 @@ class LogReader(DeletesView):
         if not self.has_caught_up:
             self._reader = SnapshotReader(
                 self.consumer,
-                self._grace_ms,
+                self.known.grace_ms,
                 self._snapshot_found,
                 self._snapshot_read,
-                latest_ms=doubt.latest_ms(self._now_ms()),
+                latest_ms=doubt.latest_ms(self.known.now_ms()),
             )
             self._reader.start()
 
@@ -191,7 +185,7 @@ class LogReader(DeletesView):
         if reading is not None:
             self._let_log_wait()  # the snapshot replaces the records read in the meantime
             with self.lock:
-                self.following = Following(reading.tombstones, reading.trailer.anchor)
+                self.known.following = Following(reading.tombstones, reading.trailer.anchor)
                 self.following.snapshot_ms = reading.trailer.time_ms
                 self.following.doubted = reading.doubted
         self._subscription.begin()
@@ -276,7 +270,7 @@ class LogReader(DeletesView):
         try:
             with self.lock:
                 read = self.following.read(
-                    position, message.body, time.monotonic(), doubt.latest_ms(self._now_ms())
+                    position, message.body, time.monotonic(), doubt.latest_ms(self.known.now_ms())
                 )
         except RecordTooNew as error:
             self._give_up(error)

@@ -4,20 +4,18 @@ A job is handed out only if this view has read the log to its end and can prove 
 a moment ago. Any thread may ask.
 """
 
-import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.deletes.cursor import Following
 from rabbitdelay.core.deletes.freshness import Freshness
-from rabbitdelay.core.deletes.records import Delete, Keep, Purge, Record
-from rabbitdelay.core.deletes.tombstones import Death, Tombstones
+from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from rabbitdelay.models import Job
 
 SWEPT_AT_ONCE = 1 / 60
@@ -57,12 +55,9 @@ class TombstoneStats:
 class DeletesView(ABC):
     """One consumer's view of the log of deletes, safe for any thread. A subclass reads the log."""
 
-    def __init__(self, clock: Callable[[], float], grace_ms: int) -> None:
-        self.lock = threading.Lock()
-        """Held while `following` is read or changed."""
-        self.following = Following(Tombstones(grace_ms=grace_ms))
-        self._clock = clock
-        self._grace_ms = grace_ms
+    def __init__(self, known: KnownDeletes) -> None:
+        self.known = known
+        self.lock = known.lock
         self._is_refreshing = False
         """Whether `refresh` was called and has not started yet."""
         self._overdue_at: float | None = None
@@ -78,31 +73,28 @@ class DeletesView(ABC):
         """Renew the proof that every delete is known, unless that is in progress."""
 
     @property
+    def following(self) -> Following:
+        """How far the log was read, and what is known from it. It changes only under the lock."""
+        return self.known.following
+
+    @property
     def is_current(self) -> bool:
         """Whether the log was read to its end and is, as far as is known, still being read."""
         return self.following.is_current
-
-    def learn(self, record: Record) -> None:
-        """Add a delete or a purge before its record is read from the log.
-
-        A pause or resume is not added, because its position in the log decides.
-        """
-        if isinstance(record, (Delete, Keep, Purge)):
-            with self.lock:
-                self.following.tombstones.add(record)
 
     def liveness(self, lease: Lease) -> Liveness | Death:
         """Return whether a job may be handed out now, or why it is deleted."""
         job = lease.job
         with self.lock:
-            following, known = self.following, self.following.tombstones
+            following = self.known.following
+            known = following.tombstones
             if not following.is_current or known.is_paused(job.topic):
                 return Liveness.WAIT
             known_ms = _known_ms(job, lease.message)
             if known.is_sure_of(known_ms):
-                if self._overdue_at is not None and known_ms < self._now_ms() - self._grace_ms:
+                if self._overdue_at is not None and known_ms < self._kept_from_ms():
                     self._overdue_at = time.monotonic()
-                if (death := self._kills(job, lease.message)) is not None:
+                if (death := self.known.kills(job, lease.message)) is not None:
                     return death
                 is_proven = self._is_proven()
                 return Liveness.ALIVE if is_proven else Liveness.UNPROVEN
@@ -144,11 +136,6 @@ class DeletesView(ABC):
             self.refresh()
         return freshness is Freshness.AGING
 
-    def death(self, lease: Lease) -> Death | None:
-        """Return why a leased job is dead; None if it is not, as far as is known."""
-        with self.lock:
-            return self._kills(lease.job, lease.message)
-
     def is_paused(self, topic: str) -> bool:
         """Whether a topic is paused."""
         with self.lock:
@@ -158,11 +145,6 @@ class DeletesView(ABC):
         """Return the paused topics."""
         with self.lock:
             return self.following.tombstones.paused
-
-    def death_of(self, job: Job, message: Message) -> Death | None:
-        """Return why a job without a lease is dead; None if it is not."""
-        with self.lock:
-            return self._kills(job, message)
 
     def stats(self) -> TombstoneStats:
         """Count the tombstones. This scans all of them, which takes half a second for a million."""
@@ -186,7 +168,7 @@ class DeletesView(ABC):
                 return
             self._overdue_at = None
         with self.lock:
-            before_ms = self._now_ms() - self._grace_ms
+            before_ms = self._kept_from_ms()
             self.following.tombstones.expire_some(before_ms, SWEPT_AT_ONCE)
 
     def _begin_with_nothing(self) -> None:
@@ -195,20 +177,11 @@ class DeletesView(ABC):
         One such reading serves all overdue jobs that follow, however long ago they were due.
         """
         self._overdue_at = time.monotonic()
-        with self.lock:
-            self.following = Following(Tombstones(grace_ms=self._grace_ms))
+        self.known.start_empty()
 
-    def _now_ms(self) -> int:
-        return int(self._clock() * 1000)
-
-    def _kills(self, job: Job, message: Message) -> Death | None:
-        put_ms = job.put_ms if envelope.tells_when_put(message) else None
-        asked = (job.topic, job.id, job.token, put_ms)
-        death = self.following.tombstones.kills(*asked)
-        if death is None and not self.following.doubted.is_empty:
-            now_ms = self._now_ms()
-            return self.following.doubted.kills(*asked, due_ms=job.due_ms, now_ms=now_ms)
-        return death
+    def _kept_from_ms(self) -> int:
+        """Return the time from which on all tombstones are kept."""
+        return self.known.now_ms() - self.known.grace_ms
 
 
 def _known_ms(job: Job, message: Message) -> int:

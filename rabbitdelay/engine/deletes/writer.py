@@ -127,7 +127,7 @@ class LogWriter:
         """Write a record before the job is put. In a callback, only send it before the put."""
         # Without waiting for room, because the put that follows has already found room.
         publisher = yield from self._connections.publisher()
-        written = Appender(publisher).append(self._log, records.encode(record))
+        written = Appender(publisher, self._log).append(self._log, records.encode(record))
         if publisher.may_wait():
             yield Wait(written)
 

@@ -106,7 +106,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         while True:
             log_reader = yield from self._current_follower(deadline)
             if log_reader.is_sure_of(job, found.message):
-                return log_reader.death_of(job, found.message) is not None
+                return log_reader.known.death_of(job, found.message) is not None
             if time.monotonic() > deadline:
                 raise CutOff(
                     "the log of deletes does not respond, so the deleted jobs are unknown: check "

@@ -37,6 +37,10 @@ MAX_ROOM = 1_000
 """Maximum number of jobs waiting to be published that other jobs are prefetched in place of."""
 
 
+KeepKnown = Callable[[Job, int], Future[None]]
+"""Keeps deletes of a job's id until a time in milliseconds, at which a copy of the job is due."""
+
+
 class CopyPublisher(Protocol):
     """Publishes copies without waiting for room in the publish window."""
 
@@ -66,7 +70,7 @@ class RepublisherOwner(Protocol):
 
     lock: threading.RLock
     death: Callable[[Lease], Death | None]
-    keep_known: Callable[[Job, int], Future[None]] | None
+    keep_known: KeepKnown
 
     def max_attempts(self, topic: str, error: BaseException | None = None) -> int:
         """Return the maximum attempts of a topic's jobs that do not set their own."""
@@ -174,7 +178,7 @@ class Republisher:
         delay_ms = copy.tries.rest_ms(now) if copy.tries.count else fate.delay_ms
         label, entry = f"retry of {job.id} ({job.topic})", LadderEntry(job.topic, delay_ms)
         pending = Pending(copy.message, entry, label, now, deadline, resolve)
-        if copy.known_until_ms is not None and self._owner.keep_known is not None:
+        if copy.known_until_ms is not None:
             known = self._owner.keep_known(job, copy.known_until_ms)
             known.add_done_callback(partial(self._send_known, pending))
         else:

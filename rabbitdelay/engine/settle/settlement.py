@@ -27,7 +27,7 @@ from rabbitdelay.core.work.stats import StatsRecorder
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.settle.recently_finished import RecentlyFinished
-from rabbitdelay.engine.settle.republisher import CopyPublisher, Republisher
+from rabbitdelay.engine.settle.republisher import CopyPublisher, KeepKnown, Republisher
 from rabbitdelay.errors import LeaseLost, TimedOut
 from rabbitdelay.models import Job
 
@@ -64,6 +64,8 @@ class Settlement:
         *,
         copy_timeout: float,
         reply_queues: ReplyQueues,
+        death: Callable[[Lease], Death | None],
+        keep_known: KeepKnown,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.lock = threading.RLock()
@@ -78,9 +80,9 @@ class Settlement:
         self._copy_timeout = copy_timeout
         self._reply_queues = reply_queues
         self._refused_queues: set[str] = set()
-        self.death: Callable[[Lease], Death | None] = lambda _: None
+        self.death = death
         """Returns why a job is dead, as far as this client knows the log of deletes."""
-        self.keep_known: Callable[[Job, int], Future[None]] | None = None
+        self.keep_known = keep_known
         """Keeps deletes of an id until a copy of its job is due."""
         self._on_end: dict[Lease, list[OnEnd]] = {}
         self._republisher = Republisher(

@@ -244,10 +244,9 @@ class BaseWorker(ABC, Generic[AnyClient]):
 
     def _work(self, max_jobs: int | None, *, until_empty: bool) -> Flow[None]:
         engine = self._engine
-        consumer = yield from engine.connections.new_consumer(
+        consumer, log_reader = yield from engine.connections.new_consumer(
             lambda topic: self._handlers[topic].policies
         )
-        log_reader = engine.connections.new_log_reader(consumer)
         executor = self._executor = yield from self._new_executor(consumer)
         dispatcher = self._dispatcher = Dispatcher(
             consumer,

@@ -16,8 +16,8 @@ import pytest
 
 from rabbitdelay import Client, Job, JobSpec, Worker
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.engine import connections
 from rabbitdelay.engine.deletes import fence, reader, snapshot_writer, view
-from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.errors import OutcomeUnknown
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
@@ -427,8 +427,6 @@ def test_one_reading_of_the_log_serves_jobs_with_ever_older_due_times(
 
 def forget_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make consumers forget a tombstone half a second after its job is due."""
-    defaults = LogReader.__init__.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "grace_ms", 500)
+    monkeypatch.setattr(connections, "GRACE_MS", 500)
     monkeypatch.setattr(reader, "SWEEP_SECONDS", 0.05)
     monkeypatch.setattr(view, "SWEPT_AT_ONCE", 1.0)

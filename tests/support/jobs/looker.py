@@ -25,7 +25,7 @@ class Looker:
         self.messages: list[Message] = []
         self.originals: list[Message] = []
         """The same messages, with each header as its bytes."""
-        self._consumer = drive(
+        self._consumer, _ = drive(
             client._engine.connections.new_consumer(lambda _: Policies(RetryPolicy()))
         )
 
