@@ -18,7 +18,7 @@ UNANSWERED_SECONDS = 0.2
 
 
 class Open(Protocol):
-    """An object that is notified when the process exits or forks."""
+    """An object that is notified when the process exits or forks: a transport or an executor."""
 
     def flush_at_exit(self, seconds: float) -> None:
         """Flush and close."""

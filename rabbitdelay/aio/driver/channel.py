@@ -33,7 +33,10 @@ class Question(NamedTuple):
 
 
 class Carrier(Protocol):
-    """The part of a connection that its channels use."""
+    """The part of a connection that its channels use.
+
+    Implemented by the connection, which makes the channels: importing it here would be a cycle.
+    """
 
     aiormq_connection: AbstractConnection
 

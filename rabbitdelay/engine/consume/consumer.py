@@ -27,9 +27,10 @@ from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.connection import Connector, FirstConnection, logger
 from rabbitdelay.engine.consume.listener import ConsumerListener
 from rabbitdelay.engine.flow import Flow
+from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.settle.ack_buffer import AckBuffer
 from rabbitdelay.engine.settle.ack_proof import AckProof
-from rabbitdelay.engine.settle.republisher import CopyPublisher, KeepKnown
+from rabbitdelay.engine.settle.republisher import KeepKnown
 from rabbitdelay.engine.settle.settlement import Settlement
 from rabbitdelay.engine.topology.declarer import Declarer, flush_name
 from rabbitdelay.engine.transport import Channel, Closed, Connection, OnInbound, Then, Transport
@@ -54,7 +55,7 @@ class Consumer:
         topology: Topology,
         *,
         routes: Routes,
-        publisher: CopyPublisher,
+        publisher: Publisher,
         policy: Callable[[str], Policies],
         reply_queues: ReplyQueues,
         death: Callable[[Lease], Death | None],

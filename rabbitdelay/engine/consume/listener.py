@@ -9,7 +9,10 @@ from rabbitdelay.errors import ConnectionFailed
 
 
 class ConsumerListener(Protocol):
-    """Uses a consuming connection. All methods are called on the transport's thread."""
+    """Uses a consuming connection: a dispatcher, a popper, a log reader or a reply queue.
+
+    All methods are called on the transport's thread.
+    """
 
     def connected(self) -> None:
         """Handle a new connection, which has no channels yet."""

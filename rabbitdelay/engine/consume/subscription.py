@@ -22,7 +22,10 @@ RETRY_SECONDS = 2.0
 
 
 class Subscriber(Protocol):
-    """Handles the events of a subscription, on the transport's thread."""
+    """Handles the events of a subscription: a topic, the log of deletes, or a reply queue.
+
+    All methods are called on the transport's thread.
+    """
 
     def delivered(self, delivery: Delivery) -> None:
         """Handle a message."""

@@ -9,7 +9,7 @@ from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.publish.pending import Pending, Resolve, Target
 from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.settle.republisher import CopyPublisher
+from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.models import JSON, Job
 
 TIMEOUT_SECONDS = 10.0
@@ -41,7 +41,7 @@ def pending_record(
 class Appender:
     """Appends records without waiting for room in the publish window. Thread-safe."""
 
-    def __init__(self, publisher: CopyPublisher, log: Part, *, may_found: bool = True) -> None:
+    def __init__(self, publisher: Publisher, log: Part, *, may_found: bool = True) -> None:
         self._publisher = publisher
         self._log = log
         self._may_found = may_found

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
@@ -38,11 +37,8 @@ MAX_IN_FLIGHT = 500
 Answer = Callable[[bool], None]
 
 
-class Sender(Protocol):
-    """Publishes messages."""
-
-    def submit_copy(self, pending: Pending) -> None:
-        """Publish a message; its `resolve` is called with the result."""
+Submit = Callable[[Pending], None]
+"""Publishes a message without waiting for room; its `resolve` is called with the result."""
 
 
 class Rescue:
@@ -55,14 +51,14 @@ class Rescue:
         self,
         connection: Connection,
         routes: Routes,
-        sender: Sender,
+        submit: Submit,
         count: int,
         done: Callable[[int], None],
     ) -> None:
         self._connection = connection
         self._routes = routes
         self._topology = routes.topology
-        self._sender = sender
+        self._submit = submit
         self._done = done
         self._channel: Channel | None = None
         self._unread = count
@@ -218,7 +214,7 @@ class Rescue:
             buried, _ = self._topology.topic(topic)
             route = Target(self._topology.buried_exchange, topic, buried)
         self._in_flight += 1
-        self._sender.submit_copy(
+        self._submit(
             Pending(
                 message,
                 route,

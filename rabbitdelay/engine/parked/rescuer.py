@@ -16,7 +16,7 @@ from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.parked.rescue_schedule import SOON_SECONDS, UnroutedWatch
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine.connection import Connector, logger
-from rabbitdelay.engine.parked.rescue import Rescue, Sender
+from rabbitdelay.engine.parked.rescue import Rescue, Submit
 from rabbitdelay.engine.parked.rescue_guard import RescueGuard
 from rabbitdelay.engine.transport import Channel, Closed, Then
 
@@ -28,14 +28,14 @@ class Rescuer:
     """Checks `unrouted` for one publisher, on the transport's thread."""
 
     def __init__(
-        self, connector: Connector, routes: Routes, sender: Sender, guard: RescueGuard
+        self, connector: Connector, routes: Routes, submit: Submit, guard: RescueGuard
     ) -> None:
         self._connector = connector
         self._guard = guard
         self._waiting: list[Then] = []
         """Functions to call once no pass is in progress."""
         self._routes = routes
-        self._sender = sender
+        self._submit = submit
         self._watch = UnroutedWatch()
         self._rescue: Rescue | None = None
         self._began_at = 0.0
@@ -146,7 +146,7 @@ class Rescuer:
             self._look_for_queues_again(count)
             return
         self._began_at = time.monotonic()
-        self._rescue = Rescue(connection, self._routes, self._sender, count, self._passed)
+        self._rescue = Rescue(connection, self._routes, self._submit, count, self._passed)
         self._rescue.start()
 
     def _passed(self, left: int) -> None:

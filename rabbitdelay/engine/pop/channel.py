@@ -15,7 +15,10 @@ from rabbitdelay.engine.transport import Channel
 
 
 class PopChannelOwner(Protocol):
-    """The owner of the channels, which is notified of what they receive."""
+    """The owner of the channels, which is notified of what they receive.
+
+    Implemented by the popper, which makes the channels: importing it here would be a cycle.
+    """
 
     consumer: Consumer
 

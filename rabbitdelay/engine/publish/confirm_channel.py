@@ -8,7 +8,10 @@ from rabbitdelay.engine.transport import Channel, Closed, Confirm, Connection, R
 
 
 class ConfirmListener(Protocol):
-    """Receives the events of the confirm channels that are in use."""
+    """Receives the events of the confirm channels that are in use.
+
+    Implemented by the publisher, which makes the channels: importing it here would be a cycle.
+    """
 
     def channel_opened(self, outgoing: "ConfirmChannel", seconds: float) -> None:
         """Handle a channel that is ready to publish; opening it took `seconds`."""

@@ -95,7 +95,7 @@ class Publisher:
             flush=self._flush,
             made=self._queues_made,
         )
-        self._rescuer = Rescuer(self._connector, routes, self, rescue_guard)
+        self._rescuer = Rescuer(self._connector, routes, self.submit_copy, rescue_guard)
         self._lanes: dict[str, Lane] = {}
         self._outgoing: dict[str, ConfirmChannel] = {}
         """The current channel of each lane, by name of the lane; MAIN included."""

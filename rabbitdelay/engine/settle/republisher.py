@@ -24,6 +24,8 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.work.retry import Again, Fate, GiveUp
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.futures import Future
+from rabbitdelay.engine.publish.publisher import Publisher
+from rabbitdelay.engine.transport import Then
 from rabbitdelay.errors import NotAJob
 from rabbitdelay.models import Job
 
@@ -41,32 +43,11 @@ KeepKnown = Callable[[Job, int], Future[None]]
 """Keeps deletes of a job's id until a time in milliseconds, at which a copy of the job is due."""
 
 
-class CopyPublisher(Protocol):
-    """Publishes copies without waiting for room in the publish window."""
-
-    @property
-    def blocked(self) -> str | None:
-        """The reason why the broker blocks publishers; None if it does not."""
-
-    def submit_copy(self, pending: Pending) -> None:
-        """Publish a message; its `resolve` is called on another thread."""
-
-    def rescue(self) -> None:
-        """Republish, in the background, parked jobs whose queues exist."""
-
-
-class Timer(Protocol):
-    """The consumer that received the jobs."""
-
-    def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Schedule a function on the transport's thread, after a delay."""
-
-    def make_room(self, lease: Lease) -> None:
-        """Prefetch another job in place of one that waits to be published."""
-
-
 class RepublisherOwner(Protocol):
-    """The owner of the leases whose copies are published."""
+    """The owner of the leases whose copies are published.
+
+    Implemented by the settlement, which makes its republisher: importing it here would be a cycle.
+    """
 
     lock: threading.RLock
     death: Callable[[Lease], Death | None]
@@ -113,16 +94,18 @@ class Republisher:
         self,
         owner: RepublisherOwner,
         topology: Topology,
-        publisher: CopyPublisher,
-        timer: Timer,
+        publisher: Publisher,
         *,
+        later: Callable[[float, Then], object],
+        make_room: Callable[[Lease], None],
         timeout: float,
         clock: Callable[[], float],
     ) -> None:
         self._owner = owner
         self._topology = topology
         self._publisher = publisher
-        self._timer = timer
+        self._later = later
+        self._make_room = make_room
         self._timeout = timeout
         self._clock = clock
         # Guarded by the owner's lock:
@@ -238,9 +221,9 @@ class Republisher:
             *(job.id, job.topic, seconds, error),
         )
         self._waiting.add(copy)
-        self._timer.later(seconds, partial(self._try_again, copy))
+        self._later(seconds, partial(self._try_again, copy))
         if copy.tries.count == 1 and len(self._waiting) <= MAX_ROOM:
-            self._timer.make_room(copy.lease)
+            self._make_room(copy.lease)
 
     def _try_again(self, copy: _Copy) -> None:
         with self._owner.lock:
@@ -270,7 +253,7 @@ class Republisher:
         event = "returned unchanged" if do is Do.NACK else "buried by the broker, without a reason"
         logger.warning("job %s (%s): %s (%s)", job.id, job.topic, event, error)
         wait = 0.0 if self._is_stopped else WAIT_SECONDS
-        self._timer.later(wait, partial(self._owner.not_copied, copy.lease, do))
+        self._later(wait, partial(self._owner.not_copied, copy.lease, do))
 
 
 def _is_too_long(message: Message) -> bool:

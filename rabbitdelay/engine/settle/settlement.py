@@ -26,8 +26,9 @@ from rabbitdelay.core.work.retry import Again, Dropped, Fate, GiveUp
 from rabbitdelay.core.work.stats import StatsRecorder
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.futures import Future
+from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.settle.recently_finished import RecentlyFinished
-from rabbitdelay.engine.settle.republisher import CopyPublisher, KeepKnown, Republisher
+from rabbitdelay.engine.settle.republisher import KeepKnown, Republisher
 from rabbitdelay.errors import LeaseLost, TimedOut
 from rabbitdelay.models import Job
 
@@ -37,7 +38,10 @@ MOST_REFUSED_LOGGED = 1_000
 
 
 class AckSender(Protocol):
-    """Sends acks and nacks. It is called with the lock held and must not wait."""
+    """Sends acks and nacks. It is called with the lock held and must not wait.
+
+    Implemented by the consumer, which makes its settlement: importing it here would be a cycle.
+    """
 
     def settle(self, lease: Lease, do: Do) -> None:
         """Send an ack or nack soon."""
@@ -58,7 +62,7 @@ class Settlement:
     def __init__(
         self,
         topology: Topology,
-        publisher: CopyPublisher,
+        publisher: Publisher,
         ack_sender: AckSender,
         policy: Callable[[str], Policies],
         *,
@@ -86,7 +90,13 @@ class Settlement:
         """Keeps deletes of an id until a copy of its job is due."""
         self._on_end: dict[Lease, list[OnEnd]] = {}
         self._republisher = Republisher(
-            self, topology, publisher, ack_sender, timeout=copy_timeout, clock=clock
+            self,
+            topology,
+            publisher,
+            later=ack_sender.later,
+            make_room=ack_sender.make_room,
+            timeout=copy_timeout,
+            clock=clock,
         )
 
     # Called by the job's handler or by the caller of pop, on any thread

@@ -33,14 +33,17 @@ class Run:
 
 
 class EndRun(Protocol):
-    """Ends a run whose handler has returned; `settle` settles its job in the same step."""
+    """Ends a run whose handler has returned; `settle` settles its job in the same step.
+
+    This is the type of a function: a Callable cannot have an argument with a default.
+    """
 
     def __call__(self, run: Run, settle: Callable[[], None] = ...) -> None:
         """End a run. Thread-safe."""
 
 
 class Executor(Protocol):
-    """Runs handlers, as threads, processes or tasks of an event loop. Thread-safe."""
+    """Runs handlers: as threads, as processes, or as tasks of an event loop. Thread-safe."""
 
     @property
     def lost(self) -> int:
