@@ -284,10 +284,11 @@ class BaseWorker(ABC, Generic[AnyClient]):
             look_at = time.monotonic() + LOOK_SECONDS
             yield from until(self._told, lambda: self._is_stopping or dispatcher.is_done, look_at)
             if executor.lost >= MAX_LOST:
-                dispatcher.failure = WorkerFailed(
+                error = WorkerFailed(
                     f"{MAX_LOST} handlers are still running after the TTR of their jobs: "
                     'set timeouts in them, or use pool="process"'
                 )
+                dispatcher.fail(error)
                 return
 
     def _let_finish(self, dispatcher: Dispatcher) -> Flow[None]:
