@@ -18,7 +18,7 @@ from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow, Wait
-from rabbitdelay.engine.work import signals
+from rabbitdelay.engine.work import stop_signals
 from rabbitdelay.engine.work.base_worker import BaseWorker
 from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.executors.thread_executor import PoolKind, ThreadExecutor, check_pool, new_caller
@@ -128,7 +128,7 @@ class Worker(BaseWorker[Client]):
     def _on_signals(self, handle_signals: bool | None) -> Iterator[None]:  # noqa: FBT001 - run's
         """Stop the worker on the signals that it handles."""
         loop = asyncio.get_running_loop()
-        numbers = signals.to_handle(handle_signals)
+        numbers = stop_signals.to_handle(handle_signals)
         before = {number: signal.getsignal(number) for number in numbers}
         for number in numbers:
             loop.add_signal_handler(number, self._signalled)

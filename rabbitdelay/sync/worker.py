@@ -11,7 +11,7 @@ from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow
-from rabbitdelay.engine.work import signals
+from rabbitdelay.engine.work import stop_signals
 from rabbitdelay.engine.work.base_worker import BaseWorker
 from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.executors.blocking import drive, refuse
@@ -109,7 +109,7 @@ class Worker(BaseWorker[Client]):
     @contextmanager
     def _on_signals(self, handle_signals: bool | None) -> Iterator[None]:  # noqa: FBT001 - run's
         """Stop the worker on the signals that it handles."""
-        numbers = signals.to_handle(handle_signals)
+        numbers = stop_signals.to_handle(handle_signals)
         before = {number: signal.signal(number, self._signalled) for number in numbers}
         try:
             yield

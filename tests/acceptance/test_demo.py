@@ -18,10 +18,10 @@ from rabbitdelay.cli.output.console import output
 from rabbitdelay.core.deletes.records import Delete, Fence, Keep, Record, decode, encode
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.demo import broker as demo_broker
-from rabbitdelay.demo import run
+from rabbitdelay.demo import demonstration
+from rabbitdelay.demo.demonstration import Demo
 from rabbitdelay.demo.display import Display
 from rabbitdelay.demo.orders import NEW_DELAY_MS, Change, Order
-from rabbitdelay.demo.run import Demo
 from rabbitdelay.demo.shop import Shop
 from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.private_broker import PrivateBroker
@@ -116,7 +116,7 @@ def test_the_demo_fails_if_deletes_have_no_effect(
     demo = Demo(Display(output()), broker_url, SHORT_STORY, namespace)
     demo.prepare()
     with monkeypatch.context() as patch:
-        patch.setattr(run, "PATIENCE_SECONDS", 0.0)
+        patch.setattr(demonstration, "PATIENCE_SECONDS", 0.0)
         demo.run()
     assert demo.scoreboard.revived == 2
     assert not demo.scoreboard.is_clean

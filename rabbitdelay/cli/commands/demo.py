@@ -6,7 +6,7 @@ import click
 
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.output.console import output
-from rabbitdelay.demo.run import run_demo
+from rabbitdelay.demo.demonstration import run_demo
 from rabbitdelay.private_broker.machine import signals
 
 

@@ -90,7 +90,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         queries = QueueQueries(side.consumer, self.timeout)
         if (yield from queries.count(self.topology.tombstones)) is None:
             return False
-        yield from self._current_follower(time.monotonic() + self.timeout)
+        yield from self._current_log_reader(time.monotonic() + self.timeout)
         return True
 
     def is_dead(self, found: BuriedJob) -> Flow[bool]:
@@ -104,7 +104,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
             return False
         deadline = time.monotonic() + self.timeout
         while True:
-            log_reader = yield from self._current_follower(deadline)
+            log_reader = yield from self._current_log_reader(deadline)
             if log_reader.is_sure_of(job, found.message):
                 return log_reader.known.death_of(job, found.message) is not None
             if time.monotonic() > deadline:
@@ -114,7 +114,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
                 )
             yield Sleep(PROOF_SECONDS)  # the log is being read, or a fence is in flight
 
-    def _current_follower(self, deadline: float) -> Flow[LogReader]:
+    def _current_log_reader(self, deadline: float) -> Flow[LogReader]:
         while True:
             try:
                 return (yield from self._log_reader())

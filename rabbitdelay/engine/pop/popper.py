@@ -22,7 +22,7 @@ from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.deletes.view import Liveness
 from rabbitdelay.engine.flow import Flow, Wait
-from rabbitdelay.engine.pop.channel import PopChannel, PopRequest
+from rabbitdelay.engine.pop.pop_channel import PopChannel, PopRequest
 from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff, NamespaceMissing
 
 LOOK_SECONDS = 1.0

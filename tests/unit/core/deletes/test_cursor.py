@@ -38,7 +38,7 @@ TOO_NEW = json.dumps({"revive": ["a"], "version": VERSION + 1}).encode()
 
 
 def follow(*log: Record | bytes, anchor: Anchor | None = None) -> Following:
-    """Return a follower that has begun, awaits a fence, and has read these records."""
+    """Return a reader that has begun, awaits a fence, and has read these records."""
     following = Following(Tombstones(), anchor)
     following.begin()
     following.await_fence(FENCE.nonce)
@@ -74,9 +74,9 @@ def killed(known: Tombstones) -> set[tuple[str, str, str, int]]:
 
 
 class Log(RuleBasedStateMachine):
-    """A log that is written, truncated, deleted and created anew, and a follower of it.
+    """A log that is written, truncated, deleted and created anew, and a reader of it.
 
-    The model is the log itself: whenever the follower is current, it knows what a new reader of the
+    The model is the log itself: whenever the reader is current, it knows what a new reader of the
     whole log would know; and it deletes nothing that no record ever named.
     """
 
@@ -100,7 +100,7 @@ class Log(RuleBasedStateMachine):
         self.ever.add(record, self.count)
 
     def connect(self) -> None:
-        """Begin where the follower asks, or at the nearest existing position."""
+        """Begin where the reader asks, or at the nearest existing position."""
         offset = self.following.begin()
         wanted = self.first if isinstance(offset, str) else offset
         self.at = min(max(wanted, self.first), len(self.log))
@@ -133,7 +133,7 @@ class Log(RuleBasedStateMachine):
         self.log, self.first = [], 0
         self.connect()
 
-    # The follower
+    # The reader
 
     @rule(many=st.integers(1, 9))
     def records_come(self, many: int) -> None:
@@ -197,7 +197,7 @@ class Log(RuleBasedStateMachine):
     # Invariants
 
     @invariant()
-    def a_current_follower_knows_the_log(self) -> None:
+    def a_current_reader_knows_the_log(self) -> None:
         if self.following.is_current:
             assert self.fence_at is not None
             assert self.at > self.fence_at
@@ -219,7 +219,7 @@ TestLog.settings = settings(max_examples=120, stateful_step_count=40, deadline=N
 # Fences
 
 
-def test_a_follower_is_current_after_reading_its_fence() -> None:
+def test_a_reader_is_current_after_reading_its_fence() -> None:
     following = follow()
     reads = read_all(following, Delete(("a",), 5), Fence("another's"), FENCE)
     assert reads == [Read.NOTHING, Read.NOTHING, Read.CAUGHT_UP]
@@ -368,7 +368,7 @@ def test_a_record_without_a_unique_mark_is_not_an_anchor() -> None:
 
 
 def test_reading_from_the_beginning_discards_old_positions() -> None:
-    """Without a fence, the follower cannot tell whether this is the same log."""
+    """Without a fence, the reader cannot tell whether this is the same log."""
     following = follow(Delete(("a",), 1), Pause("x"))
     assert following.begin() == FIRST
     read_all(following, Resume("x"))
@@ -439,7 +439,7 @@ def test_a_record_that_is_too_new_is_raised_again_after_a_restart() -> None:
 
 
 def test_a_fence_in_another_log_is_ignored() -> None:
-    """It was sent before the follower could begin anew."""
+    """It was sent before the reader could begin anew."""
     following = follow(Delete(("a",), 1), OTHERS)
     following.begin()
     following.await_fence(FENCE.nonce)
