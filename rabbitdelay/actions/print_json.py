@@ -7,7 +7,8 @@ import threading
 from base64 import b64encode
 from typing import Any, TextIO
 
-from rabbitdelay.actions.job_facts import ActionJob, headers_as_json, iso_time
+from rabbitdelay.actions.job_facts import headers_as_json, iso_time
+from rabbitdelay.engine.consume.leased_job import LeasedJob
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.models import JSON
 
@@ -24,7 +25,7 @@ class JobPrinter:
         self._stream = chosen
         self._lock = threading.Lock()
 
-    def __call__(self, job: ActionJob) -> None:
+    def __call__(self, job: LeasedJob) -> None:
         """Print the job; raise OSError if the reader has closed the stream."""
         line = _line(job, self._stream.encoding)
         with self._lock:
@@ -32,7 +33,7 @@ class JobPrinter:
             self._stream.flush()
 
 
-def job_as_json(job: ActionJob) -> dict[str, Any]:
+def job_as_json(job: LeasedJob) -> dict[str, Any]:
     """Return a job as a JSON object.
 
     The body is included as JSON if it parses as JSON, else as text, else as `{"base64": …}`.
@@ -49,7 +50,7 @@ def job_as_json(job: ActionJob) -> dict[str, Any]:
     }
 
 
-def _line(job: ActionJob, encoding: str | None) -> str:
+def _line(job: LeasedJob, encoding: str | None) -> str:
     """Return the job as a line of JSON, with escapes if the stream's encoding requires them."""
     value = job_as_json(job)
     line = json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
@@ -60,7 +61,7 @@ def _line(job: ActionJob, encoding: str | None) -> str:
     return line
 
 
-def _body(job: ActionJob) -> Any:  # noqa: ANN401 - any JSON value
+def _body(job: LeasedJob) -> Any:  # noqa: ANN401 - any JSON value
     try:
         text = job.payload.decode()
     except UnicodeDecodeError:

@@ -26,7 +26,8 @@ from typing import Self
 from rabbitdelay.actions.command.interruption import deferred_signals
 from rabbitdelay.actions.command.pipes import StderrRelay, write_payload
 from rabbitdelay.actions.command.process_group import ProcessGroup
-from rabbitdelay.actions.job_facts import ActionJob, headers_as_json, iso_time
+from rabbitdelay.actions.job_facts import headers_as_json, iso_time
+from rabbitdelay.engine.consume.leased_job import LeasedJob
 from rabbitdelay.errors import ActionFailed, Bury, InvalidConfiguration, LeaseLost
 
 BURY_EXIT_CODE = 100
@@ -57,7 +58,7 @@ class Command:
         self._running: set[ProcessGroup] = set()
         self._is_stopped = False
 
-    def __call__(self, job: ActionJob) -> None:
+    def __call__(self, job: LeasedJob) -> None:
         """Run the command; raise `Bury`, `ActionFailed` or `LeaseLost` unless it succeeds."""
         with ExitStack() as stack:
             with deferred_signals():
@@ -86,7 +87,7 @@ class Command:
     ) -> None:
         self.kill_all()
 
-    def _start(self, job: ActionJob) -> ProcessGroup:
+    def _start(self, job: LeasedJob) -> ProcessGroup:
         try:
             group = ProcessGroup(self._arguments, _environment(job))
         except OSError as error:
@@ -103,20 +104,20 @@ class Command:
             self._running.discard(group)
 
 
-def _connect(group: ProcessGroup, job: ActionJob) -> StderrRelay:
+def _connect(group: ProcessGroup, job: LeasedJob) -> StderrRelay:
     job.on_lost(partial(group.kill, _LOST))
     write_payload(group.stdin, job.payload)
     return StderrRelay(group.stderr)
 
 
-def _environment(job: ActionJob) -> dict[bytes, bytes]:
+def _environment(job: LeasedJob) -> dict[bytes, bytes]:
     """Return our environment plus the job, in bytes, because the locale may not encode an id."""
     prefix = VARIABLE_PREFIX.encode()
     inherited = {name: value for name, value in os.environb.items() if not name.startswith(prefix)}
     return inherited | {prefix + name.encode(): _bytes(text) for name, text in _facts(job).items()}
 
 
-def _facts(job: ActionJob) -> dict[str, str]:
+def _facts(job: LeasedJob) -> dict[str, str]:
     facts = {
         "ID": job.id,
         "TOPIC": job.topic,

@@ -12,13 +12,14 @@ from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import quote
 
-from rabbitdelay.actions.job_facts import ActionJob, iso_time
+from rabbitdelay.actions.job_facts import iso_time
 from rabbitdelay.actions.webhook import url as urls
 from rabbitdelay.actions.webhook.allow_list import AllowList
 from rabbitdelay.actions.webhook.host_lookup import Resolver, look_up, resolve
 from rabbitdelay.actions.webhook.http_post import Cutoff, post
 from rabbitdelay.actions.webhook.status import WebhookResponse, printable_excerpt, raise_for_status
 from rabbitdelay.actions.webhook.url import InvalidWebhookUrl, WebhookUrl
+from rabbitdelay.engine.consume.leased_job import LeasedJob
 from rabbitdelay.errors import ActionFailed, Bury, InvalidConfiguration, LeaseLost
 
 RESOLVE_SECONDS = 10.0
@@ -45,7 +46,7 @@ class Webhook:
         self._resolver = resolver
         self._tls_context = tls_context or ssl.create_default_context()
 
-    def __call__(self, job: ActionJob) -> None:
+    def __call__(self, job: LeasedJob) -> None:
         """Post the job; raise `Bury`, `ActionFailed` or `LeaseLost` unless it succeeds."""
         url = self._url or self._callback(job)
         seconds = job.time_left - min(MARGIN_SECONDS, job.time_left / 10)
@@ -55,7 +56,7 @@ class Webhook:
             job.on_lost(cutoff.cut)
             self._exchange(job, url, cutoff, seconds)
 
-    def _callback(self, job: ActionJob) -> WebhookUrl:
+    def _callback(self, job: LeasedJob) -> WebhookUrl:
         if not job.callback:
             raise Bury("the job has no callback: set one when putting it, or give --webhook a URL")
         try:
@@ -65,7 +66,7 @@ class Webhook:
         self._allowed.check_host(url)
         return url
 
-    def _exchange(self, job: ActionJob, url: WebhookUrl, cutoff: Cutoff, seconds: float) -> None:
+    def _exchange(self, job: LeasedJob, url: WebhookUrl, cutoff: Cutoff, seconds: float) -> None:
         try:
             response = self._post(job, url, cutoff)
         except (OSError, HTTPException) as error:
@@ -76,7 +77,7 @@ class Webhook:
             raise ActionFailed(f"request to {url.origin} failed: {_reason(error)}") from error
         raise_for_status(response, origin=url.origin, now=datetime.now(UTC))
 
-    def _post(self, job: ActionJob, url: WebhookUrl, cutoff: Cutoff) -> WebhookResponse:
+    def _post(self, job: LeasedJob, url: WebhookUrl, cutoff: Cutoff) -> WebhookResponse:
         timeout_seconds = min(RESOLVE_SECONDS, cutoff.seconds_left)
         addresses = resolve(url.host, self._resolver, timeout_seconds)
         if self._url is None:
@@ -98,7 +99,7 @@ def _operators_url(url: str) -> WebhookUrl:
         raise InvalidConfiguration(f"the webhook URL is invalid: {error}") from None
 
 
-def _headers(job: ActionJob, url: WebhookUrl) -> Mapping[str, str]:
+def _headers(job: LeasedJob, url: WebhookUrl) -> Mapping[str, str]:
     key = f"{job.id}-{job.token}" if job.token else job.id
     return {
         "Host": url.host_header,

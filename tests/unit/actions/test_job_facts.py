@@ -1,56 +1,94 @@
 """The stub job for the tests of actions, and the format of times and headers."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rabbitdelay.actions.job_facts import ActionJob, headers_as_json, iso_time
-from rabbitdelay.executors.reserved_job import ReservedJob
+from rabbitdelay.actions.job_facts import headers_as_json, iso_time
+from rabbitdelay.core.consume.leases import Lease
+from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.settle.failure import Failure
+from rabbitdelay.engine.consume.leased_job import LeasedJob
+from rabbitdelay.engine.futures import Future
+from rabbitdelay.models import Job
 
 
-@dataclass
-class StubJob:
-    """A job without a broker; `lose` simulates the end of its lease."""
+class StubSettlement:
+    """A settlement without a broker, of one job."""
 
-    topic: str = "orderclose"
-    id: str = "order-42"
-    token: str = "0123456789abcdef"  # noqa: S105 - no secret
-    attempt: int = 2
-    max_attempts: int | None = None
-    put_ms: int = 1_800_000_000_000
-    due_ms: int = 1_800_000_030_250
-    ttr_ms: int | None = 60_000
-    payload: bytes = b'{"order": 42}'
-    content_type: str = "application/json"
-    callback: str | None = None
-    headers: Mapping[str, Any] = field(default_factory=dict)
-    time_left: float = 60.0
-    lateness: float = 0.012
-    is_lost: bool = False
-    _callbacks: list[Callable[[], None]] = field(default_factory=list)
+    def __init__(self, time_left: float, *, is_lost: bool) -> None:
+        self.seconds_left = time_left
+        self.is_lost = is_lost
+        self._callbacks: list[Callable[[], None]] = []
 
-    def on_lost(self, callback: Callable[[], None], /) -> None:
+    def finish(self, lease: Lease) -> None:
+        raise NotImplementedError
+
+    def touch(self, lease: Lease) -> float:
+        raise NotImplementedError
+
+    def release(
+        self, lease: Lease, delay_ms: int | None = None, why: Failure | None = None
+    ) -> Future[None]:
+        raise NotImplementedError
+
+    def bury(self, lease: Lease, reason: str, why: Failure | None = None) -> Future[None]:
+        raise NotImplementedError
+
+    def is_deleted(self, lease: Lease) -> bool:
+        raise NotImplementedError
+
+    def time_left(self, lease: Lease) -> float:  # noqa: ARG002 - there is one
+        return self.seconds_left
+
+    def on_end(self, lease: Lease, callback: Callable[[], None]) -> None:  # noqa: ARG002 - the same
         self._callbacks.append(callback)
         if self.is_lost:
             callback()
 
     def lose(self) -> None:
-        self.is_lost = True
-        self.time_left = 0.0
+        self.is_lost, self.seconds_left = True, 0.0
         for callback in self._callbacks:
             callback()
 
 
-def test_the_stub_has_all_members_of_a_reserved_job() -> None:
-    """Mypy checks the types of the members."""
-    kinds: list[type[ActionJob]] = [StubJob, ReservedJob]
-    members = {name for name in vars(ActionJob) if not name.startswith("_")}
-    assert all(
-        name in dir(kind) or name in kind.__annotations__ for kind in kinds for name in members
-    )
+JOB = Job(
+    topic="orderclose",
+    id="order-42",
+    token="0123456789abcdef",  # noqa: S106 - no secret
+    attempt=2,
+    put_ms=1_800_000_000_000,
+    due_ms=1_800_000_030_250,
+    ttr_ms=60_000,
+    payload=b'{"order": 42}',
+)
+LATENESS_MS = 12
+
+
+class StubJob(LeasedJob):
+    """A leased job without a broker; `lose` simulates the end of its lease."""
+
+    def __init__(
+        self,
+        *,
+        time_left: float = 60.0,
+        is_lost: bool = False,
+        **fields: Any,  # noqa: ANN401 - of Job
+    ) -> None:
+        job = replace(JOB, **fields)
+        message = Message(job.payload, {}, job.id, job.content_type)
+        lease = Lease(job, message, 1, 1, received_ms=job.due_ms + LATENESS_MS)
+        values = {name: getattr(job, name) for name in Job.__slots__}
+        settlement = StubSettlement(time_left, is_lost=is_lost)
+        super().__init__(**values, _lease=lease, _settlement=settlement)
+
+    def lose(self) -> None:
+        stub = self._settlement
+        assert isinstance(stub, StubSettlement)
+        stub.lose()
 
 
 @pytest.mark.parametrize(
