@@ -39,6 +39,7 @@ TopicsFactory = Callable[..., None]
 def pytest_configure(config: pytest.Config) -> None:
     """Treat SIGTERM like Ctrl-C, so that an ended run stops every broker it started."""
     signal.signal(signal.SIGTERM, _interrupt)
+    suite_broker.keep_files_in_memory()
     if os.environ.get("PYTEST_XDIST_WORKER"):
         xdist_workers.prepare()
     elif config.getoption("numprocesses"):  # xdist workers without a broker cannot end the run

@@ -1,11 +1,14 @@
 """The broker that the suite shares: the one at a given URL, one in Docker, or a private node."""
 
 import os
+import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from urllib.error import URLError
 
 import pytest
@@ -21,6 +24,8 @@ from rabbitdelay.private_broker.node.docker import IMAGE, engine_answers, has_im
 from tests.support.brokers.management import Management
 
 URL_VARIABLE = "RABBITDELAY_TEST_URL"
+_MEMORY = Path("/dev/shm")
+_MEMORY_BYTES = 4 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,18 @@ class SharedBroker:
 
     url: str
     management: Management
+
+
+def keep_files_in_memory() -> None:
+    """Create temporary files, of brokers too, in memory where there is enough of it.
+
+    Files in memory outlive `kill -9` of a broker as files on a disk do. Brokers that share a disk
+    wait for each other's fsync: 70 tests of puts took 23 to 26 s with files in memory, and 26 to
+    33 s without.
+    """
+    if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES:
+        os.environ.setdefault("TMPDIR", str(_MEMORY))
+        tempfile.tempdir = None  # look at TMPDIR again
 
 
 def describe() -> str:
