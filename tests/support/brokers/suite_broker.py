@@ -24,7 +24,7 @@ from rabbitdelay.private_broker.node.docker import IMAGE, engine_answers, has_im
 from tests.support.brokers.management import Management
 
 URL_VARIABLE = "RABBITDELAY_TEST_URL"
-_MEMORY = Path("/dev/shm")
+_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system
 _MEMORY_BYTES = 4 * 1024**3
 
 
