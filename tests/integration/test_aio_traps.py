@@ -28,6 +28,7 @@ from rabbitdelay import (
     RabbitDelayError,
 )
 from rabbitdelay.aio import Client, ReservedJob, Worker
+from rabbitdelay.aio.driver import transport
 from rabbitdelay.engine.connection import Connector
 from tests.conftest import ReceiverFactory, TopicsFactory
 from tests.support.jobs.connections import cut
@@ -907,6 +908,21 @@ def test_calls_fail_when_the_application_closes_its_connection(
         late = Client(connection=connection, namespace=namespace, connect_timeout=0)
         with pytest.raises(ConnectionFailed, match="lent is closed"):
             await late.put("t")
+
+    run(main)
+
+
+def test_the_error_names_a_version_of_aiormq_whose_connections_cannot_be_shared(
+    broker_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "frame_receiver", lambda _: None)
+
+    async def main() -> None:
+        async with await aio_pika.connect(broker_url) as connection:
+            client = Client(connection=connection, namespace=namespace, connect_timeout=0)
+            with pytest.raises(ConnectionFailed, match="or pass a URL instead"):
+                await client.put("t")
+            await client.close()
 
     run(main)
 

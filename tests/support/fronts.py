@@ -14,6 +14,9 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
+import aio_pika
+from aio_pika.abc import AbstractConnection
+
 from rabbitdelay import Client, Worker, aio
 from tests.support.patience import patience, wait_until
 
@@ -21,6 +24,8 @@ Result = TypeVar("Result")
 AWAITED = (aio.ReservedJob, aio.ClientTopology)
 """What a client returns that has to be awaited itself."""
 NAMES = ("sync", "aio")
+WITH_LENT = (*NAMES, "lent")
+"""All front ends, and the asyncio one on a connection that the application lends."""
 
 
 class Front(ABC):
@@ -102,9 +107,49 @@ class AioFront(Front):
         self.loop.close()
 
 
+class LentFront(AioFront):
+    """The asyncio front end on aio-pika connections that the tests lend to clients and workers."""
+
+    name = "lent"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lent: list[AbstractConnection] = []
+
+    def client(self, url: str | None = None, **options: Any) -> Client:  # noqa: ANN401 - passed on
+        """Return a client on a new connection."""
+        return super().client(connection=self._connect(url), **options)
+
+    def worker(self, url: str | None = None, **options: Any) -> Worker:  # noqa: ANN401 - passed on
+        """Return a worker on a new connection."""
+        return super().worker(connection=self._connect(url), **options)
+
+    def close(self) -> None:
+        """Assert that the connections are still open, close them, and stop the event loop."""
+        still_open = [not connection.is_closed for connection in self._lent]
+        for connection in self._lent:
+            self.loop.call(connection.close())
+        super().close()
+        assert all(still_open)
+
+    def _connect(self, url: str | None) -> AbstractConnection:
+        connection = self.loop.call(_connected(url))
+        self._lent.append(connection)
+        return connection
+
+
+async def _connected(url: str | None) -> AbstractConnection:
+    return await aio_pika.connect(url)
+
+
 def front_named(name: str) -> Front:
     """Return the front end with this name."""
-    return {"sync": SyncFront, "aio": AioFront}[name]()
+    kinds: dict[str, type[SyncFront | AioFront]] = {
+        "sync": SyncFront,
+        "aio": AioFront,
+        "lent": LentFront,
+    }
+    return kinds[name]()
 
 
 class LoopThread:

@@ -9,13 +9,16 @@
   takes a `ChannelFrame`.
 - `aiormq.Connection.ready()` waits only while the broker blocks publishers.
 - `aiormq.connection.TransportFactory` opens the socket.
+- `aiormq.Connection._reader_task` runs a coroutine whose local variable `frame_receiver` reads each
+  frame with `at_eof()` and `readexactly()` of its attribute `reader`, and then calls `put`.
 
 pyproject.toml caps aio-pika and aiormq below the versions that may change them.
 tests/unit/aio/driver/test_aiormq_internals.py fails if one of them has changed.
 """
 
 import asyncio
-from typing import Any
+import inspect
+from typing import Any, Protocol
 
 import aio_pika
 from aio_pika.abc import AbstractConnection
@@ -27,15 +30,37 @@ from yarl import URL
 __all__ = [
     "AiormqConnection",
     "FactoryConnection",
+    "FrameReceiver",
+    "StreamReader",
     "TransportFactory",
     "broker_version",
     "channels",
     "closing",
     "frame_max",
+    "frame_receiver",
     "is_done_at_once",
     "underlying",
     "write_bytes",
 ]
+
+
+class StreamReader(Protocol):
+    """The part of asyncio's reader that aiormq uses."""
+
+    def at_eof(self) -> bool:
+        """Whether everything has been read, and nothing will follow."""
+
+    async def read(self) -> bytes:
+        """Read everything that follows."""
+
+    async def readexactly(self, n: int) -> bytes:
+        """Read this many bytes."""
+
+
+class FrameReceiver(Protocol):
+    """Reads the frames of a connection."""
+
+    reader: StreamReader
 
 
 class FactoryConnection(aio_pika.Connection):
@@ -79,6 +104,19 @@ def broker_version(connection: AiormqConnection) -> str:
 async def write_bytes(connection: AiormqConnection, data: bytes) -> None:
     """Queue bytes behind aiormq's own frames."""
     await connection.write_queue.put(ChannelFrame(payload=data, should_close=False))
+
+
+def frame_receiver(connection: AiormqConnection) -> FrameReceiver | None:
+    """Return the object that reads the frames of a connection, or None if it cannot be found.
+
+    Its reader may be replaced while aiormq calls `put`, because it is between two frames then.
+    """
+    task = getattr(connection, "_reader_task", None)
+    coroutine = task.get_coro() if task is not None else None
+    if not inspect.iscoroutine(coroutine):
+        return None
+    found = inspect.getcoroutinelocals(coroutine).get("frame_receiver")
+    return found if hasattr(getattr(found, "reader", None), "readexactly") else None
 
 
 def is_done_at_once(connection: AiormqConnection) -> bool:

@@ -43,9 +43,6 @@ class Carrier(Protocol):
     def send_frames(self, data: bytes) -> None:
         """Send complete frames."""
 
-    def delivered(self, number: int, frame: object) -> None:
-        """Take a frame of a delivery, on a connection whose bytes aiormq reads."""
-
     def channel_gone(self, number: int) -> None:
         """Free the number of a channel that both sides have closed."""
 
@@ -168,8 +165,6 @@ class LoopChannel:
             case spec.Basic.Ack() | spec.Basic.Nack():
                 is_taken = isinstance(frame, spec.Basic.Ack)
                 self._confirmed(Confirm(frame.delivery_tag or 0, bool(frame.multiple), is_taken))
-            case spec.Basic.Deliver() | spec.Basic.GetOk() | spec.Basic.GetEmpty():
-                self._carrier.delivered(self.number, frame)
             case ContentHeader() | ContentBody():
                 self._content(frame)
             case spec.Basic.Return():
@@ -194,7 +189,6 @@ class LoopChannel:
     def _content(self, frame: ContentHeader | ContentBody) -> None:
         returned = self._returning
         if returned is None:
-            self._carrier.delivered(self.number, frame)
             return
         if isinstance(frame, ContentHeader):
             self._missing_bytes = frame.body_size or 0

@@ -5,13 +5,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
-import pamqp.frame
 from aio_pika.abc import AbstractConnection
 
 from rabbitdelay.aio.driver import aiormq_internals
-from rabbitdelay.aio.driver.aiormq_internals import AiormqConnection
+from rabbitdelay.aio.driver.aiormq_internals import AiormqConnection, FrameReceiver
 from rabbitdelay.aio.driver.channel import LoopChannel
-from rabbitdelay.aio.driver.frame_reader import FrameTransport
+from rabbitdelay.aio.driver.frame_reader import FrameTransport, SharedReader
 from rabbitdelay.core.amqp.decode import Deliveries, Other
 from rabbitdelay.engine.transport import Channel, OnInbound, Then, nothing
 
@@ -90,10 +89,6 @@ class LoopConnection(ABC):
     def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
         """Pass on each message; call `on_read` after all messages that arrived together."""
 
-    @abstractmethod
-    def delivered(self, number: int, frame: object) -> None:
-        """Take a frame of a delivery that aiormq has decoded."""
-
     def _lost(self, _closing: object) -> None:
         self._is_lost = True
         for channel in self._channels.values():
@@ -132,9 +127,6 @@ class OwnConnection(LoopConnection):
         reader = self._transport.reader
         reader.on_inbound, reader.on_read = on_inbound, on_read
 
-    def delivered(self, number: int, frame: object) -> None:
-        """Do nothing. The frame reader takes deliveries before aiormq sees them."""
-
     def send_frames(self, data: bytes) -> None:
         """Send complete frames at once, without a drain, which would cost more than it saves."""
         writer = self._transport.writer
@@ -147,9 +139,15 @@ class LentConnection(LoopConnection):
     """A connection lent by the application, which stays open when the client is closed."""
 
     def __init__(
-        self, owner: AbstractConnection, aiormq_connection: AiormqConnection, close: Then
+        self,
+        owner: AbstractConnection,
+        aiormq_connection: AiormqConnection,
+        receiver: FrameReceiver,
+        close: Then,
     ) -> None:
         super().__init__(owner, aiormq_connection, close)
+        self._receiver = receiver
+        self._reader: SharedReader | None = None
         self._on_inbound: OnInbound = nothing
         self._on_read: Then = nothing
         self._deliveries = Deliveries()
@@ -163,13 +161,31 @@ class LentConnection(LoopConnection):
         """Pass on each message; call `on_read` after all messages that arrived together."""
         self._on_inbound, self._on_read = on_inbound, on_read
 
-    def delivered(self, number: int, frame: object) -> None:
-        """Encode a frame that aiormq has decoded, for the decoder that own connections use."""
-        data = pamqp.frame.marshal(frame, number)  # type: ignore[arg-type] # any frame
-        for found in self._deliveries.feed(data):
-            if not isinstance(found, Other):
-                self._on_inbound(found)
-                self._on_read()
+    def open_channel(self, opened: Callable[[Channel], None]) -> None:
+        """Open a channel, and take its deliveries before aiormq sees them."""
+
+        def reading(channel: Channel) -> None:
+            # aiormq has just passed on the broker's reply, and reads the next frame after this.
+            self._reader = SharedReader.of(self._receiver)
+            self._reader.add(channel.number, self._take)
+            opened(channel)
+
+        super().open_channel(reading)
+
+    def channel_gone(self, number: int) -> None:
+        """Free the number of a channel that both sides have closed."""
+        super().channel_gone(number)
+        if self._reader is not None:
+            self._reader.remove(number)
+
+    def _take(self, frame: bytes) -> bytes:
+        """Take a frame of our channels; return what aiormq shall read in its place."""
+        for found in self._deliveries.feed(frame):
+            if isinstance(found, Other):
+                return found.frame
+            self._on_inbound(found)
+            self._on_read()
+        return b""
 
     def send_frames(self, data: bytes) -> None:
         """Queue complete frames for aiormq's writer, joined if they are sent together."""

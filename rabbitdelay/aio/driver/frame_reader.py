@@ -1,11 +1,14 @@
-"""Read deliveries on the client's own connections before aio-pika sees them.
+"""Read deliveries before aio-pika sees them.
 
 aiormq awaits three times per frame, and creates three objects and a task per delivery. A header
-that it cannot decode closes the connection, after every reconnect. All other frames are passed on.
+that it cannot decode closes the connection, after every reconnect, and one that it can decode may
+be another one when it is encoded again. All other frames are passed on.
 """
 
 import asyncio
 import time
+from collections.abc import Callable
+from struct import Struct
 from typing import Any
 
 import pamqp.frame
@@ -14,13 +17,15 @@ from pamqp import commands as spec
 from yarl import URL
 
 from rabbitdelay.address import Address
-from rabbitdelay.aio.driver.aiormq_internals import TransportFactory
+from rabbitdelay.aio.driver.aiormq_internals import FrameReceiver, TransportFactory
 from rabbitdelay.core.amqp.decode import Deliveries, Other
 from rabbitdelay.engine.transport import OnInbound, Then, nothing
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 CLOSE, CLOSE_AT = b"\x00\x0a\x00\x32", 7
 """The method id of Connection.Close, and its offset after the frame header."""
+_START = Struct(">BHI")
+"""The kind, the channel and the size of a frame."""
 TELL_SECONDS = 1.0
 """Seconds between heartbeats fed to aiormq, because it does not see deliveries."""
 
@@ -69,6 +74,72 @@ class FrameReader(asyncio.StreamReader):
         if now - self._told_at > TELL_SECONDS:
             self._told_at = now
             super().feed_data(HEARTBEAT)
+
+
+class SharedReader:
+    """The reader of an application's connection, which takes the deliveries on our channels.
+
+    It takes the place of asyncio's reader in aiormq as long as we have a channel there. Channels
+    may only be added and removed while aiormq handles a frame, because it is reading none then.
+    """
+
+    @classmethod
+    def of(cls, receiver: FrameReceiver) -> "SharedReader":
+        """Return our reader in aiormq; put it there unless another client has."""
+        reader = receiver.reader
+        return reader if isinstance(reader, cls) else cls(receiver)
+
+    def __init__(self, receiver: FrameReceiver) -> None:
+        self._receiver = receiver
+        self._reader = receiver.reader
+        self._takers: dict[int, Callable[[bytes], bytes]] = {}
+        self._frame = b""
+        """The rest of the frame that aiormq is reading."""
+        self._told_at = 0.0
+        receiver.reader = self
+
+    def add(self, number: int, take: Callable[[bytes], bytes]) -> None:
+        """Give the frames of a channel to a function, which returns what aiormq shall read."""
+        self._takers[number] = take
+
+    def remove(self, number: int) -> None:
+        """Leave the frames of a channel to aiormq."""
+        self._takers.pop(number, None)
+        if not self._takers:
+            self._receiver.reader = self._reader
+
+    def at_eof(self) -> bool:
+        """Whether everything has been read, and nothing will follow."""
+        return not self._frame and self._reader.at_eof()
+
+    async def read(self) -> bytes:
+        """Read everything that follows."""
+        return self._frame + await self._reader.read()
+
+    async def readexactly(self, n: int) -> bytes:
+        """Read part of the next frame that is not a delivery on our channels."""
+        while not self._frame:
+            self._frame = await self._next()
+        found, self._frame = self._frame[:n], self._frame[n:]
+        return found
+
+    async def _next(self) -> bytes:
+        """Read a frame; return it, or another one in its place, or nothing."""
+        start = await self._reader.readexactly(_START.size)
+        _, number, size = _START.unpack(start)
+        frame = start + await self._reader.readexactly(size + 1)
+        take = self._takers.get(number)
+        if take is None:
+            return frame
+        return take(frame) or self._heartbeat()
+
+    def _heartbeat(self) -> bytes:
+        """Return a heartbeat now and then, or aiormq would consider a busy broker dead."""
+        now = time.monotonic()
+        if now - self._told_at <= TELL_SECONDS:
+            return b""
+        self._told_at = now
+        return HEARTBEAT
 
 
 class FrameTransport(TransportFactory):

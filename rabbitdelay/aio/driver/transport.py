@@ -12,7 +12,12 @@ from aiormq.exceptions import AMQPError
 from yarl import URL
 
 from rabbitdelay.address import Address
-from rabbitdelay.aio.driver.aiormq_internals import FactoryConnection, closing, underlying
+from rabbitdelay.aio.driver.aiormq_internals import (
+    FactoryConnection,
+    closing,
+    frame_receiver,
+    underlying,
+)
 from rabbitdelay.aio.driver.connection import LentConnection, LoopConnection, OwnConnection
 from rabbitdelay.aio.driver.errors import connection_error
 from rabbitdelay.aio.driver.frame_reader import FrameTransport
@@ -201,7 +206,16 @@ class LentTransport(LoopTransport):
             self._connection = None
             self._loop.call_soon(self._end)
 
-        return LentConnection(aio_connection, underlying(aio_connection), close)
+        aiormq_connection = underlying(aio_connection)
+        receiver = frame_receiver(aiormq_connection)
+        if receiver is None and aiormq_connection.is_opened:
+            raise ConnectionFailed(
+                f"{address}: the installed version of aiormq does not let a client share a "
+                "connection: install aiormq 7.2, or pass a URL instead of the connection"
+            )
+        if receiver is None:
+            raise ConnectionFailed(f"{address}: the connection that was lent was lost")
+        return LentConnection(aio_connection, aiormq_connection, receiver, close)
 
     async def _until_connected_or_closed(self) -> None:
         """Wait for either, because the application may close a connection while it reconnects."""

@@ -1,4 +1,7 @@
-"""Headers of any type survive a kick and a retry: byte for byte, but for those that are removed."""
+"""Headers of any type survive a kick and a retry: byte for byte, but for those that are removed.
+
+That holds on a connection that the application lends, too.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,10 +15,14 @@ from rabbitdelay.core.amqp import field_table
 from rabbitdelay.core.amqp.field_table import Encoded, ScaledInteger, Timestamp
 from rabbitdelay.core.jobs.envelope import Message
 from tests.conftest import TopicsFactory
+from tests.support import fronts
 from tests.support.brokers.messages import publish_frames
+from tests.support.fronts import Front, front_named
 from tests.support.jobs.looker import Looker
+from tests.support.jobs.popped_jobs import pop
 from tests.support.patience import wait_until
 
+OURS = ("rd-", "x-")
 DEEP = 200
 """Tables in tables: more than are read here, and fewer than RabbitMQ takes."""
 HEADERS: dict[str, Any] = {
@@ -59,6 +66,13 @@ def original(headers: dict[str, Any]) -> dict[str, Encoded]:
     return field_table.split(encoded, 0, len(encoded))
 
 
+@pytest.fixture(params=fronts.WITH_LENT)
+def front(request: pytest.FixtureRequest) -> Iterator[Front]:
+    """Each front end in turn."""
+    with front_named(request.param) as front:
+        yield front
+
+
 @pytest.fixture
 def look(broker_url: str, namespace: str) -> Iterator[Callable[[str], Looker]]:
     """Lookers into the ready queue of a topic."""
@@ -87,6 +101,7 @@ def test_a_kicked_job_has_the_bytes_of_its_headers(
     messages = [Message(b"body", BROKERS | theirs | grave, "a", "text/plain", 2**63)]
     publish_frames(broker_url, client.topology.buried_queue("t"), messages)
     jobs = client.buried("t")
+    wait_until(lambda: jobs.count() == 1)
     (listed,) = jobs.list()
     (shown,) = jobs.show("a")
     assert (shown.id, shown.headers["f"]) == ("a", 0.5)
@@ -107,6 +122,26 @@ def test_a_kicked_job_has_the_bytes_of_its_headers(
     assert jobs.count() == 0
 
 
+def test_a_released_job_has_the_values_of_its_headers(
+    *,
+    client: Client,
+    make_topics: TopicsFactory,
+    broker_url: str,
+    look: Callable[[str], Looker],
+) -> None:
+    """A copy of a job that was reserved has equal values, but an integer may have another size."""
+    make_topics("t")
+    messages = [Message(b"body", HEADERS, "a", "text/plain", 2**63)]
+    publish_frames(broker_url, client.topology.ready_queue("t"), messages)
+    job = pop(client, "t")
+    received = job.headers
+    assert (job.id, received["f"], received["when"]) == ("a", 0.5, Timestamp(2**63))
+    job.release(delay=0.01)
+    (again,) = look("t").wait_for(1)
+    assert {n: v for n, v in again.headers.items() if not n.startswith(OURS)} == received
+    assert (again.message_id, again.timestamp_s, again.body) == ("a", 2**63, b"body")
+
+
 def test_a_job_that_is_sent_on_has_the_bytes_of_its_headers(
     *,
     client: Client,
@@ -120,6 +155,7 @@ def test_a_job_that_is_sent_on_has_the_bytes_of_its_headers(
     key = "0.0.0.0.0.0.0.0.gone"
     publish_frames(broker_url, key, messages, exchange=client.topology.ready_exchange)
     jobs = client.unrouted()
+    wait_until(lambda: jobs.count() == 1)
     (listed,) = jobs.list()
     (shown,) = jobs.show("a")
     assert (shown.id, shown.headers["f"]) == ("a", 0.5)

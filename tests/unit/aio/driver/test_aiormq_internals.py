@@ -15,7 +15,12 @@ from pamqp.base import Frame
 from yarl import URL
 
 from rabbitdelay.aio.driver import aiormq_internals
-from rabbitdelay.aio.driver.aiormq_internals import FactoryConnection, TransportFactory
+from rabbitdelay.aio.driver.aiormq_internals import (
+    FactoryConnection,
+    FrameReceiver,
+    TransportFactory,
+)
+from rabbitdelay.aio.driver.frame_reader import SharedReader
 from tests.support.patience import patience
 
 VERSION = "4.3.6"
@@ -163,3 +168,53 @@ def test_the_end_can_be_waited_for() -> None:
         assert ended.done()
 
     run(check)
+
+
+def test_the_reader_can_be_replaced_between_two_frames() -> None:
+    """The deliveries of one channel are taken, and aiormq reads everything else."""
+
+    async def check(connection: FactoryConnection, server: Server, _factory: Factory) -> None:
+        below = aiormq_internals.underlying(connection)
+        found = aiormq_internals.frame_receiver(below)
+        assert found is not None
+        receiver: FrameReceiver = found
+        before = receiver.reader
+        taken: list[bytes] = []
+
+        def take(frame: bytes) -> bytes:
+            taken.append(frame)
+            return b""
+
+        class Replacing(Listener):
+            async def put(self, item: tuple[int, object]) -> None:
+                await super().put(item)
+                if isinstance(item[1], spec.Channel.OpenOk):
+                    SharedReader.of(receiver).add(8, take)
+                if isinstance(item[1], spec.Channel.CloseOk):
+                    SharedReader.of(receiver).remove(8)
+
+        first, other = Replacing(), Listener()
+        numbers = aiormq_internals.channels(below)
+        numbers[7], numbers[8] = first, other
+        server.say(7, spec.Channel.OpenOk())
+        server.say(8, spec.Basic.Deliver("c", 1, exchange="", routing_key=""))
+        server.say(7, spec.Basic.Ack(3))
+        await until(lambda: len(first.heard) == 2)
+        assert isinstance(first.heard[1], spec.Basic.Ack)
+        assert other.heard == []
+        assert [frame[:3] for frame in taken] == [b"\x01\x00\x08"]
+        assert SharedReader.of(receiver) is receiver.reader
+        server.say(7, spec.Channel.CloseOk())
+        server.say(8, spec.Channel.CloseOk())
+        await until(lambda: bool(other.heard))
+        assert receiver.reader is before
+        assert connection.connected.is_set()
+
+    run(check)
+
+
+def test_a_reader_that_cannot_be_found_is_none() -> None:
+    class Elsewhere:
+        _reader_task = None
+
+    assert aiormq_internals.frame_receiver(Elsewhere()) is None  # type: ignore[arg-type]
