@@ -5,7 +5,7 @@
 #   make test WORKERS=0                one process, for a debugger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-faults lint bench clean
+.PHONY: help demo test test-slow test-faults test-lowest lint lock bench clean
 
 PYTHON := .venv/bin/python
 PYTEST_ARGS ?=
@@ -39,16 +39,24 @@ test-faults: ## run a load under random faults: MINUTES=30 SEED=1 NODES=3
 	@scripts/bootstrap --with-fault-tools
 	@$(PYTHON) -m tests.faults.run --minutes $(or $(MINUTES),30) --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
 
+test-lowest: ## run unit and conformance tests with the lowest allowed dependencies
+	@scripts/bootstrap --with-test-broker
+	@scripts/lowest
+	@.venv-lowest/bin/python -m pytest tests/unit tests/conformance -n $(WORKERS) $(PYTEST_ARGS)
+
 lint: ## check style and types
 	@scripts/bootstrap
 	@$(PYTHON) -m ruff check
 	@$(PYTHON) -m ruff format --check
 	@$(PYTHON) -m mypy
 
+lock: ## pin the newest versions of all packages in constraints.txt
+	@scripts/bootstrap --lock
+
 bench: ## run every benchmark: one JSON line and a sentence each
 	@scripts/bootstrap --with-broker
 	@set -e; for benchmark in benchmarks/bench_*.py; do $(PYTHON) "$$benchmark"; done
 
 clean: ## remove everything these commands created
-	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf .venv .venv-lowest .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

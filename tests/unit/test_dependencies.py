@@ -1,15 +1,20 @@
 """Dependencies: what is imported is declared, and drivers are used in the documented way.
 
 What a driver does not document is used in one file for each driver, whose contract is tested.
+constraints.txt pins everything that development needs, and agrees with pyproject.toml.
 """
 
 import ast
 import re
 import sys
 import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
+import yaml
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "rabbitdelay").rglob("*.py"))
@@ -74,3 +79,63 @@ def test_undocumented_parts_of_drivers_are_used_in_one_file_for_each() -> None:
         if UNDOCUMENTED.search(path.read_text())
     }
     assert users == INTERNALS
+
+
+def required() -> list[Requirement]:
+    """Return what the package and its development require."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = pyproject["dependency-groups"].values()
+    found = [*pyproject["project"]["dependencies"], *(one for group in groups for one in group)]
+    return [Requirement(one) for one in found if isinstance(one, str)]
+
+
+def pins() -> dict[str, str]:
+    """Return the versions in constraints.txt by name."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def is_needed(requirement: Requirement) -> bool:
+    """Whether this version of Python needs it, without extras."""
+    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+
+
+def test_the_lock_pins_versions_that_pyproject_allows() -> None:
+    locked = pins()
+    for requirement in required():
+        version = locked.get(normal(requirement.name), "none")
+        assert requirement.specifier.contains(version), f"{requirement}: run `make lock`"
+
+
+def test_the_lock_pins_what_the_pinned_packages_require() -> None:
+    """On this version of Python: another one may require more, which the test says there."""
+    locked, seen = pins(), set[str]()
+    left = [requirement.name for requirement in required()]
+    while left:
+        name = normal(left.pop())
+        assert name in locked, f"{name}: run `make lock`"
+        seen.add(name)
+        with suppress(PackageNotFoundError):  # `make test-lowest` installs only some of them
+            found = [Requirement(text) for text in requires(name) or ()]
+            left += [one.name for one in found if is_needed(one) and normal(one.name) not in seen]
+
+
+def test_the_lock_names_no_index_path_or_platform() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert [line for line in lines if not re.fullmatch(r"#.*|[a-z0-9-]+==[0-9.]+", line)] == []
+
+
+def test_the_lowest_allowed_version_of_each_dependency_is_declared() -> None:
+    assert all(re.match(r">=[\d.]+", bound) for bound in declared().values())
+
+
+def test_ci_runs_make_targets_only() -> None:
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"].values()
+    matrix = job["strategy"]["matrix"]
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["make ${{ matrix.target }}"]
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {*matrix["target"], *(one["target"] for one in matrix["include"])} <= set(targets)
