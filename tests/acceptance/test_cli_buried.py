@@ -51,7 +51,7 @@ def bury(rabbitdelay: CommandLine, broker_url: str, namespace: str) -> Bury:
 
 @pytest.fixture
 def ready(broker_url: str, namespace: str) -> Iterator[Receiver]:
-    """What becomes ready of topic `mail`."""
+    """The jobs of topic `mail` that become ready."""
     with Receiver(broker_url, f"{namespace}.v1.ready.mail") as receiver:
         yield receiver
 
@@ -201,7 +201,7 @@ ROOM = 100
 
 @contextmanager
 def room_in(queue: str, broker: SharedBroker, namespace: str) -> Iterator[Callable[[], int]]:
-    """Let a queue accept `ROOM` messages and refuse all others; yield a function that counts it."""
+    """Limit a queue to `ROOM` messages; yield a function that counts its messages."""
     policy = f"policies/%2F/{namespace}"
     definition = {"max-length": 2 * ROOM, "overflow": "reject-publish"}
     pattern = f"^{queue.replace('.', '[.]')}$"
@@ -229,8 +229,8 @@ def test_drop_asks_first(rabbitdelay: CommandLine, bury: Bury) -> None:
     refused = rabbitdelay("buried", "drop", "mail", "--all", input="n\n")
     assert (refused.exit_code, refused.stdout) == (3, "0 jobs dropped\n")
     assert "Drop 2 jobs for good?" in refused.stderr
-    nobody = rabbitdelay("buried", "drop", "mail", "--all", input="")
-    assert (nobody.exit_code, nobody.stdout) == (2, "")
+    refused = rabbitdelay("buried", "drop", "mail", "--all", input="")
+    assert (refused.exit_code, refused.stdout) == (2, "")
     assert _total(rabbitdelay) == 2
     agreed = rabbitdelay("buried", "drop", "mail", "--id", "a", input="y\n")
     assert (agreed.exit_code, agreed.stdout) == (0, "1 job dropped\n")

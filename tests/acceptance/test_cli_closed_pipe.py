@@ -115,7 +115,7 @@ def test_an_error_message_without_a_reader_ends_a_command_with_141(run: Run) -> 
 
 
 def test_consume_gives_back_a_job_that_it_cannot_print(client: Client, run: Run) -> None:
-    """It logs on stderr as always, and reports no failed job."""
+    """Its log on stderr does not report a failed job."""
     client.put("t", 1)
     done = run("consume", "t", "--print")
     assert done.returncode == 141

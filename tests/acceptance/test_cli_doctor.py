@@ -293,7 +293,7 @@ def examine_private(broker: PrivateBroker, *options: str) -> Findings:
 
 
 def private(monkeypatch: pytest.MonkeyPatch, broker: PrivateBroker) -> PrivateBroker:
-    """Let the command line find the broker, with a namespace that does not wait for new queues."""
+    """Set the environment of the broker, with a namespace that does not wait for new queues."""
     monkeypatch.setenv("RABBITDELAY_BROKER_DIR", str(broker.directory))
     applied = ["--url", broker.url, "--stabilise-seconds", "0", "topology", "apply"]
     assert CliRunner().invoke(root, applied).exit_code == 0

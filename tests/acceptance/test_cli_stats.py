@@ -279,12 +279,12 @@ class Line:
 
     @property
     def url(self) -> str:
-        """Where the broker is reached through it."""
+        """The URL of the broker through the proxy."""
         user = self._parts.netloc.rpartition("@")[0]
         return self._parts._replace(netloc=f"{user}@127.0.0.1:{self._port}").geturl()
 
     def mend(self) -> None:
-        """Let connections through."""
+        """Pass connections on."""
         listener = socket.create_server(("127.0.0.1", self._port))
         self._port = listener.getsockname()[1]
         self._sockets = [listener]

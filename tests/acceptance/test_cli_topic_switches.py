@@ -19,8 +19,8 @@ def test_purge_asks_first(rabbitdelay: CommandLine) -> None:
     assert (refused.exit_code, refused.stdout) == (3, "")
     assert "Purge mail: 1 ready, 0 buried, all delayed, for good?" in refused.stderr
     assert refused.stderr.endswith("nothing was purged\n")
-    nobody = rabbitdelay("purge", "mail", input="")
-    assert (nobody.exit_code, nobody.stdout) == (2, "")
+    refused = rabbitdelay("purge", "mail", input="")
+    assert (refused.exit_code, refused.stdout) == (2, "")
     agreed = rabbitdelay("purge", "mail", input="y\n")
     now, later = "1 ready or buried job removed now", "delayed jobs are dropped when they are due"
     assert (agreed.exit_code, agreed.stdout) == (0, f"purge of mail recorded: {now}, {later}\n")

@@ -40,7 +40,7 @@ def test_reserved_buried_and_consumers(
 
 
 def test_named_topics_need_no_management_api(rabbitdelay: CommandLine) -> None:
-    """How many are reserved is then unknown, and told so."""
+    """The number of reserved jobs is then unknown, and shown so."""
     rabbitdelay("put", "mail")
     result = rabbitdelay(*NO_MANAGEMENT, "topics", "mail")
     assert result.exit_code == 0

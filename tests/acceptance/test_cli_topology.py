@@ -131,7 +131,7 @@ def test_verify_finds_a_different_argument(
 def test_verify_finds_a_missing_binding(
     rabbitdelay: CommandLine, namespace: str, change: Callable[..., None]
 ) -> None:
-    """It looks at everything in the namespace, without being told what there is."""
+    """The command checks everything in the namespace, without options that name it."""
     rabbitdelay("put", "mail", "--delay", "30m")
     ready, key = f"{namespace}.v1.ready", "*.*.*.*.*.*.*.*.mail"
     change(lambda channel: channel.queue_unbind(f"{ready}.mail", ready, key))

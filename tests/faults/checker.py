@@ -62,7 +62,7 @@ class JobHistory:
     """By attempt: when it first asked for a retry, and after which delay."""
     finished: int = 0
     parked: str = ""
-    """Where the job was found after the run, and the reason."""
+    """The place of the job after the run, and the reason."""
 
     @property
     def due(self) -> float | None:
@@ -150,7 +150,7 @@ class Violation:
 
     job: str
     seconds: float = 0.0
-    """How early the job was, or how long after its delete it ran."""
+    """Seconds by which the job was early, or ran after its delete."""
     detail: str = ""
 
 

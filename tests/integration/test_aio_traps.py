@@ -547,7 +547,7 @@ def test_many_concurrent_tasks_share_one_client(new: New) -> None:
 
         async def one(n: int) -> None:
             await client.put("t", n, id=f"job-{n}")
-            await client.delete(f"nobody-{n}")
+            await client.delete(f"unknown-{n}")
             job = await pop(client, wait=patience(20))
             await job.finish()
             found.append(job.body)

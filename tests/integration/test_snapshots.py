@@ -108,7 +108,7 @@ def test_one_of_three_consumers_writes_a_snapshot_and_the_next_starts_with_it(
     assert knows(starting, "behind")
     assert knows(starting, "single-0")
     assert knows(starting, "packed-999")
-    assert not knows(starting, "nobody")
+    assert not knows(starting, "unknown")
     stats = starting.tombstones()
     assert stats.count == 1_401
     assert stats.paused == ("paused",)

@@ -22,7 +22,7 @@ from tests.support.patience import patience, wait_until
 
 Result = TypeVar("Result")
 AWAITED = (aio.ReservedJob, aio.ClientTopology)
-"""What a client returns that has to be awaited itself."""
+"""Types of results with methods that have to be awaited."""
 NAMES = ("sync", "aio")
 WITH_LENT = (*NAMES, "lent")
 """All front ends, and the asyncio one on a connection that the application lends."""

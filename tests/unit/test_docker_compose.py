@@ -40,7 +40,7 @@ def _commands() -> list[list[str]]:
 
 
 def _instructions(name: str) -> list[str]:
-    """What the Dockerfile says after each instruction of this name."""
+    """Return the text of the Dockerfile after each instruction of this name."""
     return re.findall(rf"^{name} (.+)$", DOCKERFILE, re.MULTILINE)
 
 

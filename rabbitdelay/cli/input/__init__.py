@@ -1,1 +1,1 @@
-"""What commands read: files, jobs, answers to questions."""
+"""Input of the commands: files, jobs, answers to questions."""

@@ -1,1 +1,1 @@
-"""What commands write: tables, JSON, progress, and the log of a worker."""
+"""Output of the commands: tables, JSON, progress, and the log of a worker."""

@@ -37,7 +37,7 @@ def topics_table(counts: Sequence[TopicCounts]) -> Table:
 
 
 def pauses_unknown(found: Statistics) -> str:
-    """Say why the paused topics are unknown."""
+    """Return the reason that the paused topics are unknown."""
     return f"paused topics are unknown: {found.deletes_error}"
 
 

@@ -17,7 +17,7 @@ from rabbitdelay.sync.client import Client
 
 INTERVAL_SECONDS = 0.5
 COUNT_SECONDS = 2.0
-"""How long the broker may take to count the jobs of a topic."""
+"""Seconds that the broker may take to count the jobs of a topic."""
 
 
 class _Above(logging.Handler):

@@ -1,1 +1,1 @@
-"""What operators ask: counts, namespaces, definitions, verification and policies."""
+"""Questions of operators: counts, namespaces, definitions, verification and policies."""

@@ -36,7 +36,7 @@ class TopicCounts:
 
 @dataclass(frozen=True, slots=True)
 class HoldCount:
-    """How many jobs, of all topics, wait in one hold queue."""
+    """Number of jobs, of all topics, that wait in one hold queue."""
 
     hop: Hop
     jobs: int

@@ -39,7 +39,7 @@ class Do(Enum):
     NACK = "nack"
     """Requeue it, because its copy could not be published."""
     DEAD_LETTER = "dead-letter"
-    """Let the broker bury it, because its copy could not be published."""
+    """Have the broker bury the job, because its copy could not be published."""
 
 
 @dataclass(slots=True, eq=False)

@@ -19,7 +19,7 @@ from rabbitdelay.core.deletes.tombstones import Death, Tombstones
 from rabbitdelay.core.topology import ladder
 
 AHEAD_MS = 7 * ladder.DAY_MS
-"""How far ahead of the reader's clock a record may be dated."""
+"""Milliseconds by which the date of a record may be ahead of the reader's clock."""
 BEHIND_MS = ladder.DAY_MS
 """A job due this long after the reader's time shows that the reader's clock is behind."""
 BEFORE_THE_LOG = -1

@@ -35,9 +35,9 @@ from rabbitdelay.core.jobs import ids
 from rabbitdelay.core.topology import ladder
 
 GRACE_MS = 24 * ladder.HOUR_MS
-"""How long after its due time a job may wait for a consumer while its tombstone is still known."""
+"""Milliseconds after its due time for which a waiting job's tombstone is kept."""
 LONG_MS = GRACE_MS // 2
-"""How much later than its id says a job may be due without a record that extends it."""
+"""Milliseconds by which a job may be due later than its id says, without an extending record."""
 HORIZON_MS = 30 * ladder.DAY_MS
 """Longest delay of jobs with chosen ids, unless the log contains a longer one."""
 

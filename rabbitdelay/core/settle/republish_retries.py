@@ -65,7 +65,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Let the broker bury the message, because no copy of it can ever be published."""
+    """Have the broker bury the message, because no copy of it can ever be published."""
 
 
 Next = TryLater | BuryNow | Return | DeadLetter

@@ -1,1 +1,1 @@
-"""Where jobs wait: the ladder of hold queues, the queues of topics, and how they are declared."""
+"""The queues in which jobs wait: hold queues, queues of topics, and how they are declared."""

@@ -85,7 +85,7 @@ class Declare:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Tell all clients that queues are about to be created."""
+    """Announce to all clients that queues are about to be created."""
 
     exchange: str
     queues: int = 1

@@ -17,7 +17,7 @@ from rabbitdelay.errors import (
 from rabbitdelay.models import Job
 
 ErrorPolicy = RetryPolicy | Backoff | type[Bury]
-"""How a type of exception is handled: a policy, a backoff in the topic's policy, or `Bury`."""
+"""The handling of a type of exception: a policy, a backoff in the topic's policy, or `Bury`."""
 _MAIN_OF_CHILD = "__mp_main__"
 """Name that a spawned process gives to its parent's `__main__` module."""
 

@@ -1,1 +1,1 @@
-"""What operators do: create, verify, remove and count, over AMQP and the management API."""
+"""Tasks of operators: create, verify, remove and count, over AMQP and the management API."""

@@ -25,7 +25,7 @@ from rabbitdelay.engine.flow import Flow
 from rabbitdelay.errors import ManagementUnreachable
 
 UNREACHABLE_SECONDS = 30.0
-"""How long a management API that failed is not queried again. A failure may take 5 s."""
+"""Seconds before a management API that failed is queried again. A failure may take 5 s."""
 MISSING_AT_ONCE = 16
 """Number of missing hold queues that are queried again in each count."""
 

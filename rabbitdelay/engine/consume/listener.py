@@ -60,7 +60,7 @@ class ConsumerListeners:
             listener.expired(expired)
 
     def read(self) -> None:
-        """Let all continue after deliveries that arrived together."""
+        """Continue all listeners after deliveries that arrived together."""
         for listener in self._listeners:
             listener.read()
 

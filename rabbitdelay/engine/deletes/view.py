@@ -74,7 +74,7 @@ class DeletesView(ABC):
 
     @property
     def following(self) -> Following:
-        """How far the log was read, and what is known from it. It changes only under the lock."""
+        """The position in the log and the knowledge from it. Changed only under the lock."""
         return self.known.following
 
     @property

@@ -118,7 +118,7 @@ class LogWriter:
             yield from self._write_first(known_until(job.id, job.due_ms))
 
     def _raise_horizon(self, delay_ms: int) -> Flow[None]:
-        """Tell consumers, once, to keep deletes of chosen ids for longer."""
+        """Ask consumers, once, to keep deletes of chosen ids for longer."""
         if delay_ms > self._horizon_ms:
             yield from self._write_first(Horizon(delay_ms))
             self._horizon_ms = delay_ms

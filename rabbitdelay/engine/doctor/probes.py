@@ -24,7 +24,7 @@ from rabbitdelay.errors import PermissionRefused, TopologyError
 BLOCKED_SECONDS = 2.0
 """Time without a confirm after which a blocked connection counts as an alarm."""
 LOG_SECONDS = 10.0
-"""How long the log of deletes may take to accept a consumer."""
+"""Seconds that the log of deletes may take to accept a consumer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from rabbitdelay.errors import ConnectionFailed
 AGAIN_SECONDS = 0.25
 """Interval at which the reader requests a channel while there is no connection."""
 QUIET_SECONDS = 2.0
-"""How long the reader waits for a message that was counted; another client may have taken it."""
+"""Seconds that the reader waits for a counted message, which another client may have taken."""
 GIVE_BACK_SECONDS = 2.0
-"""How long the reader waits until requeued messages are ready again."""
+"""Seconds that the reader waits until requeued messages are ready again."""
 LOOK_AGAIN_SECONDS = 0.01
 
 

@@ -16,7 +16,7 @@ class RescueGuard:
         return self._count > 0
 
     def begin(self) -> None:
-        """Let no rescue begin until `end`."""
+        """Prevent new rescues until `end`."""
         with self._lock:
             self._count += 1
 

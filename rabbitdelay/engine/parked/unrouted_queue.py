@@ -63,7 +63,7 @@ class UnroutedQueue(ParkedQueue[UnroutedJob]):
         return self.drop(_choice(topic, ids, where), limit)
 
     def begin_pass(self) -> Flow[None]:
-        """Let no rescue of this client begin, and wait until one in progress has ended."""
+        """Prevent rescues by this client, and wait until one in progress has ended."""
         self.connections.rescue_guard.begin()
         publisher = yield from self.connections.publisher()
         with suppress(TimeoutError):  # its unacknowledged messages are not counted

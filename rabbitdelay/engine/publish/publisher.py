@@ -37,7 +37,7 @@ from rabbitdelay.errors import (
 TICK_SECONDS = 0.1
 """Interval of the checks for deadlines, new queues and stalls while messages are unresolved."""
 REFUSED_SECONDS = 2.0
-"""How long a target may refuse messages on one channel before another channel is tried.
+"""Seconds that a target may refuse messages on one channel before another channel is tried.
 
 On RabbitMQ 3.10 a channel may nack everything for good once its queue has lost its leader.
 """

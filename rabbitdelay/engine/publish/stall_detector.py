@@ -9,7 +9,7 @@ from rabbitdelay.core.publish.in_flight import Flight
 from rabbitdelay.core.publish.round_trip import RoundTrip
 
 STALLED_SECONDS = 8.0
-"""How long the broker may take to answer on a fast connection before a retry."""
+"""Seconds that the broker may take to answer on a fast connection before a retry."""
 PATIENCE_FACTOR = 3.0
 """Multiple of the longest usual round trip that an answer may take on a slow connection."""
 MOST_DOUBLINGS = 2

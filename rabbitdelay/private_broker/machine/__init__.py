@@ -1,1 +1,1 @@
-"""What a private broker uses of this machine: processes, ports and signals."""
+"""The parts of this machine that a private broker uses: processes, ports and signals."""

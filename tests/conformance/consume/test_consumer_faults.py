@@ -437,7 +437,7 @@ def fuzzed(draw: random.Random, number: int) -> Message:
         draw.choice(NAMES),
         draw.choice(KINDS),
         draw.choice((None, 0, 2**64 - 1)),
-        draw.choice((None, None, None, "nobody.there", "\udcff")),
+        draw.choice((None, None, None, "missing.queue", "\udcff")),
         draw.choice((None, "", "\udcff")),
         draw.choice((None, "gzip")),
         draw.choice((None, 0, 255)),
@@ -537,7 +537,7 @@ def reader_url(shared_broker: SharedBroker, namespace: str) -> Iterator[str]:
 
 
 def permit_writing(shared: SharedBroker, user: str, names: str) -> None:
-    """Let a user read everything, and write only to names that match."""
+    """Permit a user to read everything, and write only to names that match."""
     allowed = {"configure": "", "write": names, "read": ".*"}
     manage(shared, "PUT", f"permissions/%2F/{user}", **allowed)
 

@@ -487,7 +487,7 @@ def test_records_of_other_programs_are_applied(client: Client, broker_url: str) 
         {"delete": ["by id"], "time": now_ms},
         {"delete": [["by token", token, due_ms]], "time": now_ms},
         {"keep": ["kept", jobs[3].token], "time": jobs[3].put_ms, "due": jobs[3].due_ms},
-        {"purge": "u", "time": now_ms, "somebody": "else"},
+        {"purge": "u", "time": now_ms, "unknown": "field"},
     ]
     deletes.append(broker_url, client.topology, *records)
     assert pops(client, "t", "u") == ["kept", "lives"]

@@ -41,7 +41,7 @@ def test_deletes_hold_when_the_node_of_the_log_and_then_the_workers_is_killed(
     broker = start_private_broker(nodes=3)
     with front.client(broker.url, namespace=namespace) as client:
         client.put("t", id="first", delay=DELAY_SECONDS)  # its queues are stable afterwards
-        client.delete("nobody")
+        client.delete("unknown")
     leading = leader_of_log(broker, namespace)
     others = [node for node in broker.nodes if node.name != leading.name]
     addresses = ",".join(node.url for node in [*others, leading])
@@ -84,7 +84,7 @@ def test_no_deleted_job_runs_when_its_workers_node_is_suspended(
     broker = start_private_broker(nodes=3)
     with front.client(broker.url, namespace=namespace) as client:
         client.put("t", id="first")
-        client.delete("nobody")
+        client.delete("unknown")
     leading = leader_of_log(broker, namespace)
     of_worker = next(node for node in broker.nodes if node.name != leading.name)
     ids = [f"job-{number:03}" for number in range(100)]
@@ -98,7 +98,7 @@ def test_no_deleted_job_runs_when_its_workers_node_is_suspended(
 
     with front.client(leading.url, namespace=namespace, timeout=patience(30)) as client:
         client.put_many(JobSpec("t", id=name) for name in ids)
-        client.delete("nobody")  # declares the log now, because a declare hangs while a node does
+        client.delete("unknown")  # declares the log now, because a declare hangs while a node does
         with Stalls() as stalls, working(worker):
             wait_until(lambda: ids[2] in began, seconds=60)
             with standing_still(of_worker):
@@ -120,7 +120,7 @@ def test_the_error_names_a_log_without_a_replica_on_the_clients_node(
     broker = start_private_broker(nodes=3)
     with front.client(broker.url, namespace=namespace) as client:
         client.put("t", id="first")
-        client.delete("nobody")
+        client.delete("unknown")
     leading = leader_of_log(broker, namespace)
     without = next(node for node in broker.nodes if node.name != leading.name)
     assert isinstance(leading, ServerNode)

@@ -252,9 +252,9 @@ def test_leased_jobs_are_purged_too(client: Client, broker_url: str) -> None:
 
 @pytest.mark.usefixtures("existing_namespace")
 def test_purging_an_unknown_topic_is_not_an_error(client: Client) -> None:
-    assert client.purge("nobody.put.here") == 0
-    client.put("nobody.put.here", id="lives")
-    assert pops(client, "nobody.put.here") == ["lives"]
+    assert client.purge("never.used") == 0
+    client.put("never.used", id="lives")
+    assert pops(client, "never.used") == ["lives"]
 
 
 def test_puts_right_after_a_purge_live(client: Client) -> None:

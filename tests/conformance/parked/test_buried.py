@@ -398,7 +398,7 @@ def test_dropping_removes_what_is_chosen_and_no_more(jobs: BuriedJobs, bury: Bur
 def test_what_is_deleted_is_dropped_where_it_is_come_across(
     client: Client, jobs: BuriedJobs, bury: Bury
 ) -> None:
-    """It is neither counted nor limited by how many are asked for."""
+    """Such a job is not counted, and does not use up the limit."""
     bury("dead", "a", "dead", "b")
     client.delete("dead")
     assert [one.id for one in jobs.list(limit=1)] == ["a"]

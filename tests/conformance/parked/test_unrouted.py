@@ -154,7 +154,7 @@ def test_a_clock_that_is_ahead_makes_no_job_early(
     receive: ReceiverFactory,
     make_client: ClientFactory,
 ) -> None:
-    """By the clock of whoever sends it on, the job was due an hour ago."""
+    """By the clock of the client that sends it on, the job was due an hour ago."""
     slow = make_client(clock=lambda: time.time() - 3_600, queue_type="classic")
     slow.put("mail", delay=2)
     channel.queue_delete(f"{client.topology.prefix}hold.2s")

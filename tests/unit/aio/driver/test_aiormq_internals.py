@@ -71,7 +71,7 @@ class Server:
 
 
 class Listener:
-    """What takes the place of a channel."""
+    """An object in the place of a channel."""
 
     def __init__(self) -> None:
         self.frames = self

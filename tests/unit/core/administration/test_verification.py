@@ -50,7 +50,7 @@ def test_differences_are_reported_with_both_values() -> None:
 
 def test_objects_of_other_applications_are_not_a_problem() -> None:
     found = deepcopy(EXPECTED)
-    found["queues"].append({**found["queues"][0], "name": "somebody-elses"})
+    found["queues"].append({**found["queues"][0], "name": "not-ours"})
     assert problems(compare(EXPECTED, found)) == []
 
 

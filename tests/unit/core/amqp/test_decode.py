@@ -38,7 +38,7 @@ CHANNELS = st.integers(1, 3)
 
 @dataclass(frozen=True)
 class Sent:
-    """What a broker sends, and what decoding it must yield."""
+    """The bytes that a broker sends, and the expected result of decoding them."""
 
     channel: int
     frames: tuple[bytes, ...]

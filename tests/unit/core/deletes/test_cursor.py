@@ -439,7 +439,7 @@ def test_a_record_that_is_too_new_is_raised_again_after_a_restart() -> None:
 
 
 def test_a_fence_in_another_log_is_ignored() -> None:
-    """It was sent before the reader could begin anew."""
+    """The record was sent before the reader could begin anew."""
     following = follow(Delete(("a",), 1), OTHERS)
     following.begin()
     following.await_fence(FENCE.nonce)

@@ -1,4 +1,4 @@
-"""What follows when the copy of a retry cannot be published."""
+"""The decisions when the copy of a retry cannot be published."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What each exception means for its job."""
+"""The meaning of each exception for its job."""
 
 from datetime import timedelta
 
