@@ -1,6 +1,6 @@
 """Find the broker: `--url` or an argument, RABBITDELAY_URL, the running private node, localhost.
 
-The private broker is imported only where it is looked for: a program with a URL does not load it.
+The private broker is imported only when it is looked for, so a program with a URL does not load it.
 """
 
 import os
@@ -29,7 +29,7 @@ def locate(url: str | None = None) -> tuple[Address, ...]:
 
 
 def local_node(addresses: Sequence[Address]) -> LocalNode | None:
-    """Return the running node of the private broker that one of these addresses means, if any."""
+    """Return the running private node at one of these addresses; None if there is none."""
     ports = {one.port for one in addresses if one.host in _LOOPBACK_HOSTS}
     if not ports:
         return None

@@ -43,7 +43,7 @@ def seconds(value: float | timedelta, *, what: str) -> float:
     """Return seconds or a timedelta as seconds; raise InvalidJob if negative."""
     result = milliseconds(value, what=what) / 1000
     if result < 0:
-        raise InvalidJob(f"{what} must not be negative, not {result:g} s")
+        raise InvalidJob(f"{what} must not be negative, got {result:g} s")
     return result
 
 

@@ -17,7 +17,7 @@ TEXT = "text/plain; charset=utf-8"
 BYTES = "application/octet-stream"
 
 DEFAULT_TTR_MS = 60_000
-"""Time to run, in milliseconds, of a job for which neither its putter nor its topic sets one."""
+"""Time to run, in milliseconds, of jobs for which neither put nor the topic sets one."""
 
 
 def media_type(content_type: str) -> str:
@@ -119,9 +119,9 @@ class Job:
     token: str
     """Random, unique per put: distinguishes jobs with the same id."""
     put_ms: int
-    """Time of the put, in milliseconds since 1970, by the putter's clock."""
+    """Time of the put, in milliseconds since 1970, by the publisher's clock."""
     due_ms: int
-    """Time at which the job is due, in milliseconds since 1970, by the putter's clock."""
+    """Time at which the job is due, in milliseconds since 1970, by the publisher's clock."""
     ttr_ms: int | None
     """Time to run in milliseconds; None if the topic decides."""
     payload: bytes = field(repr=False)
@@ -148,7 +148,7 @@ class Job:
 
     @property
     def delay(self) -> timedelta:
-        """The delay that was asked for: due time minus put time."""
+        """The requested delay: due time minus put time."""
         return timedelta(milliseconds=self.due_ms - self.put_ms)
 
     @property

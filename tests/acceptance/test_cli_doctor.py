@@ -126,7 +126,7 @@ def test_a_namespace_that_is_not_there_is_a_warning_and_is_not_made(
     for options in ((), NO_MANAGEMENT):
         found = findings(rabbitdelay(*options, "doctor", "--json"))
         assert found["topology"]["status"] == "warning"
-        assert f"namespace {namespace} is not there" in found["topology"]["reason"]
+        assert f"namespace {namespace} does not exist" in found["topology"]["reason"]
     assert shared_broker.management.names("queues", namespace) == []
     assert shared_broker.management.names("exchanges", namespace) == []
 

@@ -1,1 +1,1 @@
-"""Questions of operators: counts, namespaces, definitions, verification and policies."""
+"""Administration: counts, namespaces, definitions, verification and policies."""

@@ -31,7 +31,7 @@ class TopicCounts:
     """Number of buried jobs; None if the buried queue is missing."""
     consumers: int
     paused: bool | None = None
-    """None when the log of deletes was not read."""
+    """Whether the topic is paused; None if the log of deletes was not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class HoldCount:
 
     @property
     def due_within_ms(self) -> int:
-        """The longest that one of them may still have to wait, hops that follow included.
+        """Longest remaining wait of any of the jobs, in milliseconds, with the hops that follow.
 
         The hops below a level add up to less than one of its units.
         """
@@ -57,23 +57,23 @@ class Statistics:
 
     topics: tuple[TopicCounts, ...]
     missing: tuple[str, ...]
-    """The topics that were named and do not exist."""
+    """The requested topics that do not exist."""
     delayed: tuple[HoldCount, ...]
     """The hold queues that are not empty, the shortest first."""
     unrouted: int
     dead_lettering: int | None = None
-    """Jobs that the broker was moving from one queue to the next, some seconds ago.
+    """Number of jobs that the broker was moving from one queue to the next, some seconds ago.
 
-    None when the management API did not answer: AMQP does not count them.
+    None if the management API did not answer, because AMQP does not report the number.
     """
     management_error: str | None = None
-    """Why the management API did not answer; None when it did."""
+    """Why the management API did not answer; None if it did."""
     deletes_error: str | None = None
-    """Why the log of deletes was not read, so that paused topics are unknown; None when it was."""
+    """Why the log of deletes was not read, so that paused topics are unknown; None if it was."""
 
     @property
     def delayed_jobs(self) -> int:
-        """The number of delayed jobs."""
+        """Number of delayed jobs."""
         return sum(count.jobs for count in self.delayed)
 
 

@@ -75,7 +75,7 @@ def near(namespace: str, others: Iterable[str]) -> list[str]:
 
 
 def missing_text(topology: Topology, others: Sequence[str] | None) -> str:
-    """Return the error text for a namespace that does not exist, with the one probably meant.
+    """Return the error text for a namespace that does not exist, with similar names.
 
     `others` are the namespaces of the broker; None if they cannot be listed.
     """
@@ -90,7 +90,7 @@ def missing_text(topology: Topology, others: Sequence[str] | None) -> str:
 
 
 def exists(topology: Topology) -> Generator[Round, Answers, bool]:
-    """Return whether a namespace exists: whether it has the exchange that is made first."""
+    """Return whether a namespace exists, judging by the exchange that is declared first."""
     (found,) = yield (Inspect(Exchange(topology.unrouted, "fanout")),)
     return found is not None
 
@@ -109,7 +109,8 @@ class Removal:
     queues: tuple[Queue, ...]
     exchanges: tuple[Exchange, ...]
     jobs: JobCounts = JobCounts()
-    """Jobs in it. Reserved ones, and those between two queues, were counted some seconds ago."""
+    """Jobs in the namespace. Those that are reserved or between two queues were counted some
+    seconds ago."""
     consumers: int = 0
     """Number of consumers of ready queues."""
 
@@ -131,9 +132,9 @@ class Removal:
 
 
 def removal(topology: Topology, queues: Iterable[Row], exchanges: Iterable[Row]) -> Removal:
-    """Return what to delete, given the queues and exchanges that the management API lists.
+    """Return the removal, given the queues and exchanges that the management API lists.
 
-    The jobs in its queues are left to `count_jobs`.
+    Its jobs do not include those in queues, which `count_jobs` adds.
     """
     own = [row for row in queues if _is_own(topology, row["name"])]
     counted = _counted(topology.namespace, [(_rest(topology, row), row) for row in own])
@@ -177,9 +178,9 @@ def remove(
         if not with_jobs and is_counted and (jobs := (yield (Inspect(queue),))[0]):
             raise NamespaceInUse(
                 f"{jobs:,} jobs arrived in {queue.name} while namespace {plan.namespace} was being "
-                f"removed; {number} of {len(plan.queues)} queues are gone. To keep it, run "
-                "`rabbitdelay topology apply` and `rabbitdelay unrouted retry`; to remove it, stop "
-                "the programs that put jobs and try again"
+                f"removed; {number} of {len(plan.queues)} queues are gone. To keep the namespace, "
+                "run `rabbitdelay topology apply` and `rabbitdelay unrouted retry`; to remove it, "
+                "stop the programs that put jobs and try again"
             )
         yield (Remove(queue),)
     for exchange in plan.exchanges:

@@ -53,7 +53,7 @@ class Delivery:
     method: bytes = field(default=b"", compare=False, repr=False)
     """The method frame of a consumed message, for `published_to`."""
     header: bytes = field(default=b"", compare=False, repr=False)
-    """The properties as they came, for `original`."""
+    """The content header as received, for `original`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ def _read_properties(reader: "_Reader", flags: int, body: bytes) -> Message:
 
 
 class _Reader:
-    """Reads one property after the other."""
+    """Reads the properties of a message one after another."""
 
     __slots__ = ("_data", "offset")
 
@@ -310,7 +310,7 @@ class _Reader:
         return table.decode(self._data, start, self.offset)
 
     def _begin_table(self) -> int:
-        """Return where the content of a table begins; the offset is at its end from then on."""
+        """Return the offset of a table's content, and move the reader past the table."""
         start = self.offset + _SIZE_BYTES
         self.offset = start + int.from_bytes(self._data[self.offset : start])
         return start

@@ -132,8 +132,8 @@ def decode(data: bytes, start: int, end: int, depth: int = 0) -> dict[str, Any]:
 def split(data: bytes, start: int, end: int) -> dict[str, Encoded]:
     """Return the values of a table as their bytes, or raise Undecodable.
 
-    Nothing inside a value is looked at, so tables may be nested as deep as the broker lets them. A
-    name that occurs more than once keeps all its values, which are encoded one after the other.
+    Values are not decoded, so tables may be nested as deep as the broker allows. A name that occurs
+    more than once keeps all its values, encoded one after another.
     """
     if end > len(data):
         raise Undecodable(_CUT_OFF)
@@ -157,7 +157,7 @@ def split(data: bytes, start: int, end: int) -> dict[str, Encoded]:
 def decode_each(values: Mapping[str, Encoded]) -> dict[str, Any]:
     """Return the values of a table that was split; one that cannot be decoded stays as its bytes.
 
-    Of a name that occurs more than once the first value counts, as it does for RabbitMQ.
+    If a name occurs more than once, its first value counts, as it does for RabbitMQ.
     """
     return {name: _decode_or_keep(value) for name, value in values.items()}
 
@@ -170,7 +170,7 @@ def _decode_or_keep(value: Encoded) -> object:
 
 
 def _end_of_value(data: bytes, offset: int) -> int:
-    """Return where a value ends, by its type and length."""
+    """Return the offset of the end of a value."""
     kind, start = data[offset], offset + 1
     fixed = _FIXED.get(kind)
     if fixed is not None:

@@ -14,8 +14,8 @@ PRECONDITION_FAILED = 406
 NOT_ALLOWED = 530
 
 LOGIN_REFUSED = "the login was refused: check the user and the password"
-"""Without a reason, which only the broker's log has: its reply text is constant, and pika drops
-it."""
+"""This does not contain the reason, because only the broker's log does. The text of the broker's
+reply is constant, and pika drops it."""
 NOT_AMQP = "the server does not speak AMQP 0-9-1: check the port, and the scheme (amqp or amqps)"
 NO_HANDSHAKE = (
     "the connection was closed before the AMQP handshake: either the broker is still starting "

@@ -83,7 +83,7 @@ class Lease:
 
     @property
     def lateness_ms(self) -> int:
-        """Time from due to delivery in milliseconds, never negative, whatever the clocks say."""
+        """Time from due time to delivery, in milliseconds; 0 if the clocks disagree."""
         return max(0, self.received_ms - self.job.due_ms)
 
     def age_ms(self, now: float) -> int:
@@ -126,7 +126,7 @@ class Leases:
         self._leases[lease.channel, lease.tag] = lease
 
     def reserve(self, lease: Lease, now: float) -> None:
-        """Reserve a job: its ttr starts."""
+        """Reserve a job, which starts its ttr."""
         lease.state = self._after(lease, Event.POP)
         self._set_deadline(lease, now + lease.ttr_seconds)
 
@@ -176,7 +176,7 @@ class Leases:
         return self._left(lease, Do.ACK)
 
     def not_copied(self, lease: Lease, do: Do = Do.NACK) -> Do:
-        """End a leaving lease whose copy was not published, or without a confirm."""
+        """End a leaving lease whose copy was not published, or not confirmed."""
         return self._left(lease, do)
 
     def is_any_leaving(self) -> bool:

@@ -41,7 +41,7 @@ class Read(Enum):
     """The consequence of reading a record."""
 
     NOTHING = auto()
-    """The record is in the set; nothing else follows."""
+    """The record has been processed; nothing else follows."""
     CAUGHT_UP = auto()
     """The record was the awaited fence: everything before it has been read."""
     SWITCHED = auto()
@@ -70,7 +70,7 @@ class Following:
         self.since_anchor = 0
         """Number of records read after the anchor."""
         self.since_snapshot = 0
-        """Cost of reading everything after the last snapshot."""
+        """Cost of reading everything after the last snapshot, in tombstones of a packed record."""
         self.snapshot_ms: int | None = None
         """Time of the last snapshot, in milliseconds since 1970."""
         self._must_match: Anchor | None = None
@@ -169,7 +169,7 @@ class Following:
 def _cost(record: Record) -> int:
     """Return the cost of reading a record, in tombstones of a packed record.
 
-    RabbitMQ 3.10 delivers 4,300 records a second of those that were confirmed one by one.
+    RabbitMQ 3.10 delivers 4,300 records per second if they were confirmed one by one.
     """
     many = len(record.jobs) if isinstance(record, records.Delete) else 1
     return many + MESSAGE_COST

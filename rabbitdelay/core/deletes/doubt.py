@@ -21,7 +21,8 @@ from rabbitdelay.core.topology import ladder
 AHEAD_MS = 7 * ladder.DAY_MS
 """Milliseconds by which the date of a record may be ahead of the reader's clock."""
 BEHIND_MS = ladder.DAY_MS
-"""A job due this long after the reader's time shows that the reader's clock is behind."""
+"""Time, in milliseconds, by which a delivered job must be due after the reader's time to show that
+the reader's clock is behind."""
 BEFORE_THE_LOG = -1
 """`since` of a pause from before the log began."""
 

@@ -25,7 +25,7 @@ from rabbitdelay.errors import RabbitDelayError
 
 VERSION = 1
 MAX_MS = 1 << 48
-"""The year 10889: a later time was written in another unit."""
+"""A time in the year 10889. A later one must have been written in another unit."""
 
 
 class NotARecord(RabbitDelayError, ValueError):
@@ -84,7 +84,7 @@ class Purge:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Deliver no jobs of a topic from here on."""
+    """From here on, do not deliver the jobs of a topic."""
 
     topic: str
     since: int | None = None
@@ -93,14 +93,14 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Deliver jobs of a topic again."""
+    """From here on, deliver the jobs of a topic again."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """From here on, jobs with chosen ids may be put with delays up to this."""
+    """From here on, jobs with chosen ids may be put with delays of up to this."""
 
     delay_ms: int
 

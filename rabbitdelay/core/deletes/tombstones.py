@@ -39,13 +39,13 @@ GRACE_MS = 24 * ladder.HOUR_MS
 LONG_MS = GRACE_MS // 2
 """Milliseconds by which a job may be due later than its id says, without an extending record."""
 HORIZON_MS = 30 * ladder.DAY_MS
-"""Longest delay of jobs with chosen ids, unless the log contains a longer one."""
+"""Longest delay of jobs with chosen ids, in milliseconds, unless the log contains a longer one."""
 
 _BEFORE_ALL = -1
 
 
 class Death(Enum):
-    """Why a job is deleted. The value is for people."""
+    """The reason why a job is deleted. The value is the text that people read."""
 
     DELETED = "deleted"
     REPLACED = "replaced by another job of its id"

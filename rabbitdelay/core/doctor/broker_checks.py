@@ -87,7 +87,7 @@ def _dead_letter_retry(facts: Facts) -> Iterator[Check]:
 def _judge_retry(name: str, value_ms: int | None, fix: str) -> Check:
     if value_ms is None or value_ms > LONGEST_DEAD_LETTER_RETRY_MS:
         shown = "not set" if value_ms is None else duration.describe(value_ms)
-        reason = f"{DEAD_LETTER_RETRY} is {shown}: after a restart whole hold queues stand still"
+        reason = f"{DEAD_LETTER_RETRY} is {shown}: hold queues may stall after a restart"
         return Check(name, "problem", reason, fix)
     if value_ms < SHORTEST_DEAD_LETTER_RETRY_MS:
         reason = f"{duration.describe(value_ms)} is short: a busy broker delivers jobs twice"
@@ -137,7 +137,7 @@ def _max_message_size(facts: Facts) -> Iterator[Check]:
     elif isinstance(facts.takes_large_messages, Unknown):
         yield Check(name, "unknown", facts.takes_large_messages.reason)
     else:
-        yield Check(name, "ok", f"a message of {least} was taken")
+        yield Check(name, "ok", f"a message of {least} was accepted")
 
 
 def _alarms(facts: Facts) -> Iterator[Check]:
@@ -148,7 +148,7 @@ def _alarms(facts: Facts) -> Iterator[Check]:
     if raised:
         yield Check(name, "problem", f"{first_names(raised)}: puts wait until it ends", fix)
     elif facts.is_blocked is True:
-        yield Check(name, "problem", "the broker takes no messages: puts wait", fix)
+        yield Check(name, "problem", "the broker blocks publishers: puts wait", fix)
     elif isinstance(facts.nodes, Unknown) and isinstance(facts.is_blocked, Unknown):
         yield Check(name, "unknown", facts.is_blocked.reason)
     else:
@@ -248,4 +248,4 @@ BROKER_CHECKS = (
     *(_version, _management, _feature_flags, _dead_letter_retry, _consumer_timeout),
     *(_max_message_size, _alarms, _nodes, _members, _clock, _permissions),
 )
-"""In the order in which operators should read them."""
+"""The checks, in the order in which operators should read their results."""

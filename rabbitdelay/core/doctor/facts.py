@@ -78,7 +78,7 @@ class Facts:
     queues: tuple[QueueFacts, ...] | Unknown
     policed: tuple[PolicedObject, ...] | Unknown
     clock_ahead_seconds: float | Unknown
-    """By how much this machine's clock is ahead of the broker's."""
+    """Time by which this machine's clock is ahead of the broker's, in seconds."""
     rights: Rights | Unknown
     is_blocked: bool | Unknown
     """Whether the broker has blocked a publisher."""
@@ -98,7 +98,7 @@ class Facts:
 
 
 def is_empty(declarations: Iterable[Finding]) -> bool:
-    """Return whether every object that could be checked is missing."""
+    """Whether every object that could be checked is missing."""
     states = {found.state for found in declarations if found.kind != "policy"}
     return "missing" in states and states <= {"missing", "unchecked"}
 
@@ -140,5 +140,5 @@ def read_feature_flags(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def read_stuck(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
-    """Return the dead letters of queues that had no fewer at the second reading."""
+    """Return the second counts of jobs that leave a queue, where they have not fallen."""
     return {name: count for name, count in second.items() if 0 < first.get(name, 0) <= count}

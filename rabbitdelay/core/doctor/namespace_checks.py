@@ -23,8 +23,8 @@ def _policies(facts: Facts) -> Iterator[Check]:
 def _declarations(facts: Facts) -> Iterator[Check]:
     name, fix = "topology", f"rabbitdelay --namespace {facts.topology.namespace} topology apply"
     if facts.is_empty:
-        reason = f"namespace {facts.topology.namespace} is not there; the first client makes it"
-        yield Check(name, "warning", reason, f"{fix} --all --topic TOPIC, ahead of clients")
+        reason = f"namespace {facts.topology.namespace} does not exist; the first put creates it"
+        yield Check(name, "warning", reason, f"{fix} --all --topic TOPIC, before clients start")
         return
     wrong = [found for found in facts.declarations if found.kind != "policy" and found.is_problem]
     missing = [found.name for found in wrong if found.state == "missing"]
@@ -33,11 +33,12 @@ def _declarations(facts: Facts) -> Iterator[Check]:
         yield Check(name, "problem", f"missing: {first_names(missing)}", fix)
     if different:
         again = "delete it while it is empty, then apply; or use another namespace"
-        yield Check(name, "problem", f"made with other arguments: {first_names(different)}", again)
+        reason = f"declared with other arguments: {first_names(different)}"
+        yield Check(name, "problem", reason, again)
     unchecked = [found for found in facts.declarations if found.state == "unchecked"]
     if unchecked and not wrong:
         reason = (
-            f"nothing wrong found, but {len(unchecked)} of {len(facts.declarations)} not seen: "
+            f"no problem found, but {len(unchecked)} of {len(facts.declarations)} not checked: "
         )
         yield Check(name, "unknown", reason + unchecked[0].detail)
     elif not wrong:
@@ -60,7 +61,7 @@ def _log(facts: Facts) -> Iterator[Check]:
     elif isinstance(facts.log_answers, Unknown):
         yield Check(name, "unknown", facts.log_answers.reason)
     else:
-        yield Check(name, "ok", "is there, and its leader is up")
+        yield Check(name, "ok", "exists, and its leader is running")
 
 
 def _unrouted(facts: Facts) -> Iterator[Check]:
@@ -68,7 +69,7 @@ def _unrouted(facts: Facts) -> Iterator[Check]:
     if isinstance(facts.unrouted, Unknown):
         yield Check(name, "unknown", facts.unrouted.reason)
     elif facts.unrouted:
-        reason = f"{counted(facts.unrouted, 'job')} had no queue to go to"
+        reason = f"{counted(facts.unrouted, 'job')} could not be routed"
         fix = "rabbitdelay unrouted list; `unrouted retry` sends them on"
         yield Check(name, "problem", reason, fix)
     else:
@@ -82,7 +83,7 @@ def _buried(facts: Facts) -> Iterator[Check]:
         return
     buried = {count.topic: count.buried for count in facts.topics if count.buried}
     if buried:
-        reason = f"{counted(sum(buried.values()), 'job')} given up on: {first_names(list(buried))}"
+        reason = f"{counted(sum(buried.values()), 'job')} buried: {first_names(list(buried))}"
         yield Check(name, "warning", reason, "rabbitdelay buried list TOPIC")
     else:
         yield Check(name, "ok", "none")
@@ -96,7 +97,8 @@ def _consumers(facts: Facts) -> Iterator[Check]:
     idle = [count for count in facts.topics if count.ready is not None and not count.consumers]
     waiting = [f"{count.topic} ({count.ready} ready)" for count in idle if count.ready]
     if waiting:
-        yield Check(name, "problem", f"jobs wait and no worker runs: {first_names(waiting)}", fix)
+        reason = f"jobs are ready, but no worker runs: {first_names(waiting)}"
+        yield Check(name, "problem", reason, fix)
     elif idle:
         names = first_names([count.topic for count in idle])
         yield Check(name, "warning", f"no worker runs: {names}", fix)
@@ -121,11 +123,11 @@ def _release(facts: Facts) -> str:
     vhost, pattern = f"--vhost {facts.vhost}", f"'^{facts.topology.namespace}\\.'"
     return (
         "wait (the broker retries after 180 s by default) and set dead-letter retry. On 3.10 a "
-        f"policy without effect brings them on at once: rabbitmqctl set_policy {vhost} nudge "
+        f"policy without effect moves them on at once: rabbitmqctl set_policy {vhost} nudge "
         f'{pattern} \'{{"queue-leader-locator":"balanced"}}\' --apply-to queues; '
         f"rabbitmqctl clear_policy {vhost} nudge"
     )
 
 
 NAMESPACE_CHECKS = (*(_policies, _declarations, _log, _unrouted, _buried, _consumers, _stuck),)
-"""In the order in which operators should read them."""
+"""The checks, in the order in which operators should read their results."""

@@ -1,4 +1,4 @@
-"""Decode a job's body to the type that its handler declares."""
+"""Decode a job's body into the type that its handler declares."""
 
 from contextlib import suppress
 from typing import TypeVar

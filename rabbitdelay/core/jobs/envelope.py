@@ -163,7 +163,7 @@ def tells_when_put(message: Message) -> bool:
 def known_ms(message: Message) -> int | None:
     """Return the time until which consumers keep every delete of this job; None without times.
 
-    A delete of a job is kept at least until the due time that its putter asked for. A retry is due
+    A delete of a job is kept at least until the due time that was requested by put. A retry is due
     later than that.
     """
     dates = [message.headers.get(name) for name in ("rd-known", "rd-due")]
@@ -221,6 +221,6 @@ def _id(message: Message, due_ms: int, random_hex: str) -> str:
 
 
 def _timestamp_ms(message: Message) -> int | None:
-    """Return the timestamp of a message; None if it is missing or beyond any calendar."""
+    """Return the timestamp of a message; None if it is missing or too large to be a time."""
     timestamp_s = message.timestamp_s
     return None if timestamp_s is None or timestamp_s >= MAX_TIME_S else timestamp_s * 1000

@@ -12,14 +12,14 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """A state of a job. The value is its name in texts."""
+    """A state of a job. The value is the name that users read."""
 
     DELAYED = "delayed"
-    """The job waits in a hold queue for its time."""
+    """The job waits in a hold queue until it is due."""
     READY = "ready"
     """The job is due, and waits for a consumer in the ready queue of its topic."""
     RESERVED = "reserved"
-    """One consumer has the job for at most its ttr: unacknowledged in the ready queue."""
+    """One consumer has the job, for at most its ttr. The message is unacknowledged meanwhile."""
     BURIED = "buried"
     """The job has failed for good, and is kept for a person in the buried queue of its topic."""
     DELETED = "deleted"
@@ -27,7 +27,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """An event in the life of a job. The value is its name in texts."""
+    """An event in the life of a job. The value is the name that users read."""
 
     DUE = "due"
     """The delay has passed."""
@@ -42,11 +42,11 @@ class Event(StrEnum):
     BURY = "bury"
     """The consumer declares the job failed for good."""
     TIMEOUT = "timeout"
-    """The ttr has passed: the job is taken from its consumer and retried, with attempt + 1."""
+    """The ttr has passed. The job is taken from its consumer and retried, with attempt + 1."""
     LOSE = "lose"
     """The consumer's process or connection died: the broker requeues the job unchanged."""
     KICK = "kick"
-    """A person puts a buried job back: its attempts start again at 1."""
+    """A person puts a buried job back. Its attempts start again at 1."""
     DROP = "drop"
     """A person removes a buried job."""
     DELETE = "delete"

@@ -30,7 +30,7 @@ class BuriedJob(ParkedJob):
     def buried_ms(self) -> int | None:
         """Time of the burial, in milliseconds since 1970.
 
-        Of whole seconds if the broker buried it.
+        Its precision is one second if the broker buried the job.
         """
         buried_ms = self._number(BURIED)
         return _time_of_death(self.headers) if buried_ms is None else buried_ms

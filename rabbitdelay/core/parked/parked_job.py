@@ -21,7 +21,7 @@ class ParkedJob(ABC):
     """A message that waits for a person, parsed as far as possible."""
 
     message: Message
-    """Its body, headers and properties as they travel. Treat it as immutable."""
+    """The message as received. Treat as immutable."""
 
     @property
     def id(self) -> str | None:
@@ -30,7 +30,7 @@ class ParkedJob(ABC):
 
     @property
     def payload(self) -> bytes:
-        """The body as it travels."""
+        """The encoded body."""
         return self.message.body
 
     @property
@@ -64,7 +64,7 @@ class ParkedJob(ABC):
 
     @property
     def due_ms(self) -> int | None:
-        """Due time by the putter's clock, in milliseconds since 1970."""
+        """Due time by the clock of the client that put it, in milliseconds since 1970."""
         return self._number("rd-due")
 
     @property

@@ -1,8 +1,8 @@
 """The schedule by which a client counts the messages in `unrouted`, and routes them again.
 
 When a queue on a job's route was deleted, the alternate exchange moves the job to `unrouted`, and
-the broker confirms it, so the putter does not notice. Counting the messages is cheap. Reading them
-is not, so a client reads them only if something may have changed since its last pass.
+the broker confirms it, so the publisher does not notice. Counting the messages is cheap. Reading
+them is not, so a client reads them only if something may have changed since its last pass.
 
 Times are seconds on a monotonic clock.
 """

@@ -43,7 +43,7 @@ class Flight:
     ) -> Pending | None:
         """Remove and return a message that the broker returned.
 
-        The confirm that follows is void.
+        The confirm that follows it is ignored.
         """
         for tag, pending in self._sent.items():
             message = pending.message

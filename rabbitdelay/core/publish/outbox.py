@@ -58,7 +58,7 @@ class Outbox:
         """Remove and return the next put to send."""
         return _next(self._waiting)
 
-    # Set aside: puts that wait for an event of their own
+    # Set aside: puts that wait for the event that their key stands for
 
     def set_aside(self, key: Hashable, *pending: Pending) -> None:
         """Set puts aside under a key, behind those already there."""

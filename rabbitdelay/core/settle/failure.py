@@ -1,4 +1,4 @@
-"""Why an attempt failed, as bounded text for headers that people read."""
+"""The reason why an attempt failed, as text of bounded length for headers that people read."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +14,7 @@ TIMEOUT = "Timeout"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed."""
+    """The reason why an attempt failed."""
 
     kind: str
     """Name of the error's type; `Timeout` if the ttr passed."""
@@ -49,7 +49,7 @@ def _text(error: BaseException) -> str:
 
 
 def bounded(text: str, most: int = MAX_TEXT) -> str:
-    """Return the beginning of a text, without characters that AMQP or a terminal cannot take."""
+    """Return the beginning of a text, without characters that AMQP or a terminal cannot handle."""
     clean = _clean(text)
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"
 

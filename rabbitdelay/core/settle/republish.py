@@ -5,8 +5,9 @@ This file owns three rules:
 1. A copy is a fresh message: it has all headers and properties of the original except those that
    brokers add in transit. A message that is not a valid job is copied unchanged.
 2. The headers of a copy say why the attempt failed, with bounded length, for the management UI.
-3. The times in a copy come from its putter, never from the clock of a consumer: a consumer uses
-   `rd-due` and `rd-known` to decide whether it still knows every delete of the job.
+3. The times in a copy come from the clock of the client that put the job, never from that of a
+   consumer, because consumers use `rd-due` and `rd-known` to decide whether they still know every
+   delete of the job.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,7 +28,7 @@ _OF_FAILURES = (ERROR, ERROR_TYPE)
 
 @dataclass(frozen=True, slots=True)
 class Grave:
-    """Why a message was buried, from its headers."""
+    """The reason and the time of a burial, read from the headers of the buried message."""
 
     reason: str
     buried_ms: int | None = None
@@ -45,7 +46,8 @@ class Dates:
     due_ms: int
     known_ms: int
     is_to_be_known: bool = False
-    """Whether a record must extend how long its id is known, before the copy is published."""
+    """Whether a record must be written before the copy is published, so that its id is known for
+    longer."""
 
 
 def dates(message: Message, due_ms: int, later_ms: int) -> Dates:
@@ -96,7 +98,7 @@ def kicked(message: Message, *, now_ms: int) -> Message:
 
 
 def read_grave(headers: Mapping[str, Any]) -> Grave:
-    """Return why a message was buried: by our headers, or by the broker's record."""
+    """Return why a message was buried, according to our headers or else the broker's record."""
     reason, buried_ms = headers.get(REASON), headers.get(BURIED)
     error, error_type = headers.get(ERROR), headers.get(ERROR_TYPE)
     traceback = headers.get(TRACEBACK)

@@ -7,7 +7,7 @@ This file owns three rules:
    queue, because it goes straight to the ready queue.
 2. Each failure after the delay has passed counts as an attempt. After the last attempt the job is
    buried, with the reason.
-3. If the broker does not answer or blocks publishers, that is not the job's fault: no attempt is
+3. If the broker does not answer or blocks publishers, the job is not to blame. No attempt is
    counted, and in the end the job is returned to the broker.
 
 Times are seconds on a monotonic clock.
@@ -72,7 +72,7 @@ Next = TryLater | BuryNow | Return | DeadLetter
 
 
 def after_failure(tries: Tries, error: Exception, now: float) -> Next:
-    """Count a failed publish of the copy, and return what follows."""
+    """Count a failed publish of the copy, and return the next step."""
     if isinstance(error, NotAJob):
         return DeadLetter()
     if isinstance(error, ClientClosed):

@@ -12,12 +12,12 @@ from rabbitdelay.errors import PermissionRefused
 MOST_ROUTES = 10_000
 """Maximum number of cached routes; the cache is cleared when it is full."""
 _BASE = ""
-"""Key among the queue names that stands for the base of the namespace."""
+"""Key that stands for the base of the namespace where other keys are names of queues."""
 
 
 @dataclass(slots=True)
 class Route:
-    """The way of all jobs with one delay."""
+    """The route of all jobs with the same delay, except for the topic's ready queue."""
 
     digits: ladder.Digits
     exchange: str
@@ -29,7 +29,7 @@ class Route:
 
 
 class Routes:
-    """The routes of one namespace, and what one connection knows of its queues."""
+    """The routes of one namespace, and the queues that one connection knows to exist."""
 
     def __init__(
         self, topology: Topology, *, may_declare: bool, stabilise_seconds: float | None = None
@@ -95,9 +95,9 @@ class Routes:
         """Return a conversation that declares the queues of `parts` that are not known to exist.
 
         Its result is whether a crash may lose one of the queues, for `learn`. Without
-        `with_streams` it does not wait for the leader of the log of deletes. Without `may_found` a
-        namespace that does not exist is an error. New queues are not flushed if the user has set
-        how long to wait for them.
+        `with_streams` it does not wait for the leader of the log of deletes. Without `may_found` it
+        raises an error if the namespace does not exist. New queues are not flushed if the user has
+        set `stabilise_seconds`.
         """
         missing = [part for part in parts if part.queue.name not in self._queues]
         return setup(

@@ -115,7 +115,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class CountMakers:
-    """Ask for the number of clients that are creating queues."""
+    """Return the number of clients that are creating queues."""
 
     queue: Queue
 
@@ -212,7 +212,7 @@ def require_namespace(topology: Topology) -> Generator[Round, Answers, None]:
 
 
 def find(parts: Sequence[Part]) -> Generator[Round, Answers, tuple[Part, ...]]:
-    """Return those of these parts whose queues exist."""
+    """Return the parts whose queues exist."""
     answers = yield tuple(Inspect(part.queue) for part in parts)
     return tuple(part for part, count in zip(parts, answers, strict=True) if count is not None)
 
@@ -228,7 +228,7 @@ def _find(
         options = _options(topology, missing)
         raise TopologyMissing(
             f"missing on the broker, and this client may not declare: {', '.join(missing)}. "
-            f"Import what `{_command(topology)} export{options}` prints, "
+            f"Import the output of `{_command(topology)} export{options}`, "
             "or use a client with declare=True"
         )
     if not is_flushed:
@@ -249,7 +249,7 @@ def _missing(declarations: Iterable[Declaration]) -> Generator[Round, Answers, l
 
 
 class _Others(Enum):
-    """The behaviour of the other clients that were creating queues, while this one waited."""
+    """Whether other clients were creating queues, and whether they finished during the wait."""
 
     NONE = "none"
     LEFT = "left"

@@ -12,9 +12,10 @@ This file owns two rules:
 1. The arguments of an existing queue never change. To change an argument, raise VERSION: it is part
    of the names, so that old and new queues exist side by side. Every job carries its due time and
    can be moved.
-2. Every exchange has an alternate exchange that leads to `unrouted`. Without it, the jobs of one
-   deleted topic block a hold queue for all topics: the broker's dead-letter worker has a window of
-   32 messages and retries every 180 s (see also NServiceBus.RabbitMQ issue 1407).
+2. Every exchange that a job passes has an alternate exchange that leads to `unrouted`. Without it,
+   the jobs of one deleted topic block a hold queue for all topics, because the broker's dead-letter
+   worker has a window of 32 messages and retries every 180 s (see also NServiceBus.RabbitMQ issue
+   1407).
 """
 
 import re
@@ -31,8 +32,8 @@ DELIVERY_LIMIT = 20
 """Maximum deliveries of a job whose consumers die while processing it; then the broker buries
 it."""
 UNLIMITED_DELIVERIES = 2_000_000_000
-"""For queues that are only read and requeued: by default RabbitMQ 4 drops a message after 20
-reads."""
+"""Delivery limit of queues whose messages are read and requeued. By default RabbitMQ 4 drops a
+message after 20 reads."""
 STABILISING_MS = 6_000
 """Lifetime of the announcement of a new queue, unless its creator retracts it."""
 YOUNG_EXPIRES_MS = 3_000
@@ -154,7 +155,7 @@ class Topology:
         return f"{self.prefix}compaction"
 
     def level_exchange(self, index: int) -> str:
-        """Return the exchange of a level; below the last level comes ready."""
+        """Return the exchange of a level; the ready exchange for READY_INDEX."""
         if index == ladder.READY_INDEX:
             return self.ready_exchange
         return f"{self.prefix}level.{ladder.LEVELS[index].name}"

@@ -1,1 +1,1 @@
-"""Running jobs: which starts next, what its handler is called with, and what its result means."""
+"""Running jobs: the order in which they start, the arguments of handlers, and retries."""

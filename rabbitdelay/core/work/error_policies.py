@@ -56,7 +56,7 @@ class Policies:
         error: BaseException | None = None,
         delay_ms: int | None = None,
     ) -> Fate:
-        """Return what follows an attempt that failed with this error; TimedOut means at its ttr."""
+        """Return the fate of a job whose attempt failed with this error, or TimedOut at its ttr."""
         kind = None if error is None else self._nearest(error)
         policy = self.default if kind is None else self.by_type[kind]
         if policy is None:
@@ -79,7 +79,7 @@ def _check_type(kind: type[BaseException]) -> type[BaseException]:
         raise InvalidConfiguration(f"a key of policies must be an exception type, not {kind!r}")
     if issubclass(kind, (HandlerVerdict, NotAJob)):
         raise InvalidConfiguration(
-            f"policies must not contain {kind.__name__}: it decides itself what becomes of the job"
+            f"policies must not contain {kind.__name__}, because it decides the outcome of its job"
         )
     return kind
 

@@ -1,4 +1,4 @@
-"""Outcomes: what becomes of a job whose attempt failed, as passed to `on_error` hooks."""
+"""Outcomes: the consequences of a failed attempt for its job, as passed to `on_error` hooks."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,10 @@
 """Reply queues: the queues to which a consumer may publish responses.
 
-The putter of a job chooses its `reply_to`, but the consumer publishes the response, with its own
-permissions. Without this check a putter could publish to any queue of the virtual host through it.
+The client that puts a job chooses its `reply_to`, but the consumer publishes the response, with its
+own permissions. Without this check, any client could publish to any queue of the virtual host
+through a consumer.
+
+This file owns three rules:
 
 1. The reply queues of the namespace's clients and its queues of kept responses are allowed.
 2. Other queues are allowed by name or by pattern.

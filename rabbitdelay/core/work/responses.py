@@ -67,7 +67,7 @@ def targets(topology: Topology, allowed: ReplyQueues, job: Job, *, keep: bool) -
     found = [Target(*_address(topology, queue))] if queue is not None and may_answer else []
     if keep:
         part = topology.responses(job.topic)
-        # A response is not worth waiting until a new queue is safe, while the job's ttr passes.
+        # Do not wait until a new queue is safe, because the job's ttr passes in the meantime.
         found.append(
             Target(topology.responses_exchange, part.queue.name, part, waits_until_stable=False)
         )
@@ -77,7 +77,8 @@ def targets(topology: Topology, allowed: ReplyQueues, job: Job, *, keep: bool) -
 def _address(topology: Topology, queue: str) -> tuple[str, str]:
     """Return the exchange and routing key of a queue.
 
-    Only ours has an exchange of the namespace.
+    A queue of the namespace is bound to its exchange of responses. Any other is reached through the
+    default exchange.
     """
     is_ours = queue.startswith(topology.prefix)
     return (topology.responses_exchange if is_ours else "", queue)

@@ -24,8 +24,9 @@ _GRAINS_MS = (
     (ladder.DAY_MS, ladder.HOUR_MS),
     (math.inf, ladder.DAY_MS),
 )
-"""Waits below the first value are rounded up to a multiple of the second. So a retry is one hop,
-and all retries share few hold queues, each of which costs time when it is first declared."""
+"""Waits below the first value are rounded up to a multiple of the second, both in milliseconds. A
+retry is therefore one hop, and all retries share few hold queues, each of which costs time when it
+is first declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,9 @@ class RetryPolicy:
     def after(
         self, job: Job, *, random: float, timed_out: bool = False, delay_ms: int | None = None
     ) -> Fate:
-        """Return what follows a failed attempt.
+        """Return the fate of a job after a failed attempt.
 
-        `delay_ms` is a delay that the handler asked for.
+        `delay_ms` is the delay that the handler requested.
         """
         most = self.max_attempts if job.max_attempts is None else job.max_attempts
         if job.attempt >= most:

@@ -2,10 +2,10 @@
 
 This file owns three rules:
 
-1. A topic may start a job if a slot is free, it runs fewer jobs than its own limit, and it takes no
-   slot that a topic with nothing running would need. So a topic full of slow jobs leaves each other
-   topic a slot. With fewer slots than topics there is none to reserve, and topics only take turns.
-2. Among the topics that may start, the one goes first that has not started a job for the longest.
+1. A topic may start a job if a slot is free, it runs fewer jobs than its own limit, and the slot is
+   not needed by a topic that runs nothing. A topic full of slow jobs therefore leaves each other
+   topic a slot. With fewer slots than topics, none can be reserved, and topics only take turns.
+2. Among the topics that may start a job, the one whose last start is longest ago goes first.
 3. A suspect runs alone.
 
 A suspect is a job that the broker has redelivered at least twice: its consumers' processes died,
@@ -29,7 +29,7 @@ returns None, a running job has yet to end, or no job is waiting::
         else:
             scheduler.alone(topic_of_a_random_suspect, now)
 
-It also calls `scheduler.ended(topic, now)` for each job that ended, in whichever way.
+It also calls `scheduler.ended(topic, now)` for each job that has ended, with or without success.
 
 Times are seconds on a monotonic clock.
 """
@@ -53,7 +53,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class StartSuspect:
-    """Start one of the suspects, chosen at random, and nothing beside it."""
+    """Start one of the suspects, chosen at random, and no other job beside it."""
 
 
 _START_SUSPECT = StartSuspect()
@@ -61,7 +61,7 @@ Choice = Start | StartSuspect | None
 
 
 def is_suspect(redeliveries: int) -> bool:
-    """Whether a job with this many redeliveries may be what kills its consumers."""
+    """Whether a job with this many redeliveries may be the one that kills its consumers."""
     return redeliveries >= SUSPECT_DELIVERIES
 
 
@@ -101,7 +101,7 @@ class Scheduler:
     # Choosing
 
     def choose(self, waiting: Container[str], suspects_since: float | None, now: float) -> Choice:
-        """Return what to start now; None for nothing.
+        """Return the choice of the job to start now; None if no job may start.
 
         `waiting` are the topics with a waiting job that is not a suspect. `suspects_since` is the
         arrival time of the suspect that has waited longest; None if there is none.
@@ -129,7 +129,7 @@ class Scheduler:
         return self._total == 0
 
     def suspects_turn(self, since: float | None, now: float) -> bool:
-        """Whether only suspects may start, because one has waited longer than its patience."""
+        """Whether only suspects may start, because one has waited for too long."""
         if since is None:
             return False
         return now - max(since, self._others_from) > SUSPECT_PATIENCE_SECONDS
@@ -137,12 +137,12 @@ class Scheduler:
     # Recording
 
     def started(self, topic: str) -> None:
-        """Record that a job of a topic started: the topic goes to the end of the order."""
+        """Record that a job of a topic started. The topic moves to the end of the order."""
         self._running[topic] = self._running.pop(topic)
         self._take_slot(topic)
 
     def alone(self, topic: str, now: float) -> None:
-        """Record that a suspect of a topic started: nothing else starts until it has ended.
+        """Record that a suspect of a topic started. No other job starts until it has ended.
 
         The topic keeps its place in the order, because the jobs behind a suspect are not to blame.
         """
@@ -152,7 +152,7 @@ class Scheduler:
             self._suspects_from = now
 
     def ended(self, topic: str, now: float) -> None:
-        """Record that a job of a topic ended, suspect or not, in whichever way."""
+        """Record that a job of a topic has ended, suspect or not, with or without success."""
         self._running[topic] -= 1
         self._total -= 1
         self._idle_topics += self._running[topic] == 0

@@ -1,7 +1,7 @@
 """Worker statistics: counts of jobs by outcome, their rate and their lateness.
 
-Counting happens for each job, and neither sorts, searches nor grows. Reading is slower, and may be
-done from any thread; it may miss what is counted at the same instant.
+Counting is cheap, because it happens for each job: it does not sort, search or allocate. Reading is
+slower. Any thread may read, and may miss a job that is counted at the same instant.
 
 Times are seconds on a monotonic clock.
 """
