@@ -5,15 +5,16 @@ pika and aio/ with aio-pika. The engine never blocks: the transport calls it wit
 engine calls back. An operation that has to wait is a flow (flow.py), which yields a future or a
 pause, and each front end waits for that in its own way.
 
-client.py holds the operations of a client. Where core/ has the same room, it has the same name:
+client.py contains the operations of a client. Rooms that core/ has too have the same names there:
 
-    topology  declares, verifies and removes queues, and queries the broker about them
-    publish   publishes messages and waits for the broker's confirms
-    deletes   reads and writes the log of deletes
-    consume   receives jobs and responses on one connection
-    pop       reserves single jobs for `pop`
-    settle    acknowledges jobs, and republishes those that are retried or buried
-    work      runs the handlers of a worker
-    parked    lists, republishes and drops buried and unrouted jobs
-    doctor    collects the facts that `rabbitdelay doctor` judges
+    topology        declares the queues that messages and consumers need
+    publish         publishes messages and waits for the broker's confirms
+    deletes         reads and writes the log of deletes
+    consume         receives jobs and responses on one connection
+    pop             reserves single jobs for `pop`
+    settle          acknowledges jobs, and republishes those that are retried or buried
+    work            runs the handlers of a worker
+    parked          lists, republishes and drops buried and unrouted jobs
+    administration  creates, verifies, removes and counts the queues of a namespace
+    doctor          collects the facts that `rabbitdelay doctor` judges
 """

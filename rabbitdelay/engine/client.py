@@ -52,7 +52,7 @@ Resolved = Callable[[Job, Exception | None], None]
 OWN_RECORD_SECONDS = 1.0
 """Maximum wait until a client has read back a record that it wrote."""
 PAUSES_SECONDS = 5.0
-"""Maximum wait of `stats` for the log of deletes. Counts without pauses beat a longer wait."""
+"""Maximum wait of `stats` for the log of deletes, after which it reports counts without pauses."""
 POLL_SECONDS = 0.05
 
 
@@ -74,7 +74,8 @@ class ClientEngine:
         self._find_local_node = find_local_node
         self._management = ManagementQueries(addresses, settings, find_local_node)
         self._counter = JobCounter(self.topology, self._management)
-        # Nothing here may refer to this object: a client that is dropped ends its threads at once.
+        # None of these may refer to this object. It is then collected as soon as the application
+        # drops its client, which ends the client's threads.
         self.administration = Administration(
             self.connections.side_connection, addresses[0].vhost, settings, self._management
         )

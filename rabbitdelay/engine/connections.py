@@ -70,7 +70,7 @@ class Connections:
             self._begin_anew()
         side = self._consuming_side
         if side is not None and side.consumer.has_ended and not self._closed:
-            side = self._consuming_side = None  # for the same reasons
+            side = self._consuming_side = None  # its thread has died, or its event loop ended
         if side is not None and not side.consumer.may_wait:
             raise RabbitDelayError(
                 "this call waits for the broker, and must not be made in a callback"
@@ -89,7 +89,7 @@ class Connections:
         return side.log_reader if side is not None and side.log_reader.is_current else None
 
     def side_connection(self) -> SideConnection:
-        """Return a new connection for administration, not opened."""
+        """Return a new connection for administration, which is not open yet."""
         self.refuse_when_closed()
         return SideConnection(self._new_transport("rabbitdelay-administration"), self._addresses)
 
@@ -176,7 +176,7 @@ class Connections:
             raise
 
     def _until_connected(self, one: Publisher | Consumer) -> Flow[None]:
-        """Wait for a first connection. Several callers may; the last to give up closes it."""
+        """Wait for a first connection. If all callers that wait give up, the last one closes it."""
         try:
             yield from one.connected(self._settings.connect_timeout)
             self.refuse_when_closed()

@@ -1,6 +1,6 @@
-"""Flows: operations that wait, written once as generators and driven by each front end in its way.
+"""Flows: operations that wait, written once as generators that each front end drives in its way.
 
-A flow yields what to wait for, and is sent the result or thrown the error. executors/blocking.py
+A flow yields the step to wait for, and receives the result or the error. executors/blocking.py
 waits by blocking the thread, aio/awaiting.py by awaiting on the event loop. Anything that ends the
 waiting, including Ctrl-C and task cancellation, is thrown into the flow, which cleans up there.
 """

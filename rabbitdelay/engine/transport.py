@@ -1,8 +1,8 @@
 """The transport interface: everything that the engine needs of a client library.
 
 sync/driver/ implements it with pika, on a thread of its own, and aio/driver/ with aio-pika, on the
-event loop. The engine is called on that one thread, the transport's thread, and
-calls the transport only there. `call` is the exception: it is safe from any thread.
+event loop. The transport calls the engine on that one thread, the transport's thread, and the
+engine calls the transport only there. `call` is the exception, because it is safe from any thread.
 """
 
 from collections.abc import Callable, Mapping

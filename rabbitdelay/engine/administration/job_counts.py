@@ -1,7 +1,7 @@
 """Count the jobs of a namespace, repeatedly.
 
 Counts of queues are current and come from the broker over AMQP. The list of topics and the number
-of reserved jobs are not available over AMQP: they come from the management API, and are some
+of reserved jobs are not available over AMQP. They come from the management API, and are some
 seconds old.
 """
 

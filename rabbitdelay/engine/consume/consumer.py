@@ -293,7 +293,7 @@ class Consumer:
     ) -> Lease | None:
         """Return the job in a delivery as a lease that is not handed out.
 
-        Bury what is not a job.
+        A message that is not a job is buried.
         """
         now_ms = int(self._clock() * 1000)
         message = delivery.message
@@ -414,7 +414,7 @@ class Consumer:
             self._listener.read()
 
     def _refuse(self, delivery: Delivery, topic: str, now_ms: int, reason: str) -> None:
-        """Bury a message that is not a job: as a copy with the reason, or by dead-lettering it."""
+        """Bury a message that is not a job, as a copy with the reason or by dead-lettering it."""
         if delivery.problem is not None:
             logger.warning("topic %s: message buried (%s)", topic, reason)
             with self.settlement.lock:
@@ -456,7 +456,7 @@ class Consumer:
         self._close_when_done(deadline)
 
     def _close_when_done(self, deadline: float) -> None:
-        """Wait for the copies in flight: their messages can be acknowledged afterwards."""
+        """Wait for the copies in flight, because their messages can be acknowledged afterwards."""
         # Checked before the flush, because acks of copies confirmed in between need another flush.
         is_any_leaving = self.settlement.is_any_leaving()
         self.flush(everything=True)

@@ -28,7 +28,7 @@ class JobSettlement(Protocol):
         """Finish the job."""
 
     def touch(self, lease: Lease) -> float:
-        """Restart the job's TTR; return the new deadline."""
+        """Restart the job's ttr; return the new deadline."""
 
     def release(
         self, lease: Lease, delay_ms: int | None = None, why: Failure | None = None
@@ -39,7 +39,7 @@ class JobSettlement(Protocol):
         """Bury the job."""
 
     def time_left(self, lease: Lease) -> float:
-        """Return the remaining TTR in seconds."""
+        """Return the remaining ttr in seconds."""
 
     def is_deleted(self, lease: Lease) -> bool:
         """Whether the job was deleted after it was handed out."""
@@ -50,22 +50,22 @@ class JobSettlement(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeasedJob(Job):
-    """A job that this process has reserved, for at most its TTR."""
+    """A job that this process has reserved, for at most its ttr."""
 
     _lease: Lease = field(kw_only=True, repr=False)
     _settlement: JobSettlement = field(kw_only=True, repr=False)
     _client: object = field(kw_only=True, repr=False, default=None)
-    """The client that popped the job, referenced because closing it would return the job to the
-    broker."""
+    """The client that popped the job. The reference keeps it open, because closing it would return
+    the job to the broker."""
 
     @property
     def lateness(self) -> float:
-        """The time from due to received, in seconds; never negative."""
+        """Time from due time to delivery, in seconds; 0 if the clocks disagree."""
         return self._lease.lateness_ms / 1000
 
     @property
     def time_left(self) -> float:
-        """The remaining TTR in seconds; 0 if the job is not reserved any more."""
+        """Remaining ttr in seconds; 0 if the job is not reserved any more."""
         return self._settlement.time_left(self._lease)
 
     @property
@@ -78,7 +78,7 @@ class LeasedJob(Job):
 
     @property
     def redeliveries(self) -> int:
-        """The number of earlier deliveries that ended with the death of their consumer."""
+        """Number of earlier deliveries, as counted by the broker."""
         return self._lease.redeliveries
 
     @property
@@ -95,7 +95,7 @@ class LeasedJob(Job):
         return body.read(self, TypeAdapter(model))
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Register a callback for the loss of the job: its TTR or its connection has ended.
+        """Register a callback for the loss of the job: its ttr or its connection has ended.
 
         The callback may run on another thread and must not wait. It is called at once if the job is
         not reserved any more.

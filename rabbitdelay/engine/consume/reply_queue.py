@@ -122,7 +122,7 @@ class ReplyQueue:
         self._subscription.channel_lost(number, error)
 
     def expired(self, _expired: Sequence[tuple[Lease, Fate]]) -> None:
-        """Do nothing: responses have no TTR."""
+        """Do nothing: responses have no ttr."""
 
     def read(self) -> None:
         """Do nothing: responses are acknowledged one by one."""

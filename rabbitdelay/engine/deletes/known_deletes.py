@@ -1,7 +1,7 @@
 """The deletes that a consumer knows so far, from reading the log and from its own client.
 
-Whether every delete is known is for the view of the log to say, so a job that is not known to be
-deleted may be deleted all the same.
+A job that is not known to be deleted may be deleted all the same. The view of the log (view.py)
+says whether every delete is known.
 """
 
 import threading

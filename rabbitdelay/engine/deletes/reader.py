@@ -146,7 +146,7 @@ class LogReader(DeletesView):
 
     @property
     def state(self) -> str:
-        """The state of the reader, as text for people."""
+        """Description of the reader's state, for errors and log lines."""
         if self.is_current:
             return "current"
         if self.problem is not None:
@@ -233,7 +233,7 @@ class LogReader(DeletesView):
         return {OFFSET: self.following.begin()}
 
     def consuming(self) -> None:
-        """Write a fence: when it is read, every record before it has been read."""
+        """Write a fence. Once it is read, every record before it has been read."""
         if self._must_write_all:
             self._must_write_all = False
             self._write_all()
@@ -337,7 +337,7 @@ class LogReader(DeletesView):
         self._set_caught_up()
 
     def _begin_anew(self) -> None:
-        """Read a new log from its beginning, and write the known records to it: they still hold."""
+        """Read a new log from its beginning, and write the known records to it."""
         logger.warning(
             "log of deletes: replaced, writing the known records to the new one (%s)",
             self._log.queue.name,
@@ -349,7 +349,7 @@ class LogReader(DeletesView):
         self._subscription.begin_again()
 
     def _write_all(self) -> None:
-        """Write all known records to a new log: they were in the old one, and still hold."""
+        """Write all known records to a new log, because those of the old log are still valid."""
         known, doubted = self.following.tombstones, self.following.doubted
         with self.lock:
             written = [records.encode(record) for record in known.records(for_another_log=True)]
@@ -436,7 +436,7 @@ class LogReader(DeletesView):
         self._sweep_later()
 
     def _tell_progress(self) -> None:
-        """Log why no job is handed out, if that lasts."""
+        """Log why jobs are not handed out, if that lasts."""
         now = time.monotonic()
         if self.is_current:
             self._cut_off_at = now

@@ -20,8 +20,8 @@ from rabbitdelay.models import Job
 
 SWEPT_AT_ONCE = 1 / 60
 OVERDUE_SECONDS = 600.0
-"""Time in which no tombstone expires after an overdue job, one due before the oldest kept
-delete."""
+"""Time for which tombstones do not expire after an overdue job, which is one that was due before
+the oldest kept delete."""
 
 
 class Liveness(Enum):

@@ -171,7 +171,7 @@ class LogWriter:
             text = "was never sent: the publish window is full"
             raise OutcomeUnknown(f"{label} {text}", sent=False)
         body = records.encode(record)
-        # The log is declared with the namespace by the first put: before that there are no jobs.
+        # The first put declares the namespace with its log. Before it there are no jobs to delete.
         publisher.submit(pending_record(self._log, body, label, deadline, resolve, may_found=False))
         return future
 

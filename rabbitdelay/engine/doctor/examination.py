@@ -124,7 +124,7 @@ class Examination:
     def _probe(self, *, is_there: bool) -> Flow[tuple[probes.Publishing, probes.LogProbe]]:
         """Try to publish and consume on separate connections, because a refusal may close one."""
         if not is_there:
-            empty = Unknown("the namespace is not there to try it with")
+            empty = Unknown("it cannot be tried because the namespace does not exist")
             return probes.Publishing(None, empty, empty), probes.LogProbe(None, empty)
         self.on_step("publishing a message that is dropped")
         publisher = self.connect()
@@ -156,7 +156,7 @@ class Examination:
         is_there: bool,
     ) -> Flow[Rights | Unknown]:
         if not is_there:
-            return Unknown("the namespace is not there to try them with")
+            return Unknown("they cannot be tried because the namespace does not exist")
         configure = yield from self._converse(
             connection, probes.may_configure(self.settings.topology)
         )
@@ -206,7 +206,7 @@ class Examination:
             return _NO_API
         if not first.dead_lettering:
             return {}
-        self.on_step("looking again whether jobs move on")
+        self.on_step("checking again whether jobs move on")
         yield Sleep(SECOND_LOOK_SECONDS)
         second = yield from _fact(self.management.listing(self.settings.topology))
         if isinstance(second, Unknown):
@@ -231,7 +231,7 @@ class Examination:
 
 
 def _version(connection: SideConnection) -> str | Unknown:
-    return connection.broker_version or Unknown("the broker does not say")
+    return connection.broker_version or Unknown("the broker does not report it")
 
 
 def _fact(flow: Flow[Fact]) -> Flow[Fact | Unknown]:

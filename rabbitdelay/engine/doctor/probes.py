@@ -76,7 +76,7 @@ def try_publishing(
 
 def _unanswered(connection: SideConnection) -> Publishing:
     if connection.is_blocked:
-        return Publishing(None, True, Unknown("the broker takes no messages"))  # noqa: FBT003
+        return Publishing(None, True, Unknown("the broker blocks publishers"))  # noqa: FBT003
     reason = "the broker does not answer a publisher"
     return Publishing(None, Unknown(reason), Unknown(reason))
 

@@ -173,7 +173,7 @@ class Rescue:
         self._ask(missing, answered)
 
     def _make_again(self, queue: str, *, is_present: bool) -> None:
-        """Have the publisher declare a queue again, once, as it or its binding is missing."""
+        """Have the publisher declare a queue again, once, because it or its binding is missing."""
         if queue in self._made_again:
             return
         self._made_again.add(queue)

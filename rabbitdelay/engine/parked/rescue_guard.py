@@ -4,7 +4,7 @@ from threading import Lock
 
 
 class RescueGuard:
-    """Counts the passes during which no rescue may begin; thread-safe."""
+    """Counts the passes during which rescues must not begin; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -12,7 +12,7 @@ class RescueGuard:
 
     @property
     def is_on(self) -> bool:
-        """Whether no rescue may begin."""
+        """Whether rescues must not begin."""
         return self._count > 0
 
     def begin(self) -> None:

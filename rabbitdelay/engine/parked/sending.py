@@ -58,7 +58,7 @@ class Sending(Generic[Found]):
         self._unanswered = len(taken)
         self._answered: Future[None] = Future()
         self._errors: dict[int, Exception | None] = {}
-        """The error of each message that was answered, by tag; None when it was confirmed."""
+        """The error of each message that was answered, by tag; None if it was confirmed."""
 
     def run(self) -> Flow[None]:
         """Publish the copies and wait for the answers; raise an error that concerns all."""

@@ -1,6 +1,6 @@
 """The queue `unrouted`: list, show, republish and drop its jobs.
 
-During a pass, no rescue of the same client begins. Otherwise both would take the same messages,
+During a pass, the same client does not begin a rescue. Both would take the same messages,
 and neither would know which jobs the other has republished.
 """
 

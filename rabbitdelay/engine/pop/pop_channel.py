@@ -17,7 +17,7 @@ from rabbitdelay.engine.transport import Channel
 class PopChannelOwner(Protocol):
     """The owner of the channels, which is notified of what they receive.
 
-    Implemented by the popper, which makes the channels: importing it here would be a cycle.
+    The popper implements it, and cannot be imported here, because it imports this file.
     """
 
     consumer: Consumer
@@ -54,7 +54,7 @@ class PopRequest:
         self.topics = topics
         self.most = most
         self.deadline = deadline
-        """Monotonic time to stop waiting at; None means never."""
+        """Monotonic time at which the pop stops waiting; None if it waits without limit."""
         self.future: Future[list[Lease]] = Future()
         self.future.set_running_or_notify_cancel()
         self.leases: list[Lease] = []

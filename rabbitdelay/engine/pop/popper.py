@@ -2,7 +2,7 @@
 
 If jobs are ready, a pop is one basic.get per topic, followed by consumers if it wants more jobs. If
 none is ready, a pop is a consumer that is cancelled as soon as enough jobs have arrived. The broker
-sends a job the moment it becomes ready, and no job is kept that was not asked for.
+sends a job the moment it becomes ready, and jobs that were not requested are not kept.
 
 Surplus jobs are requeued once, after all consumers are cancelled. If they were requeued earlier,
 the broker would deliver them here again, and RabbitMQ 3.10 counts each delivery: at the delivery
@@ -32,7 +32,7 @@ it."""
 LINGER_SECONDS = 0.03
 """Wait for the next job after the last one, in a pop of several; ready jobs arrive in a burst."""
 LINGER_MOST_SECONDS = 0.2
-"""Maximum total of such waits, because the TTR of the first job has started."""
+"""Maximum total of such waits, because the ttr of the first job has started."""
 MAX_CHANNELS = 1_000
 """Maximum number of pops served at once; a connection has 2,047 channels, and others are needed."""
 MAX_AT_ONCE = 65_535

@@ -10,7 +10,7 @@ from rabbitdelay.engine.transport import Channel, Closed, Confirm, Connection, R
 class ConfirmListener(Protocol):
     """Receives the events of the confirm channels that are in use.
 
-    Implemented by the publisher, which makes the channels: importing it here would be a cycle.
+    The publisher implements it, and cannot be imported here, because it imports this file.
     """
 
     def channel_opened(self, outgoing: "ConfirmChannel", seconds: float) -> None:

@@ -53,7 +53,7 @@ class PublishRoute(NamedTuple):
     exchange: str
     key: str
     safe_at: float
-    """Monotonic time at which the youngest queue on the way is stable."""
+    """Monotonic time at which the youngest queue on the route is stable."""
     lane: str
     """The queue or exchange that may refuse the message or not answer."""
     is_stream: bool = False
@@ -72,7 +72,7 @@ class Publisher:
     ) -> None:
         self._wire = transport
         self.may_wait = transport.may_wait
-        """Whether the caller may wait, as a function. The transport's own thread may not."""
+        """Returns whether the caller may wait. The transport's own thread may not."""
         self._connector = Connector(transport, addresses, self)
         # Shared with callers:
         self.window = window
@@ -182,7 +182,7 @@ class Publisher:
         """Whether the transport has ended, so that nothing more can be published."""
         return self._wire.ended.done()
 
-    # The connection comes and goes
+    # Connections
 
     def connection_opened(self, connection: Connection) -> None:
         """Open a channel for publishing."""
@@ -220,7 +220,7 @@ class Publisher:
         self._routes.forget()
         self._outbox.connection_lost()
 
-    # Channels come and go
+    # Channels
 
     def _open(self, lane: str) -> None:
         """Open a channel for a lane, or the main channel."""
@@ -343,7 +343,7 @@ class Publisher:
             self._outbox.add(window.take_in())
 
     def _flush(self) -> None:
-        """Publish all that is ready in one write: a system call costs more than a put."""
+        """Publish all ready messages in one write, because a system call costs more than a put."""
         connection = self._connector.connection
         if connection is None or not connection.is_open or self._blocked is not None:
             return
@@ -410,7 +410,7 @@ class Publisher:
         return (encode.publish(number, way.exchange, way.key, message, self._frame_max),)
 
     def _way(self, pending: Pending, now: float) -> PublishRoute | None:
-        """Return the way of a message. If a queue is missing, set it aside and return None."""
+        """Return the route of a message. If a queue is missing, set it aside and return None."""
         entry, routes = pending.route, self._routes
         if isinstance(entry, Target):
             return self._way_to(pending, entry)
@@ -627,6 +627,6 @@ def _refusal(pending: Pending, text: str) -> JobRefused:
     if isinstance(pending.route, Target) and pending.route.part is None:
         return JobRefused(f"there is no queue {pending.route.routing_key} ({text})")
     return JobRefused(
-        f"the broker has nowhere to put this job ({text}): the queue for unrouted jobs is missing "
-        "too; run `rabbitdelay topology apply`"
+        f"the broker cannot route this job ({text}), and the queue for unrouted jobs is missing "
+        "too: run `rabbitdelay topology apply`"
     )

@@ -33,13 +33,13 @@ class StallDetector:
         self._resumed_at = now
 
     def patience_seconds(self, failures: int = 0) -> float:
-        """Return how long to wait for an answer, doubled after each consecutive failure."""
+        """Return the time to wait for an answer, doubled after each consecutive failure."""
         usual = max(STALLED_SECONDS, PATIENCE_FACTOR * self._round_trip.longest_seconds)
-        # The doubling keeps a broker that is only slow from ever more duplicates.
+        # Without the doubling, a broker that is only slow would receive ever more duplicates.
         return min(LONGEST_SECONDS, usual * 2.0 ** min(failures, MOST_DOUBLINGS))
 
     def is_overdue(self, since: float, now: float, failures: int = 0) -> bool:
-        """Whether an answer that is awaited since a monotonic time is overdue."""
+        """Whether an answer that has been awaited since a monotonic time is overdue."""
         return now - max(since, self._resumed_at) > self.patience_seconds(failures)
 
     def stalled_lanes(self, flight: Flight, now: float, failures: int = 0) -> set[str]:

@@ -26,7 +26,7 @@ class Window:
 
     @property
     def puts(self) -> int:
-        """Number of unresolved messages, those in the inbox included."""
+        """Number of unresolved messages, including those in the inbox."""
         return self._puts + len(self.inbox)
 
     @property
@@ -55,5 +55,5 @@ class Window:
             self._room.ring()
 
     def _has_much_room(self) -> bool:
-        """Whether to wake waiting callers. Waking each singly would cost a thread switch each."""
+        """Whether to wake the waiting callers. One by one, each would cost a thread switch."""
         return self.puts <= self._low_water and self._bytes < self._max_bytes

@@ -26,7 +26,7 @@ from rabbitdelay.engine.transport import Channel, Then
 
 
 class AckProof:
-    """Requests proof on each channel, and calls `ended` once when no answer is missing any more."""
+    """Requests proof on each channel, and calls `ended` once when all answers have arrived."""
 
     def __init__(self, send: Callable[[bytes], None], ended: Then) -> None:
         self._send = send
@@ -50,7 +50,7 @@ class AckProof:
         self.end_if_complete()
 
     def end_if_complete(self) -> None:
-        """Call `ended` if no answer is missing."""
+        """Call `ended` if all answers have arrived."""
         if not self._missing:
             self.end()
 

@@ -36,7 +36,7 @@ MAX_HEADERS_BYTES = 126 * 1024
 """Maximum size of the headers. They have to fit into one frame, by default 128 KiB, or the broker
 closes the connection. The other properties take at most 2 KiB."""
 MAX_ROOM = 1_000
-"""Maximum number of jobs waiting to be published that other jobs are prefetched in place of."""
+"""Maximum number of jobs that wait to be published while others are prefetched in their place."""
 
 
 KeepKnown = Callable[[Job, int], Future[None]]
@@ -46,7 +46,7 @@ KeepKnown = Callable[[Job, int], Future[None]]
 class RepublisherOwner(Protocol):
     """The owner of the leases whose copies are published.
 
-    Implemented by the settlement, which makes its republisher: importing it here would be a cycle.
+    The settlement implements it, and cannot be imported here, because it imports this file.
     """
 
     lock: threading.RLock
@@ -125,7 +125,7 @@ class Republisher:
             self._send(copy)
 
     def stop(self) -> None:
-        """Return the jobs that wait to be published, and let none wait from now on."""
+        """Return the waiting jobs to the broker, and from now on those that would have to wait."""
         with self._owner.lock:
             self._is_stopped = True
             while self._waiting:

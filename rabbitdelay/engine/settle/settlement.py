@@ -1,4 +1,4 @@
-"""Settle the jobs that a consumer has leased: finish, touch, release, bury, and expiry of the TTR.
+"""Settle the jobs that a consumer has leased: finish, touch, release, bury, and expiry of the ttr.
 
 Any thread may settle a job. A job that is given back is published as a copy, and its message is
 acknowledged when the copy is confirmed, so no job is lost in between.
@@ -40,7 +40,7 @@ MOST_REFUSED_LOGGED = 1_000
 class AckSender(Protocol):
     """Sends acks and nacks. It is called with the lock held and must not wait.
 
-    Implemented by the consumer, which makes its settlement: importing it here would be a cycle.
+    The consumer implements it, and cannot be imported here, because it imports this file.
     """
 
     def settle(self, lease: Lease, do: Do) -> None:
@@ -102,7 +102,7 @@ class Settlement:
     # Called by the job's handler or by the caller of pop, on any thread
 
     def reserve(self, lease: Lease) -> None:
-        """Hand out a job; its TTR starts."""
+        """Hand out a job; its ttr starts."""
         with self.lock:
             self.leases.reserve(lease, time.monotonic())
             self._ack_sender.schedule(lease.deadline)
@@ -125,7 +125,7 @@ class Settlement:
     def finish_returned(self, lease: Lease) -> None:
         """Acknowledge a job whose handler has returned.
 
-        If the job was lost with its connection and its TTR has not expired, it counts as finished
+        If the job was lost with its connection and its ttr has not expired, it counts as finished
         all the same: this process does not run it again if the broker redelivers it. Callers of
         `finish` cannot rely on that, because `LeaseLost` is raised and they may undo their work.
         """
@@ -135,7 +135,7 @@ class Settlement:
             self.finish(lease)
 
     def touch(self, lease: Lease) -> float:
-        """Restart a job's TTR; return the new deadline."""
+        """Restart a job's ttr; return the new deadline."""
         with self.lock:
             deadline = self.leases.touch(lease, time.monotonic())
             self._ack_sender.schedule(deadline)
@@ -194,7 +194,7 @@ class Settlement:
         return planned if death is None else Dropped(death.value)
 
     def time_left(self, lease: Lease) -> float:
-        """Return the remaining TTR in seconds; 0 if the lease has ended."""
+        """Return the remaining ttr in seconds; 0 if the lease has ended."""
         return 0.0 if lease.is_over else max(0.0, lease.deadline - time.monotonic())
 
     def is_deleted(self, lease: Lease) -> bool:

@@ -35,10 +35,7 @@ QUESTIONS_AT_ONCE = 64
 
 
 def flush_name(connection: Connection) -> str | None:
-    """Return an unused name for flush queues.
-
-    None for a broker version that flushing does not help.
-    """
+    """Return an unused name for flush queues; None for broker versions that cannot be flushed."""
     return secrets.token_hex(8) if is_flushed_by_declaring(connection.broker_version) else None
 
 
@@ -165,7 +162,7 @@ class Declarer(Generic[Result]):
             self._open_for_question(self._unasked.popleft())
 
     def _declare(self, round_: "_Answers", declares: Sequence[tuple[int, Declare | Flush]]) -> None:
-        """Declare everything. The answer to the last declaration answers all of them."""
+        """Declare everything. The reply to the last declaration confirms all of them."""
         *others, last = (command for _, command in declares)
 
         def declared() -> None:
@@ -291,6 +288,6 @@ class _Answers:
         self.check()
 
     def check(self) -> None:
-        """Pass the answers on when none is missing, also if the round has no commands."""
+        """Pass the answers on once all have arrived, which is at once for an empty round."""
         if not self._left and not self.is_over:
             self._complete(tuple(self._answers))

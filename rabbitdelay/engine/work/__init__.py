@@ -1,1 +1,1 @@
-"""The worker: running handlers, from a prefetched delivery to the outcome of its job."""
+"""The worker, which runs handlers: from a prefetched delivery to the outcome of its job."""

@@ -118,7 +118,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
 
         Args:
             topic: Topic whose jobs the function handles.
-            ttr: TTR of jobs that do not set their own.
+            ttr: Time to run of jobs that do not set their own.
             concurrency: Maximum number of jobs of this topic that run at once; by default the
                 worker's.
             max_attempts: Maximum attempts for jobs that do not set their own; then a job is buried.
@@ -126,11 +126,11 @@ class BaseWorker(ABC, Generic[AnyClient]):
                 each further attempt. The delays of a list, such as [5, 15, 30, 60], are used in
                 turn, and the last one repeats.
             backoff_max: Upper bound of the backoff.
-            timeout_delay: Delay before the next attempt of a job whose TTR has expired. The handler
+            timeout_delay: Delay before the next attempt of a job whose ttr has expired. The handler
                 of the previous attempt may still be running.
             policies: Policies by exception type, of which the nearest base class applies: a
                 RetryPolicy, a backoff, or Bury.
-            auto_touch: Whether to renew the TTR for as long as the function runs.
+            auto_touch: Whether to renew the ttr for as long as the function runs.
             keep_responses: Whether to keep the return values in a queue of the topic.
         """
         if not isinstance(topic, str):
@@ -170,7 +170,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
     def on_error(self, hook: Function) -> Function:
         """Call a hook with each failed job, its exception and its Outcome.
 
-        The exception is TimedOut if the job's TTR has expired. The Outcome says whether and when
+        The exception is TimedOut if the job's ttr has expired. The Outcome says whether and when
         the job is retried, or why it is buried. A hook with two parameters is called without it.
         """
         self._hooks.on_error.append(error_hook(hook))
@@ -190,13 +190,13 @@ class BaseWorker(ABC, Generic[AnyClient]):
         return self._is_told_to_stop_at_once or self._signals > 1
 
     def stats(self) -> WorkerStats:
-        """Return what the worker has done so far and is doing; zeros before it runs."""
+        """Return the counts and the current state of the worker; zeros before it runs."""
         now = time.monotonic()
         return self.last_stats or WorkerStats(StatsRecorder(now).counts_at(now), 0, 0)
 
     @property
     def last_stats(self) -> WorkerStats | None:
-        """The stats, or None before the worker runs."""
+        """The statistics; None before the worker runs."""
         dispatcher, executor = self._dispatcher, self._executor
         if dispatcher is None or executor is None:
             return None
@@ -285,7 +285,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
             yield from until(self._told, lambda: self._is_stopping or dispatcher.is_done, look_at)
             if executor.lost >= MAX_LOST:
                 error = WorkerFailed(
-                    f"{MAX_LOST} handlers are still running after the TTR of their jobs: "
+                    f"{MAX_LOST} handlers are still running after the ttr of their jobs: "
                     'set timeouts in them, or use pool="process"'
                 )
                 dispatcher.fail(error)

@@ -1,6 +1,6 @@
 """The dispatcher: from a delivery to a running handler, and from its end to the next job.
 
-The dispatcher starts jobs in the order of core/work/scheduler.py. When a job's TTR expires, it
+The dispatcher starts jobs in the order of core/work/scheduler.py. When a job's ttr expires, it
 takes the job away from its handler, whatever the handler is doing.
 
 It runs on the transport's thread, except for `end`: a thread that has finished a job starts the
@@ -233,7 +233,7 @@ class Dispatcher:
             run = self._ended.popleft()
             lease = run.lease
             if lease.is_timed_out and not run.abandoned:
-                continue  # its TTR has just expired, and `expired` is about to handle it
+                continue  # its ttr has just expired, and `expired` is about to handle it
             self._ended_at = now
             self._running.pop(lease, None)
             if run.touch_timer is not None:
@@ -325,7 +325,7 @@ class Dispatcher:
         self._touch_later(run)
 
     def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
-        """Abandon handlers that exceeded their job's TTR and free their slots."""
+        """Abandon handlers that exceeded their job's ttr and free their slots."""
         with self.settlement.lock:
             late = [(self._running.get(lease), lease, fate) for lease, fate in expired]
             for run, _, _ in late:
@@ -338,7 +338,7 @@ class Dispatcher:
                 _log_timeout(lease, fate)
 
     def watch_lost(self, leases: Sequence[Lease]) -> None:
-        """Make sure that a handler whose job was lost frees its slot at the end of the TTR."""
+        """Make sure that a handler whose job was lost frees its slot at the end of the ttr."""
         for lease in leases:
             run = self._running.get(lease)
             if run is not None and not run.is_watched and not run.handler.auto_touch:
@@ -368,7 +368,7 @@ class Dispatcher:
         )
 
     def _let_go(self, run: Run) -> None:
-        """Abandon a handler that exceeded its job's TTR."""
+        """Abandon a handler that exceeded its job's ttr."""
         lease = run.lease
         del self._running[lease]
         if self._by_identity.get(lease.identity) is run:

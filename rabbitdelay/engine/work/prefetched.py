@@ -11,7 +11,7 @@ from rabbitdelay.core.work.scheduler import is_suspect
 class Prefetched:
     """Prefetched jobs.
 
-    A topic is `in` the collection if a job of it waits that is not a suspect.
+    A topic is `in` the collection if one of its jobs is waiting and is not a suspect.
     """
 
     def __init__(self, topics: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ class Run:
     is_through: bool = False
     """Whether its handler has returned; guarded by the settlement lock."""
     is_watched: bool = False
-    """Whether a timer is set for the end of the TTR of its job, which was lost."""
+    """Whether a timer is set for the end of the ttr of its job, which was lost."""
 
     @property
     def may_go_on(self) -> bool:
@@ -35,7 +35,7 @@ class Run:
 class EndRun(Protocol):
     """Ends a run whose handler has returned; `settle` settles its job in the same step.
 
-    This is the type of a function: a Callable cannot have an argument with a default.
+    The type of a function. It is a protocol because a Callable cannot have default arguments.
     """
 
     def __call__(self, run: Run, settle: Callable[[], None] = ...) -> None:
@@ -53,7 +53,7 @@ class Executor(Protocol):
         """Run the handler of a job."""
 
     def let_go(self, run: Run) -> None:
-        """Abandon a run whose job has reached the end of its TTR, and call the hooks."""
+        """Abandon a run whose job has reached the end of its ttr, and call the hooks."""
 
     @property
     def has_backlog(self) -> bool:

@@ -42,7 +42,7 @@ MakeJob = Callable[[Lease, Settlement], LeasedJob]
 Hook = Callable[..., Any]
 
 RESPONSE_MARGIN_SECONDS = 0.2
-"""Part of the TTR that is reserved for settling a job whose response is slow."""
+"""Part of the ttr that is reserved for settling a job whose response is slow."""
 _SETTLED_BY_HANDLER = (Event.FINISH, Event.RELEASE, Event.BURY, Event.DELETE)
 
 
@@ -71,15 +71,15 @@ class Runner:
         self._call = call
 
     def work(self, run: Run, end: EndRun) -> Flow[None]:
-        """Run the handler of a job. No error of the handler ends the thread."""
+        """Run the handler of a job. Errors of the handler do not end the thread."""
         with self._settlement.lock:
-            if run.lease.is_over:  # its TTR has expired here, or its connection was lost
+            if run.lease.is_over:  # its ttr has expired here, or its connection was lost
                 end(run)
                 return
         try:
             yield from self._work(run, end)
-        except BaseException:  # for example an error whose __str__ fails; the TTR will expire
-            if not run.lease.is_over:  # if it is, the end of the TTR was logged
+        except BaseException:  # for example an error whose __str__ fails; the ttr will expire
+            if not run.lease.is_over:  # if it is, the end of the ttr was logged
                 fields = log_fields(run.lease, "unknown")
                 logger.exception("%s: outcome unknown", title(run.lease), extra=fields)
         finally:
@@ -124,7 +124,7 @@ class Runner:
     def _failed(self, run: Run, job: LeasedJob, error: BaseException, end: EndRun) -> Flow[None]:
         lease = run.lease
         if lease.is_timed_out:
-            return  # the end of the TTR was logged
+            return  # the end of the ttr was logged
         verdict = exceptions.of(error)
         fate = self._plan(lease, verdict, error)
         yield from self._tell_failed(lease, job, error, fate)
@@ -184,7 +184,7 @@ class Runner:
             message = responses.of_failure(job, str(error))
         for target in targets:
             try:
-                # If the TTR ends first, the response is still published.
+                # If the ttr ends first, the response is still published.
                 published = self._settlement.publish(job, message, target)
                 yield Wait(published, max(0.0, job.time_left - RESPONSE_MARGIN_SECONDS))
             except (RabbitDelayError, TimeoutError) as error:

@@ -12,8 +12,8 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 def to_handle(handle_signals: bool | None) -> tuple[signal.Signals, ...]:  # noqa: FBT001 - run's own
     """Return the signals that a worker handles.
 
-    If `handle_signals` is None: on the main thread, those for which the program has not installed a
-    handler. Only the main thread can install one.
+    If `handle_signals` is None, these are the signals for which the program has not installed a
+    handler, and only on the main thread, because other threads cannot install one.
     """
     on_main_thread = threading.current_thread() is threading.main_thread()
     if handle_signals and not on_main_thread:
