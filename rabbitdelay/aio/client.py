@@ -436,7 +436,7 @@ def new_engine(settings: ClientSettings, connection: Connection | None) -> Clien
         raise InvalidConfiguration("give either a URL or a connection, not both")
     if not isinstance(connection, Connection):
         raise InvalidConfiguration(
-            "connection must be what `await aio_pika.connect(…)` or connect_robust returned, "
+            "connection must be the result of `await aio_pika.connect(…)` or connect_robust, "
             f"not a {type(connection).__name__}"
         )
     addresses = _addresses(connection)

@@ -40,7 +40,7 @@ class ClientTopology(Topology):
         """Declare missing exchanges, queues and bindings; return once it is safe to put jobs.
 
         `timeout` is the maximum time without a reply, in seconds. `on_progress` is called with the
-        numbers of completed and of all declarations, on the I/O thread.
+        numbers of completed and of all declarations, on the event loop.
 
         Raises:
             TopologyConflict: An exchange or queue exists with other arguments.

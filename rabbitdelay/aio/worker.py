@@ -102,7 +102,7 @@ class Worker(BaseWorker[Client]):
         both.
 
         Raises:
-            WorkerFailed: 100 threads are stuck in handlers that do not return.
+            WorkerFailed: 100 tasks or threads are stuck in handlers that do not return.
             ConnectionFailed: The worker has not been able to connect to the broker yet.
             TopologyError: A queue is missing, has other arguments, or may not be declared.
         """

@@ -1,5 +1,7 @@
 """Process groups: run a command and end it together with all its children.
 
+This file owns two rules:
+
 1. A group is signalled only while its leader has not been reaped, because its id cannot be reused
    until then.
 2. The command ends when its leader ends. Processes that it left in its group are killed, so that no

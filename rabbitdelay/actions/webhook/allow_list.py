@@ -1,6 +1,7 @@
 """The allow list: the hosts that a job's callback may refer to.
 
-The putter of a job chooses its callback, but the consumer that calls it runs inside a network.
+The client that puts a job chooses its callback, but the consumer that calls it runs inside a
+network. This file owns two rules:
 
 1. Only hosts that the operator listed are called.
 2. Unless the operator allows private addresses, hosts are called only at public addresses, because

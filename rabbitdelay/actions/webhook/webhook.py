@@ -40,7 +40,7 @@ class Webhook:
         resolver: Resolver = look_up,
         tls_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Post to `url`, wherever it is, or else to each job's callback if `allowed` has it."""
+        """Post to `url`, which is not restricted, or else to the callbacks that `allowed` lists."""
         self._url = None if url is None else _operators_url(url)
         self._allowed = allowed or AllowList()
         self._resolver = resolver

@@ -4,7 +4,7 @@ aiormq passes every frame of a channel to the channel's `frames`, in order. This
 place there and handles each frame in that call.
 
 Replies are matched by their kind. RabbitMQ answers the methods of a channel in order, except
-Basic.Consume and Basic.Cancel on a quorum queue: a later method may be answered first.
+Basic.Consume and Basic.Cancel on a quorum queue, which it may answer after later methods.
 """
 
 import secrets
@@ -35,7 +35,7 @@ class Question(NamedTuple):
 class Carrier(Protocol):
     """The part of a connection that its channels use.
 
-    Implemented by the connection, which makes the channels: importing it here would be a cycle.
+    The connection implements it, and cannot be imported here, because it imports this file.
     """
 
     aiormq_connection: AbstractConnection

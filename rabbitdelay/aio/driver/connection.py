@@ -16,7 +16,7 @@ from rabbitdelay.engine.transport import Channel, OnInbound, Then, nothing
 
 LOOK_SECONDS = 0.25
 """Seconds between checks for blocked publishers, because aiormq has no callback for it."""
-BLOCKED = "an alarm of the broker, for memory or disk"
+BLOCKED = "memory or disk alarm"
 
 
 class LoopConnection(ABC):
@@ -179,7 +179,7 @@ class LentConnection(LoopConnection):
             self._reader.remove(number)
 
     def _take(self, frame: bytes) -> bytes:
-        """Take a frame of our channels; return what aiormq shall read in its place."""
+        """Handle a frame of our channels; return the bytes that aiormq reads in its place."""
         for found in self._deliveries.feed(frame):
             if isinstance(found, Other):
                 return found.frame

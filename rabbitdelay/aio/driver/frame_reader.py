@@ -80,7 +80,7 @@ class SharedReader:
     """The reader of an application's connection, which takes the deliveries on our channels.
 
     It takes the place of asyncio's reader in aiormq as long as we have a channel there. Channels
-    may only be added and removed while aiormq handles a frame, because it is reading none then.
+    may only be added and removed while aiormq handles a frame, because it does not read then.
     """
 
     @classmethod
@@ -99,7 +99,7 @@ class SharedReader:
         receiver.reader = self
 
     def add(self, number: int, take: Callable[[bytes], bytes]) -> None:
-        """Give the frames of a channel to a function, which returns what aiormq shall read."""
+        """Pass the frames of a channel to a function, which returns the bytes for aiormq."""
         self._takers[number] = take
 
     def remove(self, number: int) -> None:
@@ -124,7 +124,7 @@ class SharedReader:
         return found
 
     async def _next(self) -> bytes:
-        """Read a frame; return it, or another one in its place, or nothing."""
+        """Read a frame; return it, another one in its place, or no bytes."""
         start = await self._reader.readexactly(_START.size)
         _, number, size = _START.unpack(start)
         frame = start + await self._reader.readexactly(size + 1)

@@ -164,7 +164,7 @@ def _wait_until_ready(
         if time.monotonic() >= deadline:
             raise HandlerDied(
                 f"the handler process was killed because it was not ready after {START_SECONDS:g} "
-                "s: check what the import of the handlers' modules waits for"
+                "s: find out why importing the handlers' modules takes so long"
             )
     try:
         ready: Ready = process.receive()
@@ -212,7 +212,7 @@ def _run_handler(process: HandlerProcess, job: ReservedJob) -> ReturnedValue | R
 
 
 def _patience_seconds(lease: Lease) -> float | None:
-    """Return the seconds that the handler may run on after settling its job, or None before."""
+    """Return the seconds left for a handler that has settled its job; None if it has not."""
     if not lease.is_over:
         return None
     return max(_AFTERWARDS_SECONDS, lease.deadline - time.monotonic())

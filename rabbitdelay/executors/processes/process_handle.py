@@ -1,5 +1,7 @@
 """The worker's handle to one process in which handlers run.
 
+This file owns two rules:
+
 1. One thread at a time communicates with a process, and that thread ends it. Others may only kill
    it.
 2. A process is killed with its whole group, but never after it has been reaped, because its pid may

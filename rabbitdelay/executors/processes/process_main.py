@@ -1,5 +1,7 @@
 """The main loop of a handler process: run one call after another until the worker closes the pipe.
 
+This file owns three rules:
+
 1. The process leads its own session, so killing its group ends everything that its handlers
    started. A program that must outlive them leaves the group (`setsid`).
 2. The process never outlives its worker. A thread reads the pipe at all times, and at its end kills
@@ -229,7 +231,7 @@ class RemoteSettlement:
         return _end(lease, Event.BURY)
 
     def time_left(self, lease: Lease) -> float:
-        """Return the seconds left of the ttr, as told by the worker, which may have renewed it."""
+        """Return the seconds left of the ttr, which only the worker knows, as it may renew it."""
         if lease.is_over:
             return 0.0
         with suppress(LeaseLost):
