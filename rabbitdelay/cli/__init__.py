@@ -192,7 +192,7 @@ def _replace_unencodable_characters() -> None:
 
 
 def _log(context: click.Context, *, verbose: bool) -> None:
-    """Show only our own log, and only with --verbose, because errors are printed anyway."""
+    """Show rabbitdelay's own log, only with --verbose, because errors are printed anyway."""
     logger = logging.getLogger("rabbitdelay")
     handler = logging.StreamHandler() if verbose else logging.NullHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))

@@ -1,4 +1,4 @@
-"""Looking up the private broker of this machine, for programs that were given no URL."""
+"""Look up the private broker of this machine, for programs without a URL."""
 
 from collections.abc import Container, Mapping
 from functools import partial
@@ -14,7 +14,7 @@ from rabbitdelay.private_broker.state import DIRECTORY_VARIABLE, default_directo
 
 
 def running_url(environment: Mapping[str, str]) -> str | None:
-    """Return the URL of the private broker, or None when none was ever started."""
+    """Return the URL of the private broker; None if it was never started or was stopped."""
     private = find_running()
     if private is not None:
         return private.url

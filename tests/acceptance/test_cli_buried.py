@@ -273,7 +273,7 @@ def test_it_must_be_said_which(rabbitdelay: CommandLine, command: str) -> None:
     for arguments in ((), ("--id", "a", "--all")):
         result = rabbitdelay("buried", command, "mail", *arguments)
         assert result.exit_code == 2
-        assert "say which: --id, or --all" in result.stderr
+        assert "give either --id or --all" in result.stderr
 
 
 def _total(rabbitdelay: CommandLine) -> int:

@@ -73,7 +73,7 @@ def test_json(rabbitdelay: CommandLine, namespace: str) -> None:
 def test_without_the_management_api_topics_must_be_named(rabbitdelay: CommandLine) -> None:
     result = rabbitdelay(*NO_MANAGEMENT, "stats")
     assert result.exit_code == 0
-    assert result.stdout.startswith("topics are not known\n\n5 delayed jobs of all topics\n")
+    assert result.stdout.startswith("the topics are unknown\n\n5 delayed jobs of all topics\n")
     assert "only named topics are counted" in result.stdout
     assert "rabbitmq-plugins enable rabbitmq_management" in result.stdout
 

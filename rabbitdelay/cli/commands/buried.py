@@ -199,7 +199,7 @@ def _tell_dropped(count: int) -> None:
 
 def _check_choice(id: str | None, *, every: bool) -> None:
     if every == (id is not None):
-        raise click.UsageError("say which: --id, or --all")
+        raise click.UsageError("give either --id or --all")
 
 
 def _kick(settings: Settings, topic: str, id: str | None, limit: int | None) -> SentJobs:

@@ -79,7 +79,7 @@ Exit code 0 finishes the job, {BURY_EXIT_CODE} buries it, any other retries it.
     type=click.Choice(["thread", "process"]),
     default="thread",
     show_default=True,
-    help="Where --handler runs; processes are killed at the end of the ttr.",
+    help="Threads or processes for --handler; processes are killed at the end of the ttr.",
 )
 @click.option("--max-jobs", type=click.IntRange(1), help="Number of jobs after which to stop.")
 @click.option("--until-empty", is_flag=True, help="Stop when no job is ready.")
@@ -220,7 +220,7 @@ def _function(
         raise click.UsageError(f"give {number} of --handler, --exec, --webhook or --print")
     if webhook == _CALLBACK and not hosts:
         raise click.UsageError(
-            "--webhook without a URL calls URLs that putters choose: list the allowed hosts with "
+            "--webhook without a URL calls URLs that jobs contain: list the allowed hosts with "
             "--allow-host (and add --allow-private for loopback and private addresses)"
         )
     if (hosts or allow_private) and webhook != _CALLBACK:
@@ -254,7 +254,7 @@ def _worker_class(*, is_asynchronous: bool) -> type[AnyWorker]:
 
 
 class _Output:
-    """Prints jobs, and stops the worker at the first error: no later job could be printed."""
+    """Prints jobs, and stops the worker at the first error, because later jobs would fail too."""
 
     def __init__(self, function: Function) -> None:
         self._function = function

@@ -34,7 +34,7 @@ def delete(
 ) -> None:
     """Delete jobs by ID and return once the delete is durable. No consumer needs to run.
 
-    No job put with an ID until now is delivered, including delayed jobs and retries. Jobs put
+    Jobs put with an ID until now are not delivered, including delayed jobs and retries. Jobs put
     later are not affected. A job as printed by put --json is deleted on its own, independent of
     clocks. Deleting a job that does not exist is not an error, so matches are not counted.
 

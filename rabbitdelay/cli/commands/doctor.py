@@ -48,9 +48,9 @@ def doctor(
 ) -> None:
     """Check the broker and the namespace, and print the reason and the fix for each finding.
 
-    Creates nothing and touches no job. A setting that neither AMQP nor the management API shows is
-    `unknown`, never ok, unless the broker is a private one on this machine. Exits with 3 if there
-    is a problem.
+    Does not create anything or change jobs. A setting that neither AMQP nor the management API
+    shows is `unknown`, never ok, unless the broker is a private one on this machine. Exits with 3
+    if there is a problem.
     """
     with _steps() as on_step, settings.administrator() as client:
         checks = client.examine(longest_ttr=ttr, on_step=on_step)

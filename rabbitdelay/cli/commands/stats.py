@@ -232,7 +232,7 @@ def _picture(now: Statistics, console: Console) -> RenderableType:
 def _topics(now: Statistics, most: int) -> Iterator[RenderableType]:
     if not now.topics:
         known = now.missing or now.management_error is None
-        yield Text("no topics" if known else "topics are not known")
+        yield Text("no topics" if known else "the topics are unknown")
         return
     shown = now.topics if len(now.topics) <= most else now.topics[: most - 1]
     yield topics_table(shown)

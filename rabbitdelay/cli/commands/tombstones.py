@@ -22,7 +22,7 @@ _MEGABYTE = 1_000_000
 def tombstones(settings: Settings, *, as_json: bool) -> None:
     """Read the log of deletes to its end, as consumers do, and show the tombstones in it.
 
-    A tombstone records a deleted id until no job with that id can become ready any more.
+    A tombstone records a deleted id for as long as a job with that id may still become ready.
     """
     settings.require_namespace()
     began = time.monotonic()

@@ -114,7 +114,7 @@ def apply(settings: Settings, *, selected: TopologyOptions, as_json: bool) -> No
         print_json({"namespace": settings.namespace, "queues": made.queues, "made": made.made})
     else:
         click.echo(
-            f"namespace {settings.namespace} is there; hold queues: {made.hold_queues}, topics: "
+            f"namespace {settings.namespace} exists; hold queues: {made.hold_queues}, topics: "
             f"{made.topics}, new queues: {made.made} of {made.queues}"
         )
 

@@ -107,7 +107,7 @@ def drop(
 ) -> None:
     """Remove unroutable jobs permanently. Exits with 3 if no job was removed."""
     if every == bool(topic or id):
-        raise click.UsageError("say which: --topic, --id, or --all")
+        raise click.UsageError("give --topic, --id, or --all")
     with settings.client() as client:
         jobs = client.unrouted()
         chosen = jobs.count() if every else sum(1 for _ in jobs.list(topic=topic, id=id))

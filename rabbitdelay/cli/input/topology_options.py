@@ -13,7 +13,7 @@ from rabbitdelay.core.topology import ladder
 
 
 class SelectionArguments(TypedDict):
-    """The arguments of `client.topology` that select."""
+    """The arguments of `client.topology` that select hold queues and topics."""
 
     topics: Sequence[str]
     delays: Sequence[timedelta]
@@ -29,7 +29,7 @@ class TopologyOptions:
     every: bool = False
 
     def arguments(self) -> SelectionArguments:
-        """Return them as arguments of `client.topology`."""
+        """Return the selection as arguments of `client.topology`."""
         return SelectionArguments(
             topics=self.topics, delays=self.delays, all_hold_queues=self.every
         )

@@ -31,7 +31,7 @@ def patience(reason: str) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(description: str, last: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, with another text at its end; yields an `on_progress`."""
+    """Show a progress bar on a terminal, which ends with the text `last`; yield `on_progress`."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(

@@ -1,5 +1,7 @@
 """Start, identify and end the processes of a private broker.
 
+This file owns two rules:
+
 1. A process is identified by its pid and its start time, so a pid that the system has reused for
    another process is never signalled.
 2. Every process of a broker carries a mark in its environment. Erlang's helpers leave the process
