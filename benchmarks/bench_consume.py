@@ -1,8 +1,8 @@
 """Compare the throughput of a worker and of pop with bare pika.
 
-A worker with an empty handler, against a bare pika SelectConnection that acks each message, with
-the same prefetch, on ready queues filled in advance. And pop with finish, one by one, against
-basic_get with basic_ack on a BlockingConnection. The measurements alternate.
+A worker with an empty handler is compared with a bare pika SelectConnection that acks each message,
+with the same prefetch, on ready queues filled in advance. Pop with finish, one by one, is compared
+with basic_get and basic_ack on a BlockingConnection. The measurements alternate.
 """
 
 import itertools

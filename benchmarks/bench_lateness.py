@@ -1,9 +1,9 @@
 """Measure lateness (received - due) on our ladder and on a binary one, under the same load.
 
-1000 jobs/s with random delays of 1 to 30 s in steps of 10 ms, for 30 s. Both ladders receive the
-same delays at the same times, in the same persistent messages, through quorum queues with
-at-least-once dead-lettering. The same bare consumer in a separate process receives the jobs. Our
-jobs are put by a Client, the peer's by a bare pika loop, which does less work.
+The load is 1000 jobs/s for 30 s, with random delays of 1 to 30 s in steps of 10 ms. Both ladders
+receive the same delays at the same times, in the same persistent messages, through quorum queues
+with at-least-once dead-lettering. The same bare consumer in a separate process receives the jobs.
+Our jobs are put by a Client, the peer's by a bare pika loop, which does less work.
 
 A ladder of seconds must round a delay of 1.23 s up to 2 s, or the job would be early. So its
 lateness is reported twice: as seen by its user, and without that rounding, which leaves the cost of

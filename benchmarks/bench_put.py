@@ -1,9 +1,10 @@
 """Compare the throughput of confirmed puts with bare pika.
 
-put_many, against a pika SelectConnection loop that pipelines the confirms of the same messages with
-the same window into one plain quorum queue. And 16 threads that put, against one BlockingConnection
-that waits for each confirm. The loop sends prepared messages, while put_many also creates each Job:
-it checks the arguments and generates the token and the id. The measurements alternate.
+put_many is compared with a pika SelectConnection loop that pipelines the confirms of the same
+messages with the same window into one plain quorum queue. 16 threads that put are compared with one
+BlockingConnection that waits for each confirm. The loop sends prepared messages, while put_many
+also creates each Job: it checks the arguments and generates the token and the id. The measurements
+alternate.
 """
 
 import time

@@ -1,9 +1,9 @@
-"""Crossings: how often one put, and one delivery to a worker, call from one file to another.
+"""Count the calls from one file to another during a put, and during a delivery to a worker.
 
-Not part of `make bench`: it shows where the way through the code has needless steps. A call counts
-when both the caller and the function called are in the package, but in different files. Entering a
-generator again counts as a call, because it costs one. Calls in all threads are counted, over many
-puts or deliveries one after the other.
+Not part of `make bench`, because it shows where the code has needless steps. A call counts when the
+caller and the called function are in the package, but in different files. Resuming a generator
+counts as a call, because it costs as much. Calls in all threads are counted, over many puts or
+deliveries one after another.
 
 `python -m benchmarks.explore_crossings --list` prints each crossing.
 """
@@ -27,7 +27,7 @@ Crossing = tuple[str, str]
 
 
 class Crossings:
-    """Counts calls between files while it is on, in every thread that starts after it is made."""
+    """Counts calls between files while `is_on`, in this thread and in those that start later."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -37,7 +37,7 @@ class Crossings:
 
     @property
     def each(self) -> float:
-        """The crossings of one put or delivery."""
+        """Number of crossings of one put or delivery."""
         return round(self.calls.total() / COUNTED, 1)
 
     def _profile(self, frame: FrameType, event: str, _argument: object) -> None:
@@ -49,7 +49,7 @@ class Crossings:
 
 
 def _place(frame: FrameType) -> str | None:
-    """Return the file and the function of a frame, or None when it is not of the package."""
+    """Return the file and the function of a frame, or None if it is not part of the package."""
     code = frame.f_code
     if not code.co_filename.startswith(PACKAGE):
         return None
@@ -57,7 +57,7 @@ def _place(frame: FrameType) -> str | None:
 
 
 def of_puts(url: str) -> Crossings:
-    """Count puts of a client that is warm."""
+    """Count the crossings of puts, after a warm-up."""
     crossings = Crossings()
     with Client(url) as client:
         for number in range(WARM + COUNTED):
@@ -68,7 +68,7 @@ def of_puts(url: str) -> Crossings:
 
 
 def of_deliveries(url: str) -> Crossings:
-    """Count deliveries to a worker that is warm, from one handler to the next."""
+    """Count the crossings of deliveries, from one handler to the next, after a warm-up."""
     crossings = Crossings()
     worker = Worker(url, concurrency=1)
     handled = 0
@@ -84,7 +84,7 @@ def of_deliveries(url: str) -> Crossings:
 
 
 def run(broker: PrivateBroker) -> tuple[Report, Crossings, Crossings]:
-    """Count both: the worker takes what was put."""
+    """Count both. The worker receives the jobs that were put before."""
     puts, deliveries = of_puts(broker.url), of_deliveries(broker.url)
     report = Report(
         name="crossings",
@@ -99,7 +99,7 @@ def run(broker: PrivateBroker) -> tuple[Report, Crossings, Crossings]:
 
 
 def main() -> None:
-    """Count, and print each crossing when asked to."""
+    """Count the crossings, and print each with `--list`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--list", action="store_true", help="print each crossing")
     shown = parser.parse_args().list

@@ -88,7 +88,7 @@ def run(broker: PrivateBroker, number: int, stabilise_seconds: float | None) -> 
         )
 
     with client() as one, client() as other:
-        one.put("warm")  # the namespace exists
+        one.put("warm")  # creates the namespace
         other.put("warm")
         threads = [
             threading.Thread(target=round_.put, args=(putter, start)) for putter in (one, other)

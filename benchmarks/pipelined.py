@@ -38,7 +38,7 @@ def properties_of(message: Message) -> BasicProperties:
 
 
 class PipelinedLoop:
-    """Publishes what `next_letter` returns, with at most WINDOW letters not confirmed."""
+    """Publishes the letters that `next_letter` returns, with at most WINDOW unconfirmed."""
 
     def __init__(self, url: str, next_letter: Callable[[], Letter | None], count: int) -> None:
         self._next_letter = next_letter

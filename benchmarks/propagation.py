@@ -48,7 +48,7 @@ def _watch(url: str, namespace: str, pipe: Pipe) -> None:
 
     @worker.handler(LOAD_TOPIC)
     def work(job: Job) -> None:
-        """Do nothing with it."""
+        """Do nothing."""
 
     worker.run()
 

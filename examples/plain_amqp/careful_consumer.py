@@ -19,7 +19,7 @@ FENCE_S, PATIENCE_S = 2, 30
 
 
 class CutOff(Exception):
-    """Raised when the deleted jobs are unknown, so that no job may be processed."""
+    """Raised when the deleted jobs are unknown, so that jobs must not be processed."""
 
 
 class Log(Tombstones):

@@ -45,7 +45,7 @@ def read(topic: str, properties: pika.BasicProperties, body: bytes) -> Job:
 def fresh_headers(headers: Job | None, attempt: int, delay_s: int) -> Job:
     """Return the headers for putting a job again, without those that the broker added."""
     kept = {name: value for name, value in (headers or {}).items() if not name.startswith("x-")}
-    due_ms = int(kept.get("rd-due", time.time_ns() // 1_000_000))  # the putter's clock, not ours
+    due_ms = int(kept.get("rd-due", time.time_ns() // 1_000_000))  # by the publisher's clock
     dates = {"rd-due": due_ms + delay_s * 1000, "rd-known": kept.get("rd-known", due_ms)}
     return kept | {"rd-attempt": attempt} | dates
 

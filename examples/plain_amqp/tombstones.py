@@ -41,7 +41,7 @@ def exact(id: str, token: str) -> bytes:
 
 
 def of_job(one: str | list[Any], time_ms: int) -> bytes:
-    """Return the tombstone of what a delete names: an id, or one job with that id."""
+    """Return the tombstone of one entry of a delete: an id, or one job with that id."""
     if isinstance(one, str):
         return id_key(one) + b"B" + order(time_ms, None)
     job_id, token, due_ms = one
