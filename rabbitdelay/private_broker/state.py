@@ -124,7 +124,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 
 def _write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write the file atomically and readable only by its owner, because it holds the cookie."""
+    """Write the file atomically and readable only by its owner, because it contains the cookie."""
     draft = path.with_suffix(".new")
     draft.touch(mode=0o600)
     draft.write_text(json.dumps(values, indent=2) + "\n")

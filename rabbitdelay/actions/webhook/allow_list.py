@@ -48,7 +48,7 @@ class AllowedHost:
     port: int | None
     """Port; None means the scheme's default port."""
     is_wild: bool = False
-    """Whether the subdomains of the host are meant, and not the host itself."""
+    """Whether the entry stands for the subdomains of the host instead of the host itself."""
     is_any_port: bool = False
 
     @classmethod

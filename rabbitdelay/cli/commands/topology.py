@@ -62,7 +62,7 @@ def _show_levels(plan: Topology) -> None:
 
 
 def _show_others(plan: Topology) -> None:
-    rows = table("what", "exchange", "queue")
+    rows = table("purpose", "exchange", "queue")
     rows.add_row("ready", plan.ready_exchange, plan.ready_queue("<topic>"))
     rows.add_row("buried", plan.buried_exchange, plan.buried_queue("<topic>"))
     rows.add_row("unrouted", plan.unrouted, plan.unrouted)
@@ -163,7 +163,7 @@ def verify(settings: Settings, *, selected: TopologyOptions, as_json: bool) -> N
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:
-    rows = table("state", "what", "name", "detail")
+    rows = table("state", "kind", "name", "detail")
     for finding in findings:
         if finding.is_problem:
             state = Text(finding.state, "bold red")

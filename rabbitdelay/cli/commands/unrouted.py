@@ -1,4 +1,4 @@
-"""`rabbitdelay unrouted`: list, retry or drop unroutable jobs."""
+"""`rabbitdelay unrouted`: list, retry or drop unrouted jobs."""
 
 import time
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _id_option = click.option("--id", help="Id of the job.")
 
 @click.group()
 def unrouted() -> None:
-    """List, retry or drop unroutable jobs.
+    """List, retry or drop unrouted jobs.
 
     A job whose next queue does not exist is parked here with all its headers.
     """
@@ -47,7 +47,7 @@ def unrouted() -> None:
 def list_(
     settings: Settings, limit: int, topic: str | None, id: str | None, *, as_json: bool
 ) -> None:
-    """List unroutable jobs and leave them in place."""
+    """List unrouted jobs and leave them in place."""
     with settings.client() as client:
         jobs = client.unrouted()
         total = jobs.count()
@@ -58,7 +58,7 @@ def list_(
         _print(found, total)
 
 
-@unrouted.command(short_help="Send unroutable jobs on with their remaining delay.")
+@unrouted.command(short_help="Send unrouted jobs on with their remaining delay.")
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of jobs.  [default: all]")
 @_topic_option
 @_id_option
@@ -67,7 +67,7 @@ def list_(
 def retry(
     settings: Settings, limit: int | None, topic: str | None, id: str | None, *, as_json: bool
 ) -> None:
-    """Send unroutable jobs on with their remaining delay, and create missing topics.
+    """Send unrouted jobs on with their remaining delay, and create missing topics.
 
     A message that cannot be decoded stays. If the command is killed halfway, a job may exist
     twice; it is never lost. Exits with 3 if no job was sent on.
@@ -105,7 +105,7 @@ def drop(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Remove unroutable jobs permanently. Exits with 3 if no job was removed."""
+    """Remove unrouted jobs permanently. Exits with 3 if no job was removed."""
     if every == bool(topic or id):
         raise click.UsageError("give --topic, --id, or --all")
     with settings.client() as client:
@@ -124,9 +124,9 @@ def drop(
 
 @contextmanager
 def _sending(settings: Settings) -> Iterator[UnroutedJobs]:
-    """Yield the unroutable jobs of a client that is not connected yet.
+    """Yield the unrouted jobs of a client that is not connected yet.
 
-    A client sends on unroutable jobs by itself when it connects.
+    A client sends on unrouted jobs by itself when it connects.
     """
     with settings.client(makes=True, connects=False) as client:
         yield client.unrouted()

@@ -1,9 +1,9 @@
 """Encode and decode AMQP 0-9-1 field tables, the format of message headers, without loss.
 
-A message that is retried, released or buried must keep the headers that its publisher wrote, of
-whatever type. pika truncates a float to an integer, and a timestamp beyond the year 9999 ends the
-whole connection with an error, so that one such message in a ready queue would disconnect its
-consumer on every delivery.
+A message that is retried, released or buried must keep all headers that its publisher wrote, of any
+type. pika truncates a float to an integer, and a timestamp beyond the year 9999 ends the whole
+connection with an error, so that one such message in a ready queue would disconnect its consumer on
+every delivery.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -43,7 +43,7 @@ _REFUSED_EXCHANGE = re.compile(r"access to exchange '([^']*)' in vhost")
 _MISSING_EXCHANGE = re.compile(r"no exchange '([^']*)' in vhost")
 _DEFAULT_EXCHANGE = "amq.default"
 _KEPT = re.compile(r"'x-max-age' .* but current is '(\d+)([YMDhms]?)'")
-# RabbitMQ 4.3 reports milliseconds without a unit, whatever unit was declared.
+# RabbitMQ 4.3 reports milliseconds without a unit, regardless of the declared unit.
 _UNIT_SECONDS: dict[str, float] = {
     "Y": 31_536_000,
     "M": 2_592_000,

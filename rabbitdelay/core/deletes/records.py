@@ -233,11 +233,11 @@ def _texts(value: object) -> tuple[str, ...]:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise NotARecord(f"not a text: {value!r}")
+        raise NotARecord(f"not text: {value!r}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise NotARecord(f"not a text: {value!r}") from None
+        raise NotARecord(f"not valid Unicode text: {value!r}") from None
     return value
 
 

@@ -21,7 +21,7 @@ MAX_PROBLEM = 200
 
 
 def _utf8(text: str) -> str:
-    text.encode()  # JSON can hold lone surrogates, which cannot be written again
+    text.encode()  # JSON can contain lone surrogates, which cannot be written again
     return text
 
 

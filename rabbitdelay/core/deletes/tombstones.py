@@ -13,7 +13,7 @@ This file owns two rules:
 
 1. Adding is a join: repetition and order do not change the answers. Pause and resume are the
    exception: the later one in the log counts.
-2. A tombstone deletes its jobs for as long as it exists, whatever else is added.
+2. A tombstone deletes its jobs for as long as it exists, regardless of other records.
 """
 
 from dataclasses import dataclass

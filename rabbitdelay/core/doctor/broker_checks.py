@@ -184,7 +184,7 @@ def _members(facts: Facts) -> Iterator[Check]:
     headless = [queue.name for queue in replicated if 2 * len(queue.online) <= len(queue.members)]
     few = [queue.name for queue in replicated if len(queue.members) < _members_wanted(facts)]
     if headless:
-        fix = "start the nodes that hold their members"
+        fix = "start the nodes of their members"
         yield Check(name, "problem", f"no majority: {first_names(headless)}", fix)
     elif few:
         fix = "rabbitmq-queues grow NODE all, for each node that has no member"

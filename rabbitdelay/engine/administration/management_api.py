@@ -84,7 +84,7 @@ class ManagementApi:
     def definitions(self, prefix: str) -> Definitions:
         """Return the exchanges, queues and bindings whose name or source has a prefix.
 
-        The result includes all policies of the vhost, whatever they apply to.
+        The result includes all policies of the vhost, including those for other queues.
         """
         columns = "name,vhost,type,durable,auto_delete,internal,arguments,policy"
         bindings: list[dict[str, Any]] = self.get(f"bindings/{self._vhost}")

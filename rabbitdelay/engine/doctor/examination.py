@@ -124,7 +124,7 @@ class Examination:
     def _probe(self, *, is_there: bool) -> Flow[tuple[probes.Publishing, probes.LogProbe]]:
         """Try to publish and consume on separate connections, because a refusal may close one."""
         if not is_there:
-            empty = Unknown("it cannot be tried because the namespace does not exist")
+            empty = Unknown("cannot be tried, because the namespace does not exist")
             return probes.Publishing(None, empty, empty), probes.LogProbe(None, empty)
         self.on_step("publishing a message that is dropped")
         publisher = self.connect()
@@ -156,7 +156,7 @@ class Examination:
         is_there: bool,
     ) -> Flow[Rights | Unknown]:
         if not is_there:
-            return Unknown("they cannot be tried because the namespace does not exist")
+            return Unknown("cannot be tried, because the namespace does not exist")
         configure = yield from self._converse(
             connection, probes.may_configure(self.settings.topology)
         )

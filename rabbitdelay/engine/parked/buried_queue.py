@@ -124,7 +124,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
             yield Sleep(READ_AGAIN_SECONDS)
 
     def read(self, exchange: str, routing_key: str, message: Message) -> BuriedJob:
-        """Return a buried job. Its topic is this one, whatever its routing key."""
+        """Return a buried job. Its topic is that of the queue, regardless of the routing key."""
         del exchange, routing_key
         return BuriedJob(message, self._topic)
 

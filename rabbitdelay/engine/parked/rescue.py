@@ -1,17 +1,17 @@
 """One pass through `unrouted`, which republishes parked jobs to the queues that they belong to.
 
-A job is parked when a queue on its way is missing. There are two common reasons. A queue was
+A job is parked when a queue on its route is missing. There are two common reasons. A queue was
 deleted while clients rely on it. Or the broker keeps its metadata in Mnesia, as every one before
-4.2 does by default: it starts its quorum queues before all bindings are restored, and a job that is
-dead-lettered in that moment cannot be routed (seen in 1 of about 45 restarts of RabbitMQ 3.10.8
-under load).
+4.2 does by default. Such a broker starts its quorum queues before all bindings are restored, and a
+job that is dead-lettered in that moment cannot be routed (seen in 1 of about 45 restarts of
+RabbitMQ 3.10.8 under load).
 
 A job is republished if its ready queue exists, or if this connection has used that queue, which is
 then declared again. Hold queues are declared as for any put. Jobs of other topics stay parked, for
 a client that needs the topic or for an operator.
 
-Jobs that the broker's dead-letter worker keeps are out of reach over AMQP: all attempts are in
-docs/measurements.md ("Starting while jobs come due").
+Jobs that the broker's dead-letter worker keeps are out of reach over AMQP. docs/measurements.md
+describes all attempts ("Starting while jobs come due").
 """
 
 import time

@@ -170,7 +170,7 @@ class Rescuer:
         self._watch.end_pass(count, 0.0)
         self._routes.forget()
         logger.warning(
-            "unrouted: %d jobs are parked because a queue on their way is missing (this client "
+            "unrouted: %d jobs are parked because a queue on their route is missing (this client "
             "may not republish them; run `rabbitdelay unrouted list`)",
             count,
         )

@@ -85,7 +85,7 @@ class Sending(Generic[Found]):
             return
         message = with_original_bytes(copy.message, one.found.message, one.original.headers)
         if len(field_table.encode(message.headers)) > MAX_HEADERS_BYTES:
-            self._answer(one.tag, InvalidJob("its headers leave no room for ours"))
+            self._answer(one.tag, InvalidJob("its headers leave no room for those of rabbitdelay"))
             return
         self._publisher.submit_copy(self._pending(one, copy, message))
 

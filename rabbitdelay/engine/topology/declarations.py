@@ -26,8 +26,7 @@ Fail = Callable[[Pending, Exception], None]
 class Key(NamedTuple):
     """The queues that a message needs.
 
-    A tuple never equals the name of a lane, so a message that waits for its queues is not taken for
-    one that can be sent.
+    Its type differs from that of a lane's name, so the outbox can keep messages under both.
     """
 
     queues: tuple[str, ...]

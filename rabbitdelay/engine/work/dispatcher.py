@@ -1,7 +1,7 @@
 """The dispatcher: from a delivery to a running handler, and from its end to the next job.
 
 The dispatcher starts jobs in the order of core/work/scheduler.py. When a job's ttr expires, it
-takes the job away from its handler, whatever the handler is doing.
+takes the job away from its handler, even if the handler is still running.
 
 It runs on the transport's thread, except for `end`: a thread that has finished a job starts the
 next one itself, which saves two thread switches per job. Therefore all prefetched and running jobs

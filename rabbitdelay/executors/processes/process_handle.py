@@ -26,7 +26,7 @@ from rabbitdelay.executors.processes.process_messages import HandlerCall, Handle
 DEATH_SECONDS = 1.0
 """Seconds that a process with a closed pipe may take to end on its own."""
 END_SECONDS = 5.0
-"""Seconds to wait for a killed process, which takes longer only if the kernel holds it."""
+"""Seconds to wait for a killed process, which takes longer only if the kernel blocks it."""
 
 _spawn = multiprocessing.get_context("spawn")
 _reaping = threading.Lock()
