@@ -59,7 +59,7 @@ class Pending:
     exchange: str = ""
     """The exchange that the message was sent to; empty before it is sent."""
     lane: str = ""
-    """Name of the queue or exchange that may refuse the message, and of the lane it would get."""
+    """Queue or exchange that may refuse the message or not answer; also the name of its lane."""
     sent_at: float = 0.0
     """Time at which the message was last sent."""
     closures: int = 0

@@ -152,7 +152,7 @@ class SnapshotWriter:
         return following.tombstones.count
 
     def _renew_anchor(self) -> None:
-        """Write a fence and wait until it is read: no record before it will be read again."""
+        """Write a fence and wait until it is read, so that readers can skip the records before."""
         log_reader = self._log_reader
         before = log_reader.following.anchor
         fence = records.encode(Fence(secrets.token_hex(8)))

@@ -130,7 +130,7 @@ class Dispatcher:
     # Called by the consumer
 
     def connected(self) -> None:
-        """Do nothing: the topics are consumed once the log of deletes is read."""
+        """Do nothing, because the topics are consumed once the log of deletes has been read."""
 
     def _may_have_changed(self) -> None:
         """Handle a change: the log of deletes was read or cut off, or a topic paused or resumed."""
