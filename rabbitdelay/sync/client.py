@@ -17,8 +17,8 @@ from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.client import ClientEngine, Duration
 from rabbitdelay.engine.client_settings import ClientSettings
+from rabbitdelay.engine.deletes.delete_check import TombstoneStats
 from rabbitdelay.engine.deletes.reader import LogReader
-from rabbitdelay.engine.deletes.view import TombstoneStats
 from rabbitdelay.engine.deletes.writer import OnDeleted
 from rabbitdelay.engine.doctor.examination import OnStep
 from rabbitdelay.engine.publish.batch import OnConfirmed

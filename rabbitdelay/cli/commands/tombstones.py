@@ -10,7 +10,7 @@ from rabbitdelay.cli.deletes import known_deletes
 from rabbitdelay.cli.options import json_option
 from rabbitdelay.cli.output.console import print_json
 from rabbitdelay.cli.output.text import moment, relative
-from rabbitdelay.engine.deletes.view import TombstoneStats
+from rabbitdelay.engine.deletes.delete_check import TombstoneStats
 
 _NOTHING = TombstoneStats(0, 0, None, None, 0, ())
 _MEGABYTE = 1_000_000

@@ -21,11 +21,11 @@ from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.engine.deletes.appender import Appender
+from rabbitdelay.engine.deletes.delete_check import DeletesView
 from rabbitdelay.engine.deletes.fence import FenceWriter
 from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from rabbitdelay.engine.deletes.snapshot_reader import SnapshotReader
 from rabbitdelay.engine.deletes.snapshot_writer import SnapshotWriter
-from rabbitdelay.engine.deletes.view import DeletesView
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import ConnectionFailed, CutOff, NamespaceMissing, PermissionRefused
 

@@ -9,7 +9,7 @@ from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.deletes.view import Liveness
+from rabbitdelay.engine.deletes.delete_check import Liveness
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.transport import Channel
 

@@ -19,8 +19,8 @@ from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.deletes.delete_check import Liveness
 from rabbitdelay.engine.deletes.reader import LogReader
-from rabbitdelay.engine.deletes.view import Liveness
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.pop.pop_channel import PopChannel, PopRequest
 from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff, NamespaceMissing

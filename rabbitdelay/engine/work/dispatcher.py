@@ -26,8 +26,8 @@ from rabbitdelay.core.work.retry import Dropped, Fate, GiveUp
 from rabbitdelay.core.work.scheduler import Scheduler, StartSuspect
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import Subscription
+from rabbitdelay.engine.deletes.delete_check import Liveness
 from rabbitdelay.engine.deletes.reader import LogReader
-from rabbitdelay.engine.deletes.view import Liveness
 from rabbitdelay.engine.flow import Bell
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.work.drain import Drain
