@@ -52,7 +52,7 @@ class TombstoneStats:
     """The paused topics."""
 
 
-class DeletesView(ABC):
+class DeleteCheck(ABC):
     """One consumer's view of the log of deletes, safe for any thread. A subclass reads the log."""
 
     def __init__(self, known: KnownDeletes) -> None:

@@ -21,7 +21,7 @@ from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.engine.deletes.appender import Appender
-from rabbitdelay.engine.deletes.delete_check import DeletesView
+from rabbitdelay.engine.deletes.delete_check import DeleteCheck
 from rabbitdelay.engine.deletes.fence import FenceWriter
 from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from rabbitdelay.engine.deletes.snapshot_reader import SnapshotReader
@@ -43,7 +43,7 @@ TELL_SECONDS = 5.0
 """Interval of the log lines about a reading that takes longer than QUIET_SECONDS."""
 
 
-class LogReader(DeletesView):
+class LogReader(DeleteCheck):
     """Reads the log for one consumer, on the transport's thread. Any thread may query the view."""
 
     def __init__(
