@@ -45,10 +45,10 @@ class TaskExecutor:
         else:
             self._loop.call_soon_threadsafe(self._start, run, end)
 
-    def let_go(self, run: Run) -> None:
+    def abandon(self, run: Run) -> None:
         """Abandon the task or thread of a run, and call the timeout hooks."""
         if not run.handler.is_async and self._threads is not None:
-            self._threads.let_go(run)
+            self._threads.abandon(run)
             return
         if isinstance(run.worker, asyncio.Task) and not run.worker.done():
             self._lost.add(run.worker)

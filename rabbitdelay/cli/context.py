@@ -86,22 +86,23 @@ class Settings:
     def client(
         self,
         *,
-        makes: bool = False,
-        founds: bool = False,
+        declares: bool = False,
+        creates_namespace: bool = False,
         connects: bool = True,
         allow_reply_to: Sequence[str] = (),
     ) -> Iterator[Client]:
         """Open a client, and close it after the block.
 
         Connecting fails at once if the broker does not respond, unless `--connect-timeout` is set.
-        With `makes`, the client declares missing exchanges and queues. Without `founds`, a missing
-        namespace is an error. Without `connects`, the client connects with its first verb.
+        With `declares`, the client declares missing exchanges and queues. Without
+        `creates_namespace`, a missing namespace is an error. Without `connects`, the client
+        connects with its first verb.
         """
-        client = self._new_client(declare=makes and self.declare, allow_reply_to=allow_reply_to)
+        client = self._new_client(declare=declares and self.declare, allow_reply_to=allow_reply_to)
         try:
             if connects:
                 client.connect()
-            if not founds:
+            if not creates_namespace:
                 client.topology.require()
             yield client
         finally:
@@ -126,7 +127,7 @@ class Settings:
             **self._common(),
         )
 
-    def onlooker(self, timeout: float | None = None) -> Client:
+    def observer(self, timeout: float | None = None) -> Client:
         """Return a client with a short timeout that declares nothing."""
         return Client(
             self.url,

@@ -41,7 +41,7 @@ def known_deletes(settings: Settings) -> Iterator[LogReader | None]:
     Raises:
         CutOff: The log cannot be read.
     """
-    with settings.onlooker(settings.rest_seconds) as client:
+    with settings.observer(settings.rest_seconds) as client:
         yield read_deletes(client, settings.rest_seconds)
 
 

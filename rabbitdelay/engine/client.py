@@ -355,7 +355,7 @@ class ClientEngine:
             yield from self._wait_for_room(publisher, deadline)
         job = self._make_job(spec, after_ms, attempt)
         if spec.id is not None:
-            yield from self._log_writer.make_way(job)
+            yield from self._log_writer.ensure_deletable(job)
         publisher.submit(
             Pending(
                 envelope.encode(job),

@@ -50,7 +50,7 @@ class ThreadExecutor:
 
         self._pool.submit(work)
 
-    def let_go(self, run: Run) -> None:
+    def abandon(self, run: Run) -> None:
         """Abandon the thread of a run, and call the timeout hooks on another thread."""
         ttr_seconds = run.lease.ttr_seconds
         if isinstance(run.worker, threading.Thread) and not run.is_through:

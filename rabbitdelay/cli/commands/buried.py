@@ -203,7 +203,7 @@ def _check_choice(id: str | None, *, every: bool) -> None:
 
 
 def _kick(settings: Settings, topic: str, id: str | None, limit: int | None) -> SentJobs:
-    with settings.client(makes=True) as client:
+    with settings.client(declares=True) as client:
         jobs = client.buried(topic)
         count = _count(settings, jobs, topic)
         read_deletes(client, settings.rest_seconds)

@@ -128,7 +128,7 @@ def _put_one(
 ) -> None:
     payload = _payload(body)
     options.setdefault("content_type", _content_type(payload))
-    with patience(_WAITING), settings.client(makes=True, founds=True) as client:
+    with patience(_WAITING), settings.client(declares=True, creates_namespace=True) as client:
         try:
             put_or_replace = client.replace if replace else client.put
             job = put_or_replace(topic, payload, **options)
@@ -162,7 +162,7 @@ def _put_many(settings: Settings, file: BinaryIO, topic: str | None, *, as_json:
 
 
 def _put_lines(settings: Settings, lines: JobLines, progress: ReadingProgress) -> int:
-    with settings.client(makes=True, founds=True) as client:
+    with settings.client(declares=True, creates_namespace=True) as client:
         try:
             return client.put_many(
                 _until_read(lines, progress), on_confirmed=lambda _: progress.confirmed()

@@ -45,7 +45,7 @@ def reschedule(
         raise click.UsageError("give either --delay or --at")
     done = 0
     waiting = "waiting for the broker's confirm"
-    with patience(waiting), settings.client(makes=True) as client:
+    with patience(waiting), settings.client(declares=True) as client:
         for number, read in read_jobs(file):
             try:
                 job = _reschedule(client, _job(read), delay or timedelta(), at)

@@ -110,7 +110,7 @@ class _Lookout:
     def look_on(self, interval_seconds: float) -> Generator[Statistics, None, None]:
         """Yield the counts at this interval until the broker does not respond."""
         seconds = min(_ANSWER_SECONDS, self.settings.timeout.total_seconds())
-        with self.settings.onlooker(seconds) as client:
+        with self.settings.observer(seconds) as client:
             while True:
                 yield client.stats(*self.names)
                 time.sleep(interval_seconds)

@@ -128,7 +128,7 @@ def _sending(settings: Settings) -> Iterator[UnroutedJobs]:
 
     A client sends on unrouted jobs by itself when it connects.
     """
-    with settings.client(makes=True, connects=False) as client:
+    with settings.client(declares=True, connects=False) as client:
         yield client.unrouted()
 
 

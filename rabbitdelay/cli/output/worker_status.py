@@ -61,7 +61,7 @@ def _draw(
     """Redraw the status line periodically, and reconnect if the connection is lost."""
     while not over.is_set():
         try:
-            with settings.onlooker(COUNT_SECONDS) as client:
+            with settings.observer(COUNT_SECONDS) as client:
                 while not over.wait(INTERVAL_SECONDS):
                     _show(worker, live, f"{_ready(client, topics):,}")
         except RabbitDelayError:

@@ -107,7 +107,7 @@ class LogWriter:
         """Write a record and wait for its confirm."""
         yield Wait((yield from self._send(record, timeout)))
 
-    def make_way(self, job: Job) -> Flow[None]:
+    def ensure_deletable(self, job: Job) -> Flow[None]:
         """Make sure that a job about to be put with a chosen id can be deleted until it is due."""
         if self._is_bounded:
             return

@@ -68,7 +68,7 @@ class PopRequest:
         self.began_again = False
         self.is_suspended = False
         """Whether the pop is not being served, until the log of deletes or a pause changes."""
-        self.leaves_out = False
+        self.is_any_paused = False
         """Whether one of its topics is paused."""
 
     @property

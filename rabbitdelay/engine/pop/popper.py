@@ -134,7 +134,7 @@ class Popper:
     def _topics(self, request: PopRequest) -> list[str]:
         """Return the topics of a pop that are not paused."""
         topics = [topic for topic in request.topics if not self._log_reader.is_paused(topic)]
-        request.leaves_out = len(topics) < len(request.topics)
+        request.is_any_paused = len(topics) < len(request.topics)
         return topics
 
     def _wait_for_change(self, request: PopRequest) -> None:
@@ -145,7 +145,7 @@ class Popper:
     def _may_have_changed(self) -> None:
         """Handle a change: the log of deletes was read or cut off, or a topic paused or resumed."""
         for request in list(self._pops):
-            if request.channel is not None and (request.leaves_out or self._is_paused(request)):
+            if request.channel is not None and (request.is_any_paused or self._is_paused(request)):
                 self.suspend(request)
             elif request.is_suspended:
                 self._go(request)

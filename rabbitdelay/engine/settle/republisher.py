@@ -68,7 +68,7 @@ class RepublisherOwner(Protocol):
     def drop_leaving(self, lease: Lease, death: Death, future: Future[Fate]) -> Fate:
         """Drop a job that was deleted in the meantime."""
 
-    def tell_asker(self, job: Job, reason: str, why: Failure | None = None) -> None:
+    def publish_failure(self, job: Job, reason: str, why: Failure | None = None) -> None:
         """Publish a failure as the response to a job that is buried."""
 
 
@@ -118,7 +118,7 @@ class Republisher:
         """Publish the copy that a fate requires, and settle the job when it is confirmed."""
         copy = self._make(lease, fate, why, future)
         if isinstance(fate, GiveUp):
-            self._owner.tell_asker(lease.job, fate.reason, why)
+            self._owner.publish_failure(lease.job, fate.reason, why)
         if _is_too_long(copy.message):
             self._failed(copy, NotAJob("its headers leave no room for those of rabbitdelay"))
         else:

@@ -75,7 +75,7 @@ class Settlement:
         self.lock = threading.RLock()
         """Held while a lease changes and the frame that belongs to the change is buffered."""
         self.leases = Leases()
-        self.tally = StatsRecorder(time.monotonic())
+        self.stats = StatsRecorder(time.monotonic())
         self.recently_finished = RecentlyFinished()
         self._topology = topology
         self._publisher = publisher
@@ -114,11 +114,11 @@ class Settlement:
             try:
                 do = self.leases.finish(lease, now)
             except LeaseLost:
-                self.tally.refused_late()
+                self.stats.refused_late()
                 raise
             self.recently_finished.add(lease.identity)
             self._ack_sender.settle(lease, do)
-            self.tally.finished(lease.lateness_ms, now)
+            self.stats.finished(lease.lateness_ms, now)
             if self._on_end:
                 self._on_end.pop(lease, None)
 
@@ -235,7 +235,7 @@ class Settlement:
         """End the leases of a closed channel, or of the whole connection if None."""
         with self.lock:
             lost = self.leases.lose(channel)
-            self.tally.lost(sum(lease.was_reserved for lease in lost))
+            self.stats.lost(sum(lease.was_reserved for lease in lost))
         return lost
 
     def tell_lost(self, leases: Iterable[Lease]) -> None:
@@ -282,8 +282,8 @@ class Settlement:
         """Acknowledge a deleted job that was not handed out."""
         with self.lock:
             self._ack_sender.settle(lease, self.leases.delete(lease))
-            self.tally.deleted()
-        self.tell_asker(lease.job, death.value)
+            self.stats.deleted()
+        self.publish_failure(lease.job, death.value)
 
     def hand_back(self, lease: Lease) -> None:
         """Return a job unchanged to the broker."""
@@ -304,7 +304,7 @@ class Settlement:
     # Copies
 
     def _time_out(self, lease: Lease) -> Fate:
-        self.tally.timed_out()
+        self.stats.timed_out()
         job = lease.job
         why = failure.timeout(job.ttr)
         fate = self.plan(lease, error=TimedOut(why.text))
@@ -316,7 +316,7 @@ class Settlement:
             try:
                 self.leases.leave(lease, event, time.monotonic())
             except LeaseLost:
-                self.tally.refused_late()
+                self.stats.refused_late()
                 raise
         self._on_end.pop(lease, None)
         future: Future[Fate] = Future()
@@ -346,12 +346,12 @@ class Settlement:
             if lease.leaving is not None:
                 lease.leaving = Event.DELETE
             self._ack_sender.settle(lease, self.leases.copied(lease))
-            self.tally.deleted()
-        self.tell_asker(lease.job, death.value)
+            self.stats.deleted()
+        self.publish_failure(lease.job, death.value)
         future.set_result(fate)
         return fate
 
-    def tell_asker(self, job: Job, reason: str, why: Failure | None = None) -> None:
+    def publish_failure(self, job: Job, reason: str, why: Failure | None = None) -> None:
         """Publish a failure as the response to a job that will have no other."""
         for target in self.response_targets(job, keep=False):
             self.publish(job, responses.of_failure(job, reason, why), target)
@@ -371,9 +371,9 @@ class Settlement:
         """Count a job that is retried, released or buried."""
         with self.lock:
             if isinstance(fate, Again):
-                self.tally.released()
+                self.stats.released()
             else:
-                self.tally.buried()
+                self.stats.buried()
 
     def copied(self, lease: Lease) -> None:
         """Acknowledge a job whose copy is confirmed."""
@@ -389,7 +389,7 @@ class Settlement:
 
     def _refuse_reply(self, job: Job, queue: str) -> None:
         with self.lock:
-            self.tally.refused_reply()
+            self.stats.refused_reply()
             is_known = queue in self._refused_queues
             if is_known or len(self._refused_queues) >= MOST_REFUSED_LOGGED:
                 return

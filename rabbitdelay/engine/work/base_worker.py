@@ -200,7 +200,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
         dispatcher, executor = self._dispatcher, self._executor
         if dispatcher is None or executor is None:
             return None
-        counts = dispatcher.settlement.tally.counts_at(time.monotonic())
+        counts = dispatcher.settlement.stats.counts_at(time.monotonic())
         return WorkerStats(counts, dispatcher.running, executor.lost)
 
     # For the front ends

@@ -375,7 +375,7 @@ class Dispatcher:
             del self._by_identity[lease.identity]
         run.abandoned = True
         self._turns.ended(lease.job.topic, time.monotonic())
-        self._executor.let_go(run)
+        self._executor.abandon(run)
 
     # Stopping
 

@@ -52,7 +52,7 @@ class Executor(Protocol):
     def start(self, run: Run, end: EndRun) -> None:
         """Run the handler of a job."""
 
-    def let_go(self, run: Run) -> None:
+    def abandon(self, run: Run) -> None:
         """Abandon a run whose job has reached the end of its ttr, and call the hooks."""
 
     @property

@@ -78,7 +78,7 @@ def test_a_deleted_job_is_never_popped(client: Client, broker_url: str) -> None:
     client.delete(client.put("t", delay=0.2))
     client.put("t", delay=0.3, id="later")
     assert pops(client, wait=1) == ["later"]
-    counts = popper_of(client).consumer.settlement.tally.counts_at(time.monotonic())
+    counts = popper_of(client).consumer.settlement.stats.counts_at(time.monotonic())
     assert (counts.deleted, counts.finished) == (7, 2)
     assert len(popper_of(client).consumer.settlement.leases) == 0
     assert left_over(broker_url, client.topology) == {}

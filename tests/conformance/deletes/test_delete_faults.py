@@ -17,7 +17,7 @@ import pytest
 from rabbitdelay import Client, Job, JobSpec, Worker
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine import connections
-from rabbitdelay.engine.deletes import fence, reader, snapshot_writer, view
+from rabbitdelay.engine.deletes import delete_check, fence, reader, snapshot_writer
 from rabbitdelay.errors import OutcomeUnknown
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
@@ -429,4 +429,4 @@ def forget_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make consumers forget a tombstone half a second after its job is due."""
     monkeypatch.setattr(connections, "GRACE_MS", 500)
     monkeypatch.setattr(reader, "SWEEP_SECONDS", 0.05)
-    monkeypatch.setattr(view, "SWEPT_AT_ONCE", 1.0)
+    monkeypatch.setattr(delete_check, "SWEPT_AT_ONCE", 1.0)
