@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from rabbitdelay.errors import InvalidConfiguration
 
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 _DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 _UNREADABLE = (
     "the broker URL cannot be parsed: check that the port is a number and that every / # ? , @ in "
@@ -41,6 +42,11 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         vhost = "" if self.vhost == "/" else f"/{self.vhost}"
         return f"{self.scheme}://{self.user}:***@{host}:{self.port}{vhost}"
+
+    @property
+    def is_default(self) -> bool:
+        """Whether this is the address of clients that have no URL and find no private broker."""
+        return self.host in LOOPBACK_HOSTS and self.port == _DEFAULT_PORTS["amqp"]
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return the TLS settings of an amqps address, with certificate and host name checks."""

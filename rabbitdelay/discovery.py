@@ -11,7 +11,6 @@ from rabbitdelay.address import Address
 from rabbitdelay.engine.administration.local_node import LocalNode
 
 DEFAULT_URL = "amqp://localhost"
-_LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 def locate_url(url: str | None = None, environment: Mapping[str, str] = os.environ) -> str:
@@ -30,7 +29,7 @@ def locate(url: str | None = None) -> tuple[Address, ...]:
 
 def local_node(addresses: Sequence[Address]) -> LocalNode | None:
     """Return the running private node at one of these addresses; None if there is none."""
-    ports = {one.port for one in addresses if one.host in _LOOPBACK_HOSTS}
+    ports = {one.port for one in addresses if one.host in address.LOOPBACK_HOSTS}
     if not ports:
         return None
     from rabbitdelay.private_broker import lookup  # noqa: PLC0415 - see above

@@ -54,7 +54,7 @@ def parse(text: str, *, what: str) -> int:
         return milliseconds(float(compact), what=what)
     if not _WHOLE.fullmatch(compact):
         raise InvalidJob(
-            f"{what} {text!r} is not a duration: write seconds, or a number with a unit "
+            f"invalid {what} {text!r}: write seconds, or a number with a unit "
             "(y mo w d h m s ms), like 30m, 1h30m or 250ms"
         )
     total = sum(

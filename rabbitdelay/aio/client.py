@@ -314,6 +314,7 @@ class Client:
         `delayed=False` omits the hold queues, which are queried one by one without the API.
 
         Raises:
+            NamespaceMissing: The namespace does not exist.
             ConnectionFailed: There is no connection to the broker.
         """
         return await drive(self._engine.stats(names, delayed=delayed))

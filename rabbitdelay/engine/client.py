@@ -15,6 +15,7 @@ from rabbitdelay.core.deletes.records import Pause, Resume
 from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.publish.pending import LadderEntry, Pending
+from rabbitdelay.core.topology.setup import namespace_missing
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.engine.administration.administration import Administration
 from rabbitdelay.engine.administration.job_counts import JobCounter, count_topics
@@ -270,6 +271,8 @@ class ClientEngine:
     def _paused(self, side: ConsumingSide, queries: QueueQueries) -> Flow[Collection[str]]:
         """Return the paused topics; wait only briefly, and do not create a missing log."""
         if (yield from queries.count(self.topology.tombstones)) is None:
+            if not (yield from queries.is_there(self.topology.unrouted)):
+                raise namespace_missing(self.topology)
             return ()
         deadline = time.monotonic() + min(PAUSES_SECONDS, self.settings.timeout)
         log_reader = yield from side.until_read(min(PAUSES_SECONDS, self.settings.timeout))

@@ -309,6 +309,7 @@ class Client:
         `delayed=False` omits the hold queues, which are queried one by one without the API.
 
         Raises:
+            NamespaceMissing: The namespace does not exist.
             ConnectionFailed: There is no connection to the broker.
         """
         return drive(self._engine.stats(names, delayed=delayed))

@@ -399,7 +399,7 @@ def test_a_job_that_outlasts_the_grace_period_is_given_back(
         (["t", "--handler", "no_such_module:f"], "module no_such_module not found"),
         (["t", "--print", "--allow-private"], "--webhook without a URL"),
         (["t", "--exec", "true", "--pool", "process"], "--pool process requires --handler"),
-        (["t", "--print", "--backoff", "5s,soon"], "'soon' is not a duration"),
+        (["t", "--print", "--backoff", "5s,soon"], "invalid duration 'soon'"),
         (["a b", "--print"], "may only contain"),
         ([], "Missing argument"),
     ],

@@ -85,7 +85,7 @@ def test_people_see_what_is_not_ok_first_and_all_on_request(rabbitdelay: Command
     states = [line.split()[0] for line in long.stdout.splitlines() if line[:1].isalpha()]
     order = ["problem", "warning", "unknown", "ok"]
     assert states == sorted(states, key=order.index)
-    assert "→ start a worker of the topic" in short.stdout
+    assert "→ start a worker for the topic" in short.stdout
 
 
 def test_settings_that_cannot_be_seen_are_unknown_with_the_line_to_set(

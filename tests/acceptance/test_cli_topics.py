@@ -63,6 +63,15 @@ def test_a_topic_that_is_not_there_is_3(rabbitdelay: CommandLine) -> None:
     assert [topic["topic"] for topic in json.loads(result.stdout)] == ["mail"]
 
 
+def test_without_any_of_the_topics_nothing_is_said_about_the_others(
+    rabbitdelay: CommandLine,
+) -> None:
+    rabbitdelay("put", "mail")
+    result = rabbitdelay("topics", "nothing")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == "no such topic: nothing\n"
+
+
 def test_a_ready_queue_that_is_gone_is_told(
     rabbitdelay: CommandLine, broker_url: str, namespace: str
 ) -> None:

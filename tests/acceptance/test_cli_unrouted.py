@@ -123,6 +123,7 @@ def test_drop_of_one_id_without_asking(rabbitdelay: CommandLine, park: Park) -> 
 def test_nothing_there_is_3(rabbitdelay: CommandLine) -> None:
     rabbitdelay("topology", "apply")
     assert rabbitdelay("unrouted", "list").stdout == "0 of 0 unrouted jobs\n"
+    assert rabbitdelay("unrouted", "list", "--id", "a").exit_code == 3
     assert rabbitdelay("unrouted", "retry").exit_code == 3
     assert rabbitdelay("unrouted", "drop", "--all").exit_code == 3
 

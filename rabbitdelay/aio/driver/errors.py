@@ -32,15 +32,12 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     CancelledError: (errors.BrokerUnreachable, _LOST),  # aiormq's error for missed heartbeats
     TimeoutError: (
         errors.BrokerUnreachable,
-        "cannot connect in time: check that the broker is running and that the address is correct",
+        f"cannot connect in time: {reply_codes.CANNOT_CONNECT}{{start}}",
     ),
     aiormq_errors.AMQPError: (errors.BrokerUnreachable, _LOST),
     OSError: (
         errors.BrokerUnreachable,
-        (
-            "cannot connect ({cause}): check that the broker is running and that the address is "
-            "correct"
-        ),
+        f"cannot connect ({{cause}}): {reply_codes.CANNOT_CONNECT}{{start}}",
     ),
 }
 """Ordered from specific to general, because the first match is used."""
@@ -57,11 +54,12 @@ def connection_error(error: BaseException | None, address: Address) -> errors.Co
         reply = _reply(cause)
         if reply is not None:
             return reply_codes.connection_error(*reply, str(address))
+    start = reply_codes.START_ADVICE if address.is_default else ""
     for kind, (ours, text) in CONNECTION_ERRORS.items():
         for cause in causes:
             if isinstance(cause, kind):
                 advice = reply_codes.tls_advice(cause) if kind is ssl.SSLError else ""
-                return ours(f"{address}: {text.format(cause=_said(cause))}{advice}")
+                return ours(f"{address}: {text.format(cause=_said(cause), start=start)}{advice}")
     return errors.BrokerUnreachable(f"{address}: {type(error).__name__}")
 
 

@@ -6,7 +6,6 @@ from typing import BinaryIO
 import click
 
 from rabbitdelay.cli.context import Settings, pass_settings
-from rabbitdelay.cli.input.files import size_of
 from rabbitdelay.cli.input.printed_jobs import read_jobs
 from rabbitdelay.cli.options import json_option, read_id
 from rabbitdelay.cli.output.console import print_json
@@ -64,7 +63,7 @@ def _delete_ids(settings: Settings, ids: tuple[str, ...]) -> int:
 
 
 def _delete_file(settings: Settings, file: BinaryIO) -> int:
-    with reading(size_of(file), "deleted") as progress, settings.client() as client:
+    with reading(file, "deleted") as progress, settings.client() as client:
         try:
             return client.delete_many(_jobs_to_delete(file, progress), on_deleted=progress.reached)
         except KeyboardInterrupt:

@@ -10,7 +10,6 @@ import click
 
 from rabbitdelay import duration
 from rabbitdelay.cli.context import Settings, pass_settings
-from rabbitdelay.cli.input.files import size_of
 from rabbitdelay.cli.input.job_lines import JobLines
 from rabbitdelay.cli.input.printed_jobs import job_as_json
 from rabbitdelay.cli.options import (
@@ -148,7 +147,7 @@ def _put_many(settings: Settings, file: BinaryIO, topic: str | None, *, as_json:
         click.echo(
             "reading jobs from the terminal, one JSON object per line; Ctrl-D ends", err=True
         )
-    with reading(size_of(file), "confirmed", at_first=_WAITING) as progress:
+    with reading(file, "confirmed", at_first=_WAITING) as progress:
         lines = JobLines(file, default_topic=topic, on_line=progress.read)
         try:
             confirmed = _put_lines(settings, lines, progress)

@@ -1,6 +1,5 @@
 """`rabbitdelay topics`: list topics and count their jobs by state."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
@@ -10,7 +9,6 @@ from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_topic
 from rabbitdelay.cli.output.console import print_json, print_table
 from rabbitdelay.cli.output.tables import pauses_unknown, topics_table
-from rabbitdelay.core.administration.counts import TopicCounts
 from rabbitdelay.errors import ManagementUnreachable
 
 
@@ -30,17 +28,12 @@ def topics(settings: Settings, names: tuple[str, ...], *, as_json: bool) -> None
         raise ManagementUnreachable(f"{found.management_error}; or name the topics")
     if as_json:
         print_json([asdict(count) for count in found.topics])
-    else:
-        _print(found.topics, settings.namespace)
+    elif found.topics:
+        print_table(topics_table(found.topics))
+    elif not names:
+        click.echo(f"no topics in namespace {settings.namespace}")
     if found.deletes_error:
         click.echo(f"note: {pauses_unknown(found)}", err=True)
     if found.missing:
         click.echo(f"no such topic: {', '.join(found.missing)}", err=True)
         answer_no()
-
-
-def _print(counts: Sequence[TopicCounts], namespace: str) -> None:
-    if not counts:
-        click.echo(f"no topics in namespace {namespace}")
-        return
-    print_table(topics_table(counts))

@@ -41,7 +41,7 @@ def unrouted() -> None:
     help="Maximum number of jobs.",
 )
 @_topic_option
-@_id_option
+@click.option("--id", help="Id of the job to list. Exits with 3 if it is not here.")
 @json_option
 @pass_settings
 def list_(
@@ -56,6 +56,8 @@ def list_(
         print_json({"total": total, "jobs": [_as_json(one) for one in found]})
     else:
         _print(found, total)
+    if id is not None and not found:
+        answer_no()
 
 
 @unrouted.command(short_help="Send unrouted jobs on with their remaining delay.")

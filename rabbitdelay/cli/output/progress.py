@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
+from typing import BinaryIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+
+from rabbitdelay.cli.input.files import size_of
 
 PATIENCE_SECONDS = 1.0
 _SHOWN_EVERY = 100
@@ -106,11 +109,13 @@ class ReadingProgress:
 
 
 @contextmanager
-def reading(size: int | None, done: str, *, at_first: str = "") -> Iterator[ReadingProgress]:
-    """Show a progress bar for a file of `size` bytes (None: unknown), on a terminal only."""
+def reading(file: BinaryIO, done: str, *, at_first: str = "") -> Iterator[ReadingProgress]:
+    """Show a progress bar for reading a file, on a terminal only.
+
+    Lines that are typed on a terminal get none, because it would be drawn over them.
+    """
     console = Console(stderr=True)
     columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}"))
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        yield ReadingProgress(progress, progress.add_task(at_first, total=size), done)
+    is_shown = console.is_terminal and not file.isatty()
+    with Progress(*columns, console=console, transient=True, disable=not is_shown) as progress:
+        yield ReadingProgress(progress, progress.add_task(at_first, total=size_of(file)), done)

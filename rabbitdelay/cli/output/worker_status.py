@@ -11,6 +11,7 @@ from rich.text import Text
 
 from rabbitdelay.cli.context import AnyWorker, Settings
 from rabbitdelay.cli.output.worker_log import LineFormatter, logging_to
+from rabbitdelay.core.work.stats import WorkerCounts
 from rabbitdelay.engine.work.base_worker import WorkerStats
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync.client import Client
@@ -88,10 +89,7 @@ def status_line(stats: WorkerStats, ready: str) -> Text:
         ready,
         ("  reserved ", "dim"),
         f"{stats.running:,}  {counts.finished_per_second:,.0f}/s",
-        ("  late p50 ", "dim"),
-        f"{counts.lateness_p50_ms:,.0f}",
-        (" p99 ", "dim"),
-        f"{counts.lateness_p99_ms:,.0f} ms",
+        *_lateness(counts),
         ("  done ", "dim"),
         f"{counts.finished:,}",
         no_wrap=True,
@@ -108,8 +106,20 @@ def status_line(stats: WorkerStats, ready: str) -> Text:
 def summary(stats: WorkerStats) -> str:
     """Return the worker's totals as one line."""
     counts = stats.counts
-    return (
+    totals = (
         f"{counts.finished:,} finished, {counts.released:,} released, {counts.buried:,} buried, "
-        f"{counts.deleted:,} deleted; "
-        f"late p50 {counts.lateness_p50_ms:,.0f} ms, p99 {counts.lateness_p99_ms:,.0f} ms"
+        f"{counts.deleted:,} deleted"
     )
+    if not counts.finished:
+        return totals
+    p50, p99 = counts.lateness_p50_ms, counts.lateness_p99_ms
+    return f"{totals}; late p50 {p50:,.0f} ms, p99 {p99:,.0f} ms"
+
+
+def _lateness(counts: WorkerCounts) -> Iterator[str | tuple[str, str]]:
+    """Yield the lateness of the finished jobs; nothing before the first one."""
+    if counts.finished:
+        yield ("  late p50 ", "dim")
+        yield f"{counts.lateness_p50_ms:,.0f}"
+        yield (" p99 ", "dim")
+        yield f"{counts.lateness_p99_ms:,.0f} ms"

@@ -127,7 +127,7 @@ class Removal:
         raise NamespaceInUse(
             f"namespace {self.namespace} is in use: {self.jobs}{consumers}; nothing was removed. "
             "Wait until its jobs have run (purged ones stay delayed until they are due), stop its "
-            "consumers and try again, or use --force to remove it with its jobs"
+            "consumers and try again, or remove it with its jobs (--force; in Python force=True)"
         )
 
 

@@ -109,6 +109,11 @@ def _name(entry: Mapping[str, Any]) -> str:
     return f"{entry['source']} → {entry['destination']} [{entry['routing_key']}]"
 
 
+def destination(name: str) -> str:
+    """Return where the binding of this name leads; any other name unchanged."""
+    return name.rpartition(" → ")[2].partition(" [")[0]
+
+
 def _differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> Iterable[str]:
     for field, wanted in expected.items():
         if isinstance(wanted, Mapping):

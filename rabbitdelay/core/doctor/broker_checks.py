@@ -170,7 +170,7 @@ def _nodes(facts: Facts) -> Iterator[Check]:
     elif len(facts.nodes) < _ENOUGH_MEMBERS:
         loss = "its loss" if len(facts.nodes) == 1 else "the loss of one"
         reason = f"{counted(len(facts.nodes), 'node')}: {loss} stops all jobs"
-        yield Check(name, "warning", reason, "in production run three")
+        yield Check(name, "warning", reason, "run three in production")
     else:
         yield Check(name, "ok", f"{len(facts.nodes)}, all running")
 

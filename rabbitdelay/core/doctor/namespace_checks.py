@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from rabbitdelay.core.administration import policies
+from rabbitdelay.core.administration import policies, verification
 from rabbitdelay.core.doctor.facts import Facts, Unknown
 from rabbitdelay.core.doctor.report import Check, counted, first_names
+from rabbitdelay.core.topology.setup import selecting
 
 
 def _policies(facts: Facts) -> Iterator[Check]:
@@ -30,7 +31,8 @@ def _declarations(facts: Facts) -> Iterator[Check]:
     missing = [found.name for found in wrong if found.state == "missing"]
     different = [found.name for found in wrong if found.state == "different"]
     if missing:
-        yield Check(name, "problem", f"missing: {first_names(missing)}", fix)
+        options = selecting(facts.topology, map(verification.destination, missing))
+        yield Check(name, "problem", f"missing: {first_names(missing)}", fix + options)
     if different:
         again = "delete it while it is empty, then apply; or use another namespace"
         reason = f"declared with other arguments: {first_names(different)}"
@@ -90,7 +92,7 @@ def _buried(facts: Facts) -> Iterator[Check]:
 
 
 def _consumers(facts: Facts) -> Iterator[Check]:
-    name, fix = "consumers", "start a worker of the topic"
+    name, fix = "consumers", "start a worker for the topic"
     if isinstance(facts.topics, Unknown):
         yield Check(name, "unknown", facts.topics.reason)
         return

@@ -191,7 +191,7 @@ def setup(
             refusal = error
         on_refused(refusal)
     if missing := (yield from _missing(wanted)):
-        command = f"{_command(topology)} apply{_options(topology, missing)}"
+        command = f"{_command(topology)} apply{selecting(topology, _names(missing))}"
         raise reply_codes.may_not_declare(refusal, missing, command)
     return (yield from look())
 
@@ -204,11 +204,16 @@ def require_namespace(topology: Topology) -> Generator[Round, Answers, None]:
     """
     (found,) = yield (Inspect(Exchange(topology.unrouted, "fanout")),)
     if found is None:
-        raise NamespaceMissing(
-            f"there is no namespace {topology.namespace} on this broker: check its spelling "
-            "(`rabbitdelay namespaces` lists those that exist); a namespace is created by its "
-            "first put, by a worker, or by `rabbitdelay topology apply`"
-        )
+        raise namespace_missing(topology)
+
+
+def namespace_missing(topology: Topology) -> NamespaceMissing:
+    """Return the error for a namespace that does not exist."""
+    return NamespaceMissing(
+        f"there is no namespace {topology.namespace} on this broker: check its spelling "
+        "(`rabbitdelay namespaces` lists those that exist); a namespace is created by its "
+        "first put, by a worker, or by `rabbitdelay topology apply`"
+    )
 
 
 def find(parts: Sequence[Part]) -> Generator[Round, Answers, tuple[Part, ...]]:
@@ -225,7 +230,7 @@ def _find(
     Raise TopologyMissing if one is missing.
     """
     if missing := (yield from _missing(wanted)):
-        options = _options(topology, missing)
+        options = selecting(topology, _names(missing))
         raise TopologyMissing(
             f"missing on the broker, and this client may not declare: {', '.join(missing)}. "
             f"Import the output of `{_command(topology)} export{options}`, "
@@ -376,16 +381,21 @@ def _command(topology: Topology) -> str:
     return f"rabbitdelay --namespace {topology.namespace} topology"
 
 
-def _options(topology: Topology, missing: Iterable[str]) -> str:
-    """Return the command line options that select what is missing."""
+def selecting(topology: Topology, names: Iterable[str]) -> str:
+    """Return the command line options that select these queues and exchanges."""
     options = {
-        f"queue {topology.prefix}hold.": "--delay",
-        f"queue {topology.prefix}ready.": "--topic",
+        f"{topology.prefix}hold.": "--delay",
+        f"{topology.prefix}ready.": "--topic",
+        f"{topology.prefix}buried.": "--topic",
     }
     chosen = [
         f" {option} {name.removeprefix(prefix)}"
-        for name in missing
+        for name in names
         for prefix, option in options.items()
         if name.startswith(prefix)
     ]
-    return "".join(chosen)
+    return "".join(dict.fromkeys(chosen))
+
+
+def _names(missing: Iterable[str]) -> list[str]:
+    return [text.split(" ", 1)[1] for text in missing]

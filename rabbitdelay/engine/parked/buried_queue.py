@@ -135,7 +135,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         return Copy(kicked, LadderEntry(self._topic, 0))
 
     def why_missing(self) -> str:
-        """Return the reason why the queue does not exist."""
+        """Return the reason why the queue does not exist, although its namespace does."""
         return f"nothing was ever put to topic {self._topic} in {self.topology.namespace}"
 
 

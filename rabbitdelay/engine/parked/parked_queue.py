@@ -22,6 +22,7 @@ from rabbitdelay.core.amqp.field_table import Undecodable
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.parked.parked_job import Choice, Found, SentJobs
+from rabbitdelay.core.topology.setup import namespace_missing
 from rabbitdelay.engine.administration.queue_queries import QueueQueries
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Connections
@@ -58,7 +59,7 @@ class ParkedQueue(ABC, Generic[Found]):
 
     @abstractmethod
     def why_missing(self) -> str:
-        """Return the reason why the queue does not exist."""
+        """Return the reason why the queue does not exist, although its namespace does."""
 
     def begin_pass(self) -> Flow[None]:
         """Prepare a pass."""
@@ -72,10 +73,16 @@ class ParkedQueue(ABC, Generic[Found]):
     def count(self) -> Flow[int]:
         """Count the ready messages of the queue."""
         side = yield from self.connections.consuming_side()
-        counted = yield from QueueQueries(side.consumer, self.timeout).count(self.name)
+        queries = QueueQueries(side.consumer, self.timeout)
+        counted = yield from queries.count(self.name)
         if counted is None:
-            raise TopologyMissing(f"there is no queue {self.name}: {self.why_missing()}")
+            raise (yield from self._missing(queries))
         return counted.ready
+
+    def _missing(self, queries: QueueQueries) -> Flow[TopologyMissing]:
+        if not (yield from queries.is_there(self.topology.unrouted)):
+            return namespace_missing(self.topology)
+        return TopologyMissing(f"there is no queue {self.name}: {self.why_missing()}")
 
     def drop(self, choice: Choice[Found], limit: int | None) -> Flow[int]:
         """Remove jobs for good; return their number."""

@@ -88,8 +88,9 @@ class UnroutedQueue(ParkedQueue[UnroutedJob]):
         return Copy(message, Target(self.topology.buried_exchange, found.topic, buried))
 
     def why_missing(self) -> str:
-        """Return the reason why the queue does not exist."""
-        return f"nothing was ever put in namespace {self.topology.namespace} on this broker"
+        """Return the reason why the queue does not exist, although its namespace does."""
+        command = f"rabbitdelay --namespace {self.topology.namespace} topology apply"
+        return f"it was deleted; `{command}` declares it again"
 
 
 def _choice(topic: str | None, ids: Ids, where: Where) -> Choice[UnroutedJob]:

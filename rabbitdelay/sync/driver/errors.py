@@ -25,10 +25,7 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     ssl.SSLError: (errors.CertificateRefused, "TLS failed: {cause}"),
     OSError: (
         errors.BrokerUnreachable,
-        (
-            "cannot connect ({cause}): check that the broker is running and that the address is "
-            "correct"
-        ),
+        f"cannot connect ({{cause}}): {reply_codes.CANNOT_CONNECT}{{start}}",
     ),
     pika_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, reply_codes.NO_HANDSHAKE),
     pika_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, reply_codes.NOT_AMQP),
@@ -48,11 +45,12 @@ def connection_error(error: BaseException, address: Address) -> errors.Connectio
     for cause in causes:
         if isinstance(cause, pika_errors.ConnectionClosed):
             return reply_codes.connection_error(cause.reply_code, cause.reply_text, str(address))
+    start = reply_codes.START_ADVICE if address.is_default else ""
     for kind, (ours, text) in CONNECTION_ERRORS.items():
         for cause in causes:
             if isinstance(cause, kind):
                 advice = reply_codes.tls_advice(cause) if kind is ssl.SSLError else ""
-                return ours(f"{address}: {text.format(cause=cause)}{advice}")
+                return ours(f"{address}: {text.format(cause=cause, start=start)}{advice}")
     return errors.BrokerUnreachable(f"{address}: {type(error).__name__}")
 
 

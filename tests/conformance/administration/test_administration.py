@@ -200,6 +200,12 @@ def test_counts_do_not_need_the_log_of_deletes(client: Client, change: Change) -
     assert client.stats("mail").topics[0].paused is False, "nothing was ever paused"
 
 
+def test_stats_of_a_namespace_that_does_not_exist_are_refused(client: Client) -> None:
+    """Zeros for a misspelt namespace would look like an idle one."""
+    with pytest.raises(NamespaceMissing, match="there is no namespace"):
+        client.stats()
+
+
 def test_new_hold_queues_are_found_without_the_management_api(
     client: Client, amqp_client: Client
 ) -> None:

@@ -18,7 +18,12 @@ from rabbitdelay import BuriedJob, BuriedJobs, Client, RabbitDelayError
 from rabbitdelay.core.topology.topology import DELIVERY_LIMIT
 from rabbitdelay.engine.parked import queue_reader
 from rabbitdelay.engine.parked.parked_queue import BATCH
-from rabbitdelay.errors import ConnectionFailed, InvalidConfiguration, TopologyMissing
+from rabbitdelay.errors import (
+    ConnectionFailed,
+    InvalidConfiguration,
+    NamespaceMissing,
+    TopologyMissing,
+)
 from tests.conftest import ClientFactory, ReceiverFactory, TopicsFactory
 from tests.support.brokers.management import Management
 from tests.support.brokers.suite_broker import SharedBroker
@@ -469,6 +474,13 @@ def test_a_topic_that_is_not_there(client: Client) -> None:
     jobs = client.buried("nothing")
     for look in (jobs.count, lambda: list(jobs.list()), jobs.kick, jobs.drop):
         with pytest.raises(TopologyMissing, match="nothing was ever put to topic nothing"):
+            look()
+
+
+def test_without_a_namespace_it_says_so(client: Client) -> None:
+    jobs = client.buried("mail")
+    for look in (jobs.count, lambda: list(jobs.list()), jobs.kick, jobs.drop):
+        with pytest.raises(NamespaceMissing, match="there is no namespace"):
             look()
 
 

@@ -14,7 +14,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from rabbitdelay import Client, JobSpec, RabbitDelayError, SentJobs, UnroutedJob, UnroutedJobs
 from rabbitdelay.core.parked.rescue_schedule import SOON_SECONDS
 from rabbitdelay.engine.parked.parked_queue import BATCH
-from rabbitdelay.errors import TopologyMissing
+from rabbitdelay.errors import NamespaceMissing, TopologyMissing
 from tests.conftest import ClientFactory, ReceiverFactory
 from tests.support.patience import patience, wait_until
 
@@ -310,8 +310,18 @@ def test_dropping_removes_what_is_chosen_and_no_more(
 
 
 def test_without_a_namespace_it_says_so(unrouted: UnroutedJobs) -> None:
-    with pytest.raises(TopologyMissing, match="nothing was ever put"):
+    with pytest.raises(NamespaceMissing, match="there is no namespace"):
         unrouted.count()
+
+
+def test_without_its_queue_it_says_how_to_declare_it(
+    client: Client, channel: BlockingChannel, unrouted: UnroutedJobs
+) -> None:
+    client.put("mail")
+    channel.queue_delete(client.topology.unrouted)
+    with pytest.raises(TopologyMissing, match="topology apply") as caught:
+        unrouted.count()
+    assert not isinstance(caught.value, NamespaceMissing)
 
 
 def test_the_rescue_of_the_same_client_waits_while_jobs_are_sent_on(

@@ -86,3 +86,12 @@ def test_the_reason_is_the_systems() -> None:
         ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 5672)"), ADDRESS
     )
     assert "[Errno 111] Connection refused" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_shown"),
+    [("amqp://localhost", True), ("amqp://127.0.0.1", True), ("amqp://localhost:1", False)],
+)
+def test_the_default_address_advises_to_start_a_private_broker(url: str, is_shown: bool) -> None:  # noqa: FBT001 - parametrized
+    error = connection_error(ConnectionRefusedError(111, "Connect call failed"), address.parse(url))
+    assert ("`rabbitdelay broker start`" in str(error)) is is_shown

@@ -203,6 +203,22 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ),
     (
         "topology",
+        {
+            "declarations": (
+                Finding("queue", "q", "ok"),
+                Finding("queue", "rabbitdelay.v1.hold.30m", "missing"),
+                Finding("queue", "rabbitdelay.v1.ready.mail", "missing"),
+                Finding(
+                    "binding", "rabbitdelay.v1.ready → rabbitdelay.v1.ready.a [#.a]", "missing"
+                ),
+            )
+        },
+        "problem",
+        "missing: rabbitdelay.v1.hold.30m",
+        "topology apply --delay 30m --topic mail --topic a",
+    ),
+    (
+        "topology",
         {"declarations": (Finding("queue", "q", "different"),)},
         "problem",
         "other arguments: q",

@@ -55,3 +55,14 @@ def test_each_has_an_error_of_ours(theirs: Exception, ours: type[errors.RabbitDe
     assert type(error) is ours
     assert "s3cr3t" not in str(error)
     assert "mq.example" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_shown"),
+    [("amqp://localhost", True), ("amqp://127.0.0.1", True), ("amqp://localhost:1", False)],
+)
+def test_the_default_address_advises_to_start_a_private_broker(url: str, is_shown: bool) -> None:  # noqa: FBT001 - parametrized
+    error = connection_error(
+        pika_errors.AMQPConnectionError(ConnectionRefusedError(111)), address.parse(url)
+    )
+    assert ("`rabbitdelay broker start`" in str(error)) is is_shown
