@@ -1,4 +1,4 @@
-"""`rabbitdelay buried`: listed, shown, kicked and dropped from the command line."""
+"""`rabbitdelay buried`: listing, showing, kicking and dropping jobs."""
 
 import json
 import os

@@ -36,14 +36,14 @@ def findings(result: Result) -> Findings:
 
 @pytest.fixture
 def applied(rabbitdelay: CommandLine) -> None:
-    """Make the namespace, with a topic and a hold queue."""
+    """Create the namespace, with a topic and a hold queue."""
     done = rabbitdelay("topology", "apply", "--topic", "mail", "--delay", "100ms")
     assert done.exit_code == 0
 
 
 @pytest.fixture
 def examine(rabbitdelay: CommandLine, request: pytest.FixtureRequest) -> Examine:
-    """Run the doctor in a namespace that is there; options before the command may be given."""
+    """Run the doctor in a namespace that exists; `options` precede the command."""
     request.getfixturevalue("applied")
 
     def run(*options: str) -> Findings:
@@ -54,7 +54,7 @@ def examine(rabbitdelay: CommandLine, request: pytest.FixtureRequest) -> Examine
 
 @pytest.fixture
 def change(broker_url: str) -> Callable[[Callable[[BlockingChannel], object]], None]:
-    """Change the broker behind the doctor's back."""
+    """Change the broker over a connection of the test's own."""
 
     def run(work: Callable[[BlockingChannel], object]) -> None:
         with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
@@ -63,7 +63,7 @@ def change(broker_url: str) -> Callable[[Callable[[BlockingChannel], object]], N
     return run
 
 
-# A broker that is well
+# A healthy broker
 
 
 def test_a_namespace_that_is_well_has_no_problem(
@@ -117,7 +117,7 @@ def test_a_broker_that_is_not_there_is_no_connection() -> None:
     assert result.stdout == ""
 
 
-# A namespace that is not well
+# Problems of a namespace
 
 
 def test_a_namespace_that_is_not_there_is_a_warning_and_is_not_made(
@@ -203,7 +203,7 @@ def test_unrouted_and_buried_jobs_and_jobs_without_a_worker_are_found(
 def test_jobs_that_are_stuck_between_queues_are_a_problem(
     examine: Examine, change: Callable[..., None], namespace: str
 ) -> None:
-    """They are in no queue that AMQP counts. Here the exchange of the next level is missing."""
+    """AMQP does not count them in any queue. Here the exchange of the next level is missing."""
     hold = f"{namespace}.v1.hold.100ms"
     change(lambda channel: channel.exchange_delete(f"{namespace}.v1.level.cs"))
     change(lambda channel: channel.basic_publish(hold, "0.0.0.0.0.0.1.0.mail", b""))
@@ -259,7 +259,7 @@ def permissions(rabbitdelay: CommandLine, url: str) -> tuple[str, str]:
 
 @contextmanager
 def user(broker: SharedBroker, name: str) -> Iterator[tuple[str, Callable[..., None]]]:
-    """Add a user without tags; yield its URL, and what changes its permissions."""
+    """Add a user without tags; yield its URL and a function that changes its permissions."""
     api = broker.management
     api.put(f"users/{name}", {"password": name, "tags": ""})
 
@@ -285,7 +285,7 @@ def set_policy(
         broker.management.remove(f"{kind}/%2F/{namespace}")
 
 
-# A private broker, whose node tells its settings
+# A private broker, whose settings can be read from its node
 
 
 def examine_private(broker: PrivateBroker, *options: str) -> Findings:

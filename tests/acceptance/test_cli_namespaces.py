@@ -43,7 +43,7 @@ COMMANDS = [
 
 @pytest.fixture
 def made(shared_broker: SharedBroker) -> Callable[[str], list[str]]:
-    """The names of all that is there of a namespace."""
+    """Return the names of all queues and exchanges of a namespace."""
     management = shared_broker.management
 
     def names(namespace: str) -> list[str]:
@@ -61,7 +61,7 @@ def test_a_command_in_a_namespace_that_does_not_exist_is_an_error_and_makes_noth
     made: Callable[[str], list[str]],
     arguments: tuple[str, ...],
 ) -> None:
-    """The name that is meant is suggested."""
+    """The error suggests the similar name."""
     make_topics("mail")
     misspelt = f"{namespace[:4]}{namespace[5]}{namespace[4]}{namespace[6:]}x"
     told = rabbitdelay("--namespace", misspelt, *arguments, input=PRINTED)
@@ -149,7 +149,7 @@ def test_an_empty_namespace_is_removed_whole(
     made: Callable[[str], list[str]],
     shared_broker: SharedBroker,
 ) -> None:
-    """Queues of other applications are not touched, and the namespace may be made again."""
+    """Queues of other applications are not touched, and the namespace can be created again."""
     make_topics("mail", "sms")
     vhost, other = "%2F", f"{namespace}.of-another-application"
     shared_broker.management.put(f"queues/{vhost}/{other}", {"durable": True})

@@ -1,4 +1,4 @@
-"""`rabbitdelay stats`: how many jobs are where, once and again and again."""
+"""`rabbitdelay stats`: the number of jobs by state, printed once or refreshed."""
 
 import json
 import os
@@ -126,7 +126,7 @@ def line(broker_url: str) -> Iterator["Line"]:
 def watching(
     program: list[str], options: list[str], rabbitdelay: CommandLine, line: "Line"
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process that watches without the management API, ten times a second, in JSON."""
+    """`stats --watch` without the management API, ten times a second, as JSON."""
     rabbitdelay("topology", "apply", "--topic", "mail")
     arguments = ["stats", "mail", "--watch", "--json", "--interval", "100ms"]
     command = [*program, *options, "--url", line.url, *NO_MANAGEMENT, *arguments]
@@ -138,7 +138,7 @@ def watching(
 def test_watching_sees_new_jobs_and_ends_with_0(
     rabbitdelay: CommandLine, watching: subprocess.Popen[str]
 ) -> None:
-    """Hold queues that were missing are asked for by turns: a new one is seen a little later."""
+    """Missing hold queues are queried in turns, so a new one appears a little later."""
     assert watching.stdout is not None
     assert look(watching)["delayed_jobs"] == 0
     rabbitdelay("put", "mail", "--delay", "3h")
@@ -189,7 +189,7 @@ def test_watching_goes_on_when_the_broker_is_back(
 def test_jobs_that_the_broker_cannot_hand_on_are_counted(
     rabbitdelay: CommandLine, broker_url: str, namespace: str
 ) -> None:
-    """They are in no queue that AMQP counts. Here the exchange of the next level is missing."""
+    """AMQP does not count them in any queue. Here the exchange of the next level is missing."""
     rabbitdelay("topology", "apply", "--topic", "mail", "--delay", "100ms")
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
         connection.channel().exchange_delete(f"{namespace}.v1.level.cs")
@@ -222,7 +222,7 @@ def test_jobs_that_the_broker_cannot_hand_on_are_counted(
 def test_the_picture_fits_a_small_terminal(
     topics: int, holds: set[ladder.Hop], unlisted: str | None
 ) -> None:
-    """Title and cursor included; every delayed job is in a bar or in the line about the rest."""
+    """This includes the title and the cursor. Every delayed job is in a bar or in the last line."""
     counts = sorted(holds, key=lambda hop: hop.hold_ms)
     delayed = tuple(HoldCount(hop, 10**6 + number) for number, hop in enumerate(counts))
     names = [f"topic-{'x' * 150}-{number}" for number in range(topics)]
@@ -256,14 +256,14 @@ def test_due_within_is_the_longest_that_may_be_left(delay_ms: int) -> None:
 
 
 def look(watching: subprocess.Popen[str]) -> dict[str, Any]:
-    """The next line that a watching process prints."""
+    """Return the next line of a `stats --watch` process."""
     assert watching.stdout is not None
     line: dict[str, Any] = json.loads(watching.stdout.readline())
     return line
 
 
 class Line:
-    """A line to the broker that can be cut and mended."""
+    """A proxy to the broker that a test can cut and restore."""
 
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)
@@ -291,7 +291,7 @@ class Line:
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
     def cut(self) -> None:
-        """End all connections, and take no more."""
+        """Close all connections, and refuse new ones."""
         for one in self._sockets:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

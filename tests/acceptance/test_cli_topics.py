@@ -1,4 +1,4 @@
-"""`rabbitdelay topics`: how many jobs are where."""
+"""`rabbitdelay topics`: the number of jobs of each topic, by state."""
 
 import json
 
@@ -35,12 +35,12 @@ def test_reserved_buried_and_consumers(
         channel.basic_consume(f"{namespace}.v1.ready.mail", lambda *_: None)
         expected = {"topic": "mail", "ready": 1, "reserved": 1, "buried": 1, "consumers": 1}
         expected["paused"] = False
-        # How many are reserved comes from the management API, which looks every 5 s.
+        # The management API counts reserved jobs every 5 s.
         wait_until(lambda: json.loads(rabbitdelay("topics", "--json").stdout) == [expected])
 
 
 def test_named_topics_need_no_management_api(rabbitdelay: CommandLine) -> None:
-    """The number of reserved jobs is then unknown, and shown so."""
+    """The number of reserved jobs is then unknown, and shown as `?`."""
     rabbitdelay("put", "mail")
     result = rabbitdelay(*NO_MANAGEMENT, "topics", "mail")
     assert result.exit_code == 0

@@ -1,4 +1,4 @@
-"""`rabbitdelay topology`: shown, made, exported and verified on a real broker."""
+"""`rabbitdelay topology`: show, apply, export and verify on a real broker."""
 
 import json
 import time
@@ -26,7 +26,7 @@ LEVELS = ("y", "mo", "d", "h", "m", "s", "ds", "cs")
 
 @pytest.fixture
 def change(broker_url: str) -> Callable[[Callable[..., None]], None]:
-    """Do something to the broker behind rabbitdelay's back."""
+    """Change the broker over a connection of the test's own."""
 
     def run(action: Callable[..., None]) -> None:
         with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:

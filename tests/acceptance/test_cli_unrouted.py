@@ -1,4 +1,4 @@
-"""`rabbitdelay unrouted`: listed, sent on and dropped from the command line."""
+"""`rabbitdelay unrouted`: listing, retrying and dropping jobs."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Park = Callable[..., None]
 
 @pytest.fixture
 def park(rabbitdelay: CommandLine, broker_url: str, namespace: str) -> Park:
-    """Put jobs and take their topic away before they are due; wait until they are parked."""
+    """Put jobs, delete their topic before they are due, and wait until they are parked."""
 
     def run(topic: str, *ids: str) -> None:
         before = _total(rabbitdelay)

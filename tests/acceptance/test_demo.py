@@ -1,4 +1,4 @@
-"""`rabbitdelay demo`: it runs to its end without a terminal, and leaves nothing behind."""
+"""`rabbitdelay demo` completes without a terminal, and leaves no process or file behind."""
 
 import os
 import re

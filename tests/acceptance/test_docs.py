@@ -87,7 +87,7 @@ def environment(
 
 
 def test_the_programs_pass_mypy_strict(tmp_path: Path) -> None:
-    """A user's mypy checks them, without the settings of this repository."""
+    """They are checked as by a user's mypy, without the settings of this repository."""
     files = [tmp_path / f"program_{number}.py" for number in range(len(PROGRAMS))]
     for file, program in zip(files, PROGRAMS, strict=True):
         file.write_text(f"# {program}\n{program.text}")

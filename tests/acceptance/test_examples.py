@@ -1,4 +1,4 @@
-"""The shop of examples/: run as its files say, against a real broker, over HTTP."""
+"""The shop of examples/, run as its files document, against a real broker and over HTTP."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""A private cluster: it forms, loses a node, and gets it back."""
+"""A private cluster: starting, losing a node, and restarting it."""
 
 from itertools import takewhile
 

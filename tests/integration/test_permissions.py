@@ -1,4 +1,4 @@
-"""The permissions in docs/operations.md suffice: its command lines are run, and its users used."""
+"""The permissions in docs/operations.md suffice: the tests run its commands as its users."""
 
 import logging
 import re
@@ -34,7 +34,7 @@ DELAYS_SECONDS = (0, 0.03, 3_600, 40 * 86_400)
 
 
 class Shop:
-    """A broker with the users of the page, in the vhost and the namespace that it names."""
+    """A broker with the users, the vhost and the namespace of the page."""
 
     def __init__(self, broker: PrivateBroker) -> None:
         self._port = urlsplit(broker.url).port
@@ -189,7 +189,7 @@ def test_a_user_with_the_whole_namespace_creates_topics(shop: Shop, front: Front
 
 
 DECLARES = [(), ("--declare",), ("--no-declare",)]
-"""Without an option, a command finds out by itself that its user may not declare."""
+"""Without an option, a command detects that its user may not declare."""
 
 
 @pytest.mark.parametrize("options", DECLARES)

@@ -33,7 +33,7 @@ def test_jobs_that_came_due_meanwhile_are_ready_soon_after_a_restart(
 
 
 def apply_all(broker: PrivateBroker, topology: Topology) -> None:
-    """Make all hold queues and the topic, safe from a crash."""
+    """Create all hold queues and the topic, and wait until they survive a crash."""
     client = Client(broker.url, namespace=topology.namespace)
     client.topology.apply(topics="t", all_hold_queues=True)
 

@@ -11,7 +11,7 @@ PROSE, MAP = PAGE.partition("## The map\n")[0], PAGE.split("## The map\n")[1].sp
 
 
 def mapped_lines() -> Iterator[tuple[str, str]]:
-    """Every path of the map with its phrase. A folder stands for its `__init__.py`."""
+    """Return every path of the map with its description. A folder stands for its `__init__.py`."""
     folder = ""
     for line in filter(None, MAP.splitlines()):
         name, _, phrase = line.strip().partition(" ")
@@ -42,7 +42,7 @@ def test_every_file_of_core_and_engine_has_a_phrase() -> None:
 
 
 def test_every_file_named_before_the_map_exists() -> None:
-    """The ways of a put, a delivery and a delete, and the answers to questions."""
+    """The sections on a put, a delivery and a delete, and the questions."""
     named = set(re.findall(r"`([\w./]+\.py)`", PROSE))
     existing = [
         str(path) for folder in ("rabbitdelay", "tests") for path in ROOT.glob(f"{folder}/**/*.py")

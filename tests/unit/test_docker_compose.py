@@ -1,4 +1,4 @@
-"""docker-compose.yml and Dockerfile, as far as they can be checked without a Docker engine."""
+"""docker-compose.yml and Dockerfile, checked without a Docker engine."""
 
 import os
 import re
@@ -26,7 +26,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 
 def _script() -> str:
-    """The putter's shell script, as compose passes it on: `$$` is its way to write `$`."""
+    """Return the putter's shell script as compose passes it on: `$$` stands for `$`."""
     assert PUTTER["entrypoint"] == ["sh", "-euc"]
     (script,) = PUTTER["command"]
     assert isinstance(script, str)
@@ -34,7 +34,7 @@ def _script() -> str:
 
 
 def _commands() -> list[list[str]]:
-    """The arguments of every put in the script: its function `put` runs `rabbitdelay put`."""
+    """Return the arguments of each put in the script, whose function `put` runs `rabbitdelay put`."""
     lines = [shlex.split(line, comments=True) for line in _script().splitlines()]
     return [words for words in lines if words and words[0] == "put"]
 

@@ -1,4 +1,4 @@
-"""The front ends have the same names in the same order, and share no long run of statements."""
+"""The front ends have the same names in the same order, without long duplicated code."""
 
 import ast
 import difflib

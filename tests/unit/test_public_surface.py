@@ -34,7 +34,7 @@ HANDED_OUT = (
 
 
 def public_names(module: ModuleType) -> set[str]:
-    """The names of a module, without its submodules and what it keeps to itself."""
+    """Return the names of a module, without its submodules and its private names."""
     return {
         name
         for name, value in vars(module).items()
@@ -71,7 +71,7 @@ def test_every_error_is_exported() -> None:
 
 
 def classes_in(annotation: object) -> Iterator[type]:
-    """The classes of this package that an annotation names."""
+    """Return the classes of this package that an annotation names."""
     if inspect.isclass(annotation) and annotation.__module__.partition(".")[0] == "rabbitdelay":
         yield annotation
     for argument in typing.get_args(annotation):
@@ -79,7 +79,7 @@ def classes_in(annotation: object) -> Iterator[type]:
 
 
 def hints_of(kind: type) -> Iterator[object]:
-    """The annotations of a class's fields, properties and methods, as far as they are public."""
+    """Yield the annotations of a class's public fields, properties and methods."""
     yield from typing.get_type_hints(kind).values()
     for name in public_attributes(kind) | (set() if kind in HANDED_OUT else {"__init__"}):
         value: Any = inspect.getattr_static(kind, name)

@@ -1,4 +1,4 @@
-"""docs/wire-format.md says what the code does: its programs, tables, numbers and commands."""
+"""docs/wire-format.md agrees with the code: its programs, tables, numbers and commands."""
 
 import json
 import re
@@ -46,7 +46,7 @@ PROGRAMS = {
 
 
 def _table(first_column: str) -> list[list[str]]:
-    """The rows of the table whose first column is named so, without the marks of code."""
+    """Return the rows of the table with this first column, without backticks."""
     lines = PAGE.splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith(f"| {first_column} |")) + 2
     rows = []

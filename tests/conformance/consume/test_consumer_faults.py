@@ -183,7 +183,7 @@ def test_every_confirmed_job_runs_when_the_broker_is_killed_under_load(
         client.put_many(
             JobSpec(topic, 1) for topic in ("t", "u", "v")
         )  # their queues are stable afterwards
-        assert client.pop("u") is not None  # the kill gives this job back
+        assert client.pop("u") is not None  # the broker requeues this job after the kill
         client.pop("v").finish()  # type: ignore[union-attr]
         popped = ThreadPoolExecutor(1).submit(client.pop, "v", wait=patience(90))
         putting = Rated(client, per_second=500)
@@ -363,7 +363,7 @@ def test_a_thousand_bad_messages_are_listed_kicked_and_dropped(
     namespace: str,
     make_topics: TopicsFactory,
 ) -> None:
-    """Whatever is in their headers is kept as it was, byte for byte."""
+    """Their headers are kept byte for byte."""
     make_topics("t")
     draw = random.Random(20260102)
     bad = [with_number(fuzzed(draw, number), number) for number in range(1_000)]
@@ -390,18 +390,18 @@ def test_a_thousand_bad_messages_are_listed_kicked_and_dropped(
 
 
 def with_number(message: Message, number: int) -> Message:
-    """The same message, which tells its number."""
+    """Return the same message with its number in a header."""
     return replace(message, headers={**message.headers, "number": number})
 
 
 def split(message: Message) -> dict[str, Encoded]:
-    """The headers of a message as their bytes."""
+    """Return the headers of a message as bytes."""
     encoded = field_table.encode(message.headers)
     return field_table.split(encoded, 0, len(encoded))
 
 
 def theirs(headers: Mapping[str, Encoded]) -> dict[str, Encoded]:
-    """Those that neither a kick nor the broker may change."""
+    """Return the headers that neither a kick nor the broker may change."""
     changed = ("rd-attempt", "rd-due", "rd-known", "CC")
     return {
         name: value

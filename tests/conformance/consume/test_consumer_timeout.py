@@ -1,4 +1,4 @@
-"""A broker that gives up on a consumer that keeps a job beyond its consumer_timeout.
+"""The broker takes a job from a consumer that keeps it beyond the consumer_timeout.
 
 RabbitMQ 3.10 closes the channel; 4.3 cancels the consumer and requeues the job. Both check once a
 minute.

@@ -1,4 +1,4 @@
-"""The buried jobs of a topic: looking changes nothing, and a kick loses nothing."""
+"""Buried jobs: listing leaves them in place, and a kick loses none."""
 
 import json
 import threading
@@ -36,7 +36,7 @@ Bury = Callable[..., None]
 
 @pytest.fixture
 def client(request: pytest.FixtureRequest, make_client: ClientFactory) -> Client:
-    """A client with classic queues, which are quicker, unless a test is marked QUORUM."""
+    """A client with classic queues, which are faster, unless a test is marked QUORUM."""
     return make_client(queue_type=getattr(request, "param", "classic"))
 
 
@@ -50,7 +50,7 @@ def channel(broker_url: str) -> Iterator[BlockingChannel]:
 
 @pytest.fixture
 def jobs(client: Client, make_topics: TopicsFactory) -> BuriedJobs:
-    """Those of topic `mail`, which is made."""
+    """The buried jobs of topic `mail`, which exists."""
     make_topics("mail", queue_type=client.topology.queue_type)
     return client.buried("mail")
 
@@ -75,7 +75,7 @@ def bury(client: Client, jobs: BuriedJobs, channel: BlockingChannel) -> Bury:
 
 @pytest.fixture
 def reject(client: Client, channel: BlockingChannel) -> Callable[[], None]:
-    """Take the next job as a plain consumer does, and refuse it."""
+    """Take the next job like a plain consumer, and reject it."""
     ready = client.topology.ready_queue("mail")
 
     def refused() -> bool:
@@ -89,7 +89,7 @@ def reject(client: Client, channel: BlockingChannel) -> Callable[[], None]:
 
 @pytest.fixture
 def restricted_url(shared_broker: SharedBroker, namespace: str) -> Iterator[str]:
-    """The URL of a user who may read and write, and declare nothing."""
+    """The URL of a user who may read and write, but not declare."""
     management, url = shared_broker.management, urlsplit(shared_broker.url)
     vhost = quote(management.vhost, safe="")
     _put(management, f"users/{namespace}", password=namespace, tags="")
@@ -104,7 +104,7 @@ def ids(jobs: BuriedJobs, **choice: Any) -> set[str | None]:  # noqa: ANN401 - p
 
 @QUORUM
 def test_looking_removes_nothing_however_often(jobs: BuriedJobs, bury: Bury) -> None:
-    """More often than the 20 deliveries after which RabbitMQ 4 drops a message by default."""
+    """RabbitMQ 4 drops a message after 20 deliveries by default; this lists more often."""
     bury("a", "b")
     for _ in range(25):
         assert ids(jobs) == {"a", "b"}
@@ -207,7 +207,7 @@ def test_a_kicked_job_keeps_all_it_has_but_why_it_failed(
 def test_a_job_that_a_plain_consumer_rejected(
     client: Client, jobs: BuriedJobs, reject: Callable[[], None], receive: ReceiverFactory
 ) -> None:
-    """The broker's record tells when and why, and is gone after a kick."""
+    """The broker's record has the time and the reason, and a kick removes it."""
     before_ms = time.time_ns() // 1_000_000
     client.put("mail", {"n": 1}, id="a", delay=0.1)
     reject()
@@ -288,7 +288,7 @@ def test_a_pass_ends_when_another_client_takes_the_rest(
 
 
 def test_a_pass_ends_though_the_jobs_are_buried_again(jobs: BuriedJobs, bury: Bury) -> None:
-    """Each is tried once, also when there are more than are received at once."""
+    """Each is tried once, even if there are more jobs than one batch."""
     names = [f"j{number}" for number in range(BATCH + 10)]
     bury(*names)
     tried: list[str | None] = []
@@ -319,7 +319,7 @@ def test_a_ready_queue_that_is_gone_is_made(
 def test_what_the_broker_does_not_take_stays(
     client: Client, channel: BlockingChannel, jobs: BuriedJobs, bury: Bury
 ) -> None:
-    """The topic vanishes half-way, and so does the queue for what cannot be routed."""
+    """The topic and the queue `unrouted` are deleted during the kick."""
     bury(*(f"j{number}" for number in range(BATCH + 1)))
 
     def take_away(_one: BuriedJob, _sent: bool) -> None:  # noqa: FBT001 - as it is called
@@ -339,7 +339,7 @@ def test_killed_before_a_new_queue_has_stabilised_nothing_is_lost(
     jobs: BuriedJobs,
     bury: Bury,
 ) -> None:
-    """The copy arrives, and the original is still there: twice, and never not at all."""
+    """The copy arrives, and the original stays: the job is duplicated, never lost."""
     bury("a")
     ready = client.topology.ready_queue("mail")
     channel.queue_delete(ready)

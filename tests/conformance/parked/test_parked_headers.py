@@ -24,7 +24,7 @@ from tests.support.patience import wait_until
 
 OURS = ("rd-", "x-")
 DEEP = 200
-"""Tables in tables: more than are read here, and fewer than RabbitMQ takes."""
+"""Nesting depth: more than this library reads, and less than RabbitMQ accepts."""
 HEADERS: dict[str, Any] = {
     "f": Encoded(b"f" + pack(">f", 0.5)),
     "d": Encoded(b"d" + pack(">d", 0.1)),
@@ -53,7 +53,7 @@ BROKERS: dict[str, Any] = {
 
 
 def too_deep() -> dict[str, Any]:
-    """A header that is nested too deep to be read here."""
+    """Return a header that is nested too deep for this library to read."""
     nested: dict[str, Any] = {}
     for _ in range(DEEP):
         nested = {"a": nested}
@@ -75,7 +75,7 @@ def front(request: pytest.FixtureRequest) -> Iterator[Front]:
 
 @pytest.fixture
 def look(broker_url: str, namespace: str) -> Iterator[Callable[[str], Looker]]:
-    """Lookers into the ready queue of a topic."""
+    """Readers of a topic's ready queue that leave its messages in it."""
     with ExitStack() as stack:
 
         def run(topic: str) -> Looker:

@@ -1,4 +1,4 @@
-"""Jobs that could not be routed: nothing stalls, nothing is lost, all can be sent on."""
+"""Unrouted jobs: they delay no other job, none is lost, and all can be retried."""
 
 import json
 import threading
@@ -36,13 +36,13 @@ def channel(broker_url: str) -> Iterator[BlockingChannel]:
 
 @pytest.fixture
 def unrouted(client: Client, make_client: ClientFactory) -> UnroutedJobs:
-    """The jobs, as a client sees them that makes nothing and sends nothing on by itself."""
+    """The unrouted jobs, seen by a client that neither declares queues nor rescues jobs."""
     return make_client(queue_type=client.topology.queue_type, declare=False).unrouted()
 
 
 @pytest.fixture
 def retry(client: Client, make_client: ClientFactory) -> Retry:
-    """Send jobs on, with a client that connects for it."""
+    """Retry jobs with a client that connects for it."""
 
     def run(**options: Any) -> SentJobs:  # noqa: ANN401 - passed on
         with make_client(queue_type=client.topology.queue_type) as sender:
@@ -55,7 +55,7 @@ def retry(client: Client, make_client: ClientFactory) -> Retry:
 def park(
     client: Client, make_client: ClientFactory, channel: BlockingChannel
 ) -> Callable[..., None]:
-    """Put jobs and take their topic away before they are due, with no client left to heal it."""
+    """Put jobs and delete their topic before they are due, with no client left to restore it."""
 
     def run(topic: str, *ids: str, **options: Any) -> None:  # noqa: ANN401 - passed on
         with make_client(queue_type=client.topology.queue_type) as putter:
@@ -83,7 +83,7 @@ def test_a_vanished_topic_delays_nobody_and_its_jobs_are_sent_on(
     client.put_many(JobSpec("gone", {"id": name}, id=name, delay=3) for name in gone)
     client.put("alive", id="alive-1", delay=3)
     channel.queue_delete(client.topology.ready_queue("gone"))
-    client.close()  # it would make the queue again
+    client.close()  # it would declare the queue again
     alive = receive("alive")
     alive.wait_for("alive-1")
     assert alive.messages[0].lateness_ms < patience(5) * 1000, "a stalled queue takes 180 s"
@@ -104,7 +104,7 @@ def test_a_vanished_topic_delays_nobody_and_its_jobs_are_sent_on(
 def test_looking_removes_nothing_however_often(
     unrouted: UnroutedJobs, park: Callable[..., None]
 ) -> None:
-    """More often than the 20 deliveries after which RabbitMQ 4 drops a message by default."""
+    """RabbitMQ 4 drops a message after 20 deliveries by default; this lists more often."""
     park("gone", "a", "b")
     wait_until(lambda: unrouted.count() == 2)
     for _ in range(25):
@@ -200,7 +200,7 @@ def test_a_message_of_somebody_else_keeps_all_it_has(
     retry: Retry,
     receive: ReceiverFactory,
 ) -> None:
-    """Its own headers and properties; what the broker added on the way is gone."""
+    """Its own headers and properties; those that the broker added are removed."""
     client.put("mail", delay=0.3)
     client.close()
     properties = pika.BasicProperties(
@@ -230,7 +230,7 @@ def test_a_pass_ends_though_the_jobs_come_back(
     park: Callable[..., None],
     channel: BlockingChannel,
 ) -> None:
-    """The topic vanishes again while its jobs are sent on: each is tried once."""
+    """The topic is deleted again during the retry: each job is tried once."""
     names = [f"j{number}" for number in range(BATCH + 1)]
     park("gone", *names)
     wait_until(lambda: unrouted.count() == len(names))
@@ -255,7 +255,7 @@ def test_killed_before_the_new_queues_have_stabilised_nothing_is_lost(
     make_client: ClientFactory,
     receive: ReceiverFactory,
 ) -> None:
-    """The copy arrives, and the original is still there: twice, and never not at all."""
+    """The copy arrives, and the original stays: the job is duplicated, never lost."""
     park("gone", "a")
     wait_until(lambda: unrouted.count() == 1)
     unstable = make_client(stabilise_seconds=600)
@@ -327,7 +327,7 @@ def test_without_its_queue_it_says_how_to_declare_it(
 def test_the_rescue_of_the_same_client_waits_while_jobs_are_sent_on(
     client: Client, unrouted: UnroutedJobs, park: Callable[..., None], make_client: ClientFactory
 ) -> None:
-    """More than are received at once, of a topic that the client makes with the first of them."""
+    """More jobs than one batch, of a topic that the client creates for the first of them."""
     names = [f"j{number}" for number in range(2 * BATCH)]
     park("gone", *names)
     wait_until(lambda: unrouted.count() == len(names))

@@ -142,7 +142,7 @@ def test_jobs_parked_during_the_brokers_start_are_sent_on(
 ) -> None:
     """A broker on Mnesia may dead-letter before its bindings exist. The test does this by hand.
 
-    Jobs of a topic that is really gone stay parked for an operator.
+    Jobs of a topic that was deleted for good stay parked for an operator.
     """
     topology = Topology(namespace)
     with front.client(broker.url, namespace=namespace, timeout=patience(20)) as client:

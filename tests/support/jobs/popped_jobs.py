@@ -1,4 +1,4 @@
-"""Jobs that are popped: one that must be there, a number of them, or all."""
+"""Popping jobs: one that must exist, a given number, or all."""
 
 import time
 from operator import attrgetter

@@ -37,20 +37,20 @@ class Factory(TransportFactory):
         url: URL,
         **kwargs: Any,  # noqa: ANN401 - aiormq's
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open it."""
+        """Open the socket."""
         self.opened += 1
         return await TCPTransportFactory().create(url, **kwargs)
 
 
 class Server:
-    """A broker that says what every broker says at first."""
+    """A broker that sends the frames of a handshake."""
 
     def __init__(self) -> None:
         self.writer: asyncio.StreamWriter | None = None
         self.read = b""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Agree, and read from then on."""
+        """Complete the handshake, and read from then on."""
         self.writer = writer
         await reader.readexactly(8)
         properties: dict[str, Any] = {"version": VERSION, "capabilities": {}}
@@ -71,14 +71,14 @@ class Server:
 
 
 class Listener:
-    """An object in the place of a channel."""
+    """A stand-in for a channel, which records its frames."""
 
     def __init__(self) -> None:
         self.frames = self
         self.heard: list[object] = []
 
     async def put(self, item: tuple[int, object]) -> None:
-        """Note a frame."""
+        """Record a frame."""
         self.heard.append(item[1])
 
 

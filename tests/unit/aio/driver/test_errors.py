@@ -1,4 +1,4 @@
-"""aiormq's errors as ours."""
+"""Mapping aiormq's errors to this package's."""
 
 import inspect
 import socket
@@ -74,7 +74,7 @@ def test_each_has_an_error_of_ours(
 
 
 def test_an_error_that_causes_itself() -> None:
-    """As aiormq does with a refused login: it cancels itself with it."""
+    """After a refused login, aiormq's error is its own cause."""
     refused = aiormq_errors.ProbableAuthenticationError("ACCESS_REFUSED")
     cancelled = caused_by(CancelledError(refused), refused)
     error = connection_error(caused_by(refused, cancelled), ADDRESS)

@@ -11,7 +11,7 @@ from rabbitdelay.cli.output.bodies import body_lines
         (b"", []),
         (b'{"a": [1, 0.5]}', ["{", '  "a": [', "    1,", "    0.5", "  ]", "}"]),
         ('"ü"'.encode(), ['"ü"']),
-        (b"[1.10]", ["[1.10]"]),  # laid out it would be another text
+        (b"[1.10]", ["[1.10]"]),  # indented, it would be a different text
         (b"[NaN]", ["[NaN]"]),
         (b"[" * 100_000, ["[" * 100_000]),
         (b"one\ttwo\r\nthree", ["one two", "three"]),

@@ -1,4 +1,4 @@
-"""When a client counts the messages in `unrouted`, and when it reads them."""
+"""The times at which a client counts the messages in `unrouted` and reads them."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Copies: fresh messages of the same job, which say why the attempt failed."""
+"""Copies: fresh messages of the same job, with the reason why the attempt failed."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -151,7 +151,7 @@ def test_copying_does_not_change_the_original(job: Job) -> None:
 
 @given(JOBS, st.lists(st.integers(0, 2 * LONG_MS), min_size=1, max_size=10))
 def test_the_times_of_a_retry_come_from_its_putter(job: Job, delays: list[int]) -> None:
-    """The time until which it is known is at most its due time, and no clock is used."""
+    """`rd-known` is never after the due time, and no clock is used."""
     message, due_ms, known_ms = travelled(job), job.due_ms, job.due_ms
     for attempt, delay_ms in enumerate(delays, 2):
         dates = republish.dates(message, due_ms, delay_ms)
@@ -168,7 +168,7 @@ def test_the_times_of_a_retry_come_from_its_putter(job: Job, delays: list[int]) 
 def test_a_kick_does_not_extend_how_long_a_job_is_known(
     job: Job, delay_ms: int, now_ms: int
 ) -> None:
-    """Whatever the clock of the machine that kicks it says."""
+    """This does not depend on the clock of the machine that kicks it."""
     message = travelled(job)
     dates = republish.dates(message, job.due_ms, delay_ms)
     retried = republish.again(message, attempt=2, dates=dates, failure=None)
@@ -210,7 +210,7 @@ def test_every_property_is_copied() -> None:
 
 
 def test_an_invalid_message_is_buried_unchanged() -> None:
-    """An unreadable message is kept whole for a person; only the reason is added."""
+    """An unreadable message is kept unchanged for an operator; only the reason is added."""
     strange = Message(b"\xff", {"rd-ttr": "soon", "rd-version": 99}, "x" * 300)
     copy = republish.buried(strange, reason="header rd-ttr", now_ms=NOW_MS, failure=None)
     added = {republish.REASON: "header rd-ttr", republish.BURIED: NOW_MS}
@@ -281,7 +281,7 @@ def test_a_timeout_contains_the_ttr() -> None:
     assert str(why) == "Timeout: not settled within its ttr of 1.5 s"
 
 
-# Graves
+# Buried copies
 
 
 @pytest.mark.parametrize("version", ["3.10", "4.3"])

@@ -42,7 +42,7 @@ class Broker:
     """Whether this user may not declare."""
     makers: int = 0
     leaving: int = 0
-    """Number of other makers that leave during the next pause."""
+    """Number of other creating clients that finish during the next pause."""
     paused: float = 0.0
 
     def talk(self, conversation: Conversation) -> bool:

@@ -47,7 +47,7 @@ def test_a_process_that_ignores_sigterm_is_killed_after_its_grace_period(mark: s
 
 
 def test_a_process_that_left_the_group_is_killed_by_its_mark(mark: str) -> None:
-    """Erlang's helpers each open a session of their own."""
+    """Each of Erlang's helper processes has its own session."""
     record = spawn("setsid sleep 60 & wait", mark)
     assert processes.wait_until(lambda: len(processes.marked(mark)) == 2, 5)
     processes.kill(record, mark=mark)

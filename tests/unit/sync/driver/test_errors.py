@@ -1,4 +1,4 @@
-"""pika's errors as ours."""
+"""Mapping pika's errors to this package's."""
 
 import inspect
 import socket

@@ -21,11 +21,11 @@ HEADER = b"AMQP\x00\x00\x09\x01"
 
 
 class ClientCut(Exception):
-    """Why a connection is being closed."""
+    """Return the reason why a connection is being closed."""
 
 
 class Connected:
-    """A connection to a socket that says nothing of itself, and pika's loop."""
+    """A connection to a silent socket, with pika's loop."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.loop = IOLoop()
@@ -80,7 +80,7 @@ def test_bytes_that_come_are_handed_over_in_large_pieces_and_count(connected: Co
     taken: list[bytes] = []
     connection = connected.connection
     connection.read_bytes(taken.append)
-    connected.peer.sendall(b"x" * BYTES)  # before the loop runs: all of it is there to be read
+    connected.peer.sendall(b"x" * BYTES)  # before the loop runs, so that all of it can be read
     connected.run_until(lambda: sum(map(len, taken)) == BYTES)
     assert max(map(len, taken)) > DEFAULT_RECEIVE_BYTES
     assert connection.bytes_received >= BYTES
@@ -94,14 +94,14 @@ def test_bytes_are_written_past_pika(connected: Connected) -> None:
 
 
 def test_what_is_passed_on_reaches_pika(connected: Connected) -> None:
-    """A broker of another protocol version says so in eight bytes, and pika closes."""
+    """A broker of another protocol version replies with eight bytes, and pika closes."""
     connected.connection.read_bytes(connected.connection.pass_on)
     connected.peer.sendall(b"AMQP\x00\x00\x09\x00")
     connected.run_until(lambda: connected.connection._transport is None)
 
 
 def test_an_abort_ends_it_without_a_word(connected: Connected) -> None:
-    connected.connection._error = ClientCut()  # as there is when it is closed already
+    connected.connection._error = ClientCut()  # as on a connection that is already closed
     connected.connection.cut()
     connected.run_until(lambda: connected.connection._transport is None)
     assert connected.peer.recv(1) == b""
