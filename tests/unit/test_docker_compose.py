@@ -34,7 +34,7 @@ def _script() -> str:
 
 
 def _commands() -> list[list[str]]:
-    """Return the arguments of each put in the script, whose function `put` runs `rabbitdelay put`."""
+    """Return the arguments of each put in the script: its function `put` runs the command."""
     lines = [shlex.split(line, comments=True) for line in _script().splitlines()]
     return [words for words in lines if words and words[0] == "put"]
 
