@@ -95,6 +95,10 @@ class Lease:
         """Whether the job was taken from its handler at the deadline."""
         return Event.TIMEOUT in (self.leaving, self.ended_by)
 
+    def has_exceeded_ttr(self, now: float) -> bool:
+        """Whether the job timed out, or is about to because nothing settled it in time."""
+        return self.is_timed_out or (not self.is_over and now >= self.deadline)
+
     @property
     def was_reserved(self) -> bool:
         """Whether the job was ever reserved rather than only prefetched."""

@@ -232,8 +232,8 @@ class Dispatcher:
         while self._ended:
             run = self._ended.popleft()
             lease = run.lease
-            if lease.is_timed_out and not run.abandoned:
-                continue  # its ttr has just expired, and `expired` is about to handle it
+            if not run.abandoned and lease.has_exceeded_ttr(now):
+                continue  # `expired` is about to handle it
             self._ended_at = now
             self._running.pop(lease, None)
             if run.touch_timer is not None:

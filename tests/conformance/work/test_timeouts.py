@@ -4,7 +4,9 @@ import threading
 import time
 from itertools import pairwise
 
-from rabbitdelay import Client, ReservedJob
+import pytest
+
+from rabbitdelay import Client, ReservedJob, TimedOut
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.brokers.proxy import Proxy
 from tests.support.jobs.popped_jobs import pop
@@ -41,6 +43,32 @@ def test_a_worker_gets_a_job_again_when_its_ttr_has_passed(
     assert min(gaps) < TTR_SECONDS + AT_ONCE_SECONDS + stalls.longest_seconds + round_trip, gaps
     first, second = _times(began, "later")[:2]
     assert second - first >= TTR_SECONDS + TIMEOUT_DELAY_SECONDS - 0.2
+
+
+def test_a_return_after_the_ttr_is_reported_as_a_timeout_though_the_worker_noticed_it_first(
+    client: Client, make_worker: WorkerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker's I/O is kept busy at the deadline, so the handler returns before its timer."""
+    worker, told, may_go_on = make_worker(), list[BaseException](), threading.Event()
+
+    def keep_busy() -> None:
+        may_go_on.wait(patience(10))
+
+    def hang(job: ReservedJob) -> None:
+        assert worker._dispatcher is not None
+        worker._dispatcher.consumer.call(keep_busy)
+        wait_until(lambda: job.time_left == 0)
+
+    worker.handler("t", ttr=1, max_attempts=1)(hang)
+    worker.on_error(lambda _job, error: told.append(error))
+    job = client.put("t")
+    with working(worker):
+        wait_until(lambda: "finished too late" in caplog.text)
+        may_go_on.set()
+        wait_until(lambda: told)
+    assert [type(error) for error in told] == [TimedOut]
+    (record,) = [one for one in caplog.records if getattr(one, "event", None) == "buried"]
+    assert record.job_id == job.id  # type: ignore[attr-defined]
 
 
 def test_a_pop_gets_a_job_again_when_its_ttr_has_passed(make_client: ClientFactory) -> None:

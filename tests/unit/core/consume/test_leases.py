@@ -244,3 +244,14 @@ def test_an_adopted_lease_keeps_its_deadline() -> None:
     assert (lease.state, lease.tag) == (State.RESERVED, 7)
     assert leases.next_expiry() == TTR_SECONDS
     assert leases.finish(lease, 1.0) is Do.ACK
+
+
+def test_a_lease_has_exceeded_its_ttr_from_the_deadline_unless_it_is_settled() -> None:
+    leases = Leases()
+    late, finished = reserved(leases, 1), reserved(leases, 2)
+    leases.finish(finished, 1.0)
+    assert not late.has_exceeded_ttr(TTR_SECONDS - 0.1)
+    assert late.has_exceeded_ttr(TTR_SECONDS)
+    assert not finished.has_exceeded_ttr(TTR_SECONDS)
+    assert leases.expire(TTR_SECONDS) == [late]
+    assert late.has_exceeded_ttr(TTR_SECONDS)
