@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from rabbitdelay.address import Address
 from rabbitdelay.core.amqp import reply_codes
-from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
+from rabbitdelay.core.amqp.decode import Delivery, GetEmpty, Returned
 from rabbitdelay.core.topology.objects import Binding, Exchange, Queue
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import ConnectionFailed, TopologyError
@@ -43,20 +43,6 @@ class Confirm:
     tag: int
     multiple: bool
     is_taken: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """A message that the broker could not route.
-
-    The confirm that follows it carries no information.
-    """
-
-    exchange: str
-    routing_key: str
-    text: str
-    message_id: str | None
-    headers: Mapping[str, Any]
 
 
 class Channel(Protocol):

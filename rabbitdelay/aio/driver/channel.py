@@ -15,11 +15,10 @@ import pamqp.frame
 from aiormq.abc import AbstractConnection
 from pamqp import commands as spec
 from pamqp.base import Frame
-from pamqp.body import ContentBody
-from pamqp.header import ContentHeader
 
+from rabbitdelay.core.amqp.decode import Returned
 from rabbitdelay.core.topology.objects import Binding, Exchange, Queue
-from rabbitdelay.engine.transport import Channel, Closed, Confirm, Returned, Then, nothing
+from rabbitdelay.engine.transport import Channel, Closed, Confirm, Then, nothing
 
 Answered = Callable[[Any], None]
 
@@ -55,14 +54,13 @@ class LoopChannel:
         self.is_open = False
         self.frames = self
         """The object whose `put` aiormq calls with each frame."""
+        self.returned: Callable[[Returned], None] = nothing
+        """Called by the connection, which reads returned messages before aiormq sees them."""
         self._carrier = carrier
         self._questions: list[Question] = []
         self._closed: list[Callable[[Channel, Closed], None]] = []
         self._cancelled: Callable[[str], None] = nothing
         self._confirmed: Callable[[Confirm], None] = nothing
-        self._returned: Callable[[Returned], None] = nothing
-        self._returning: spec.Basic.Return | None = None
-        self._missing_bytes = 0
 
     def open(self, opened: Callable[[Channel], None]) -> None:
         """Open the channel."""
@@ -146,7 +144,7 @@ class LoopChannel:
         then: Then,
     ) -> None:
         """Enable publisher confirms on the channel."""
-        self._confirmed, self._returned = confirmed, returned
+        self._confirmed, self.returned = confirmed, returned
         self._ask(spec.Confirm.Select(), lambda _: then())
 
     def close(self) -> None:
@@ -165,10 +163,6 @@ class LoopChannel:
             case spec.Basic.Ack() | spec.Basic.Nack():
                 is_taken = isinstance(frame, spec.Basic.Ack)
                 self._confirmed(Confirm(frame.delivery_tag or 0, bool(frame.multiple), is_taken))
-            case ContentHeader() | ContentBody():
-                self._content(frame)
-            case spec.Basic.Return():
-                self._returning = frame
             case spec.Basic.Cancel():
                 self._cancelled_by_broker(frame)
             case spec.Channel.Close():
@@ -185,21 +179,6 @@ class LoopChannel:
                 del self._questions[index]
                 question.answered(frame)
                 return
-
-    def _content(self, frame: ContentHeader | ContentBody) -> None:
-        returned = self._returning
-        if returned is None:
-            return
-        if isinstance(frame, ContentHeader):
-            self._missing_bytes = frame.body_size or 0
-            properties = frame.properties
-            where = (returned.exchange or "", returned.routing_key or "", returned.reply_text or "")
-            headers = properties.headers or {}
-            self._returned(Returned(*where, properties.message_id, headers))
-        else:
-            self._missing_bytes -= len(frame.value)
-        if self._missing_bytes <= 0:
-            self._returning = None
 
     def _cancelled_by_broker(self, frame: spec.Basic.Cancel) -> None:
         tag = frame.consumer_tag or ""

@@ -11,7 +11,7 @@ from rabbitdelay.aio.driver import aiormq_internals
 from rabbitdelay.aio.driver.aiormq_internals import AiormqConnection, FrameReceiver
 from rabbitdelay.aio.driver.channel import LoopChannel
 from rabbitdelay.aio.driver.frame_reader import FrameTransport, SharedReader
-from rabbitdelay.core.amqp.decode import Deliveries, Other
+from rabbitdelay.core.amqp.decode import Deliveries, Other, Returned
 from rabbitdelay.engine.transport import Channel, OnInbound, Then, nothing
 
 LOOK_SECONDS = 0.25
@@ -89,6 +89,11 @@ class LoopConnection(ABC):
     def read_deliveries(self, on_inbound: OnInbound, on_read: Then) -> None:
         """Pass on each message; call `on_read` after all messages that arrived together."""
 
+    def _take_returned(self, returned: Returned) -> None:
+        channel = self._channels.get(returned.channel)
+        if channel is not None:
+            channel.returned(returned)
+
     def _lost(self, _closing: object) -> None:
         self._is_lost = True
         for channel in self._channels.values():
@@ -116,6 +121,7 @@ class OwnConnection(LoopConnection):
     ) -> None:
         super().__init__(owner, aiormq_connection, close)
         self._transport = transport
+        transport.reader.on_returned = self._take_returned
 
     def cut(self) -> None:
         """Close the socket without waiting for the broker."""
@@ -183,6 +189,9 @@ class LentConnection(LoopConnection):
         for found in self._deliveries.feed(frame):
             if isinstance(found, Other):
                 return found.frame
+            if isinstance(found, Returned):
+                self._take_returned(found)
+                continue
             self._on_inbound(found)
             self._on_read()
         return b""

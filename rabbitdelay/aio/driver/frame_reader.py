@@ -1,4 +1,4 @@
-"""Read deliveries before aio-pika sees them.
+"""Read messages before aio-pika sees them: deliveries, and those that the broker returns.
 
 aiormq awaits three times per frame, and creates three objects and a task per delivery. A header
 that it cannot decode closes the connection, after every reconnect, and one that it can decode may
@@ -18,7 +18,7 @@ from yarl import URL
 
 from rabbitdelay.address import Address
 from rabbitdelay.aio.driver.aiormq_internals import FrameReceiver, TransportFactory
-from rabbitdelay.core.amqp.decode import Deliveries, Other
+from rabbitdelay.core.amqp.decode import Deliveries, Other, Returned
 from rabbitdelay.engine.transport import OnInbound, Then, nothing
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -37,6 +37,7 @@ class FrameReader(asyncio.StreamReader):
         super().__init__()
         self.on_inbound: OnInbound = nothing
         self.on_read: Then = nothing
+        self.on_returned: Callable[[Returned], None] = nothing
         self._has_heard = False
         """Whether a complete frame has arrived, which shows that the server speaks AMQP."""
         self._close: bytes | None = None
@@ -53,6 +54,8 @@ class FrameReader(asyncio.StreamReader):
                 if found.frame.startswith(CLOSE, CLOSE_AT):
                     self._close = found.frame
                 super().feed_data(found.frame)
+            elif isinstance(found, Returned):
+                self.on_returned(found)
             else:
                 took = True
                 self.on_inbound(found)

@@ -1,8 +1,9 @@
 """Decode the bytes that a broker sends into whole messages.
 
-Only deliveries and the replies to basic.get are decoded; every other frame is passed on unchanged,
-for the client library. pika is not used for deliveries because it needs about twice as long for
-each, and because a header that it cannot decode ends the connection, again on every redelivery.
+Only deliveries, the replies to basic.get and messages that the broker returns as unroutable are
+decoded; every other frame is passed on unchanged, for the client library. pika is not used for
+messages because it needs about twice as long for each, and because a header that it cannot decode
+ends the connection, again on every redelivery.
 
 A message whose properties cannot be decoded still becomes a Delivery, which can be acknowledged or
 rejected: `problem` says what is wrong. A frame that no broker would send is passed on too: pika
@@ -29,7 +30,11 @@ _PROTOCOL_HEADER = ord("A")
 _END = encode.END[0]
 _CUT_OFF = "properties are cut off"
 
-_DELIVER, _GET_OK, _GET_EMPTY = (_METHOD.pack(encode.BASIC, number) for number in (60, 71, 72))
+_RETURN, _DELIVER, _GET_OK, _GET_EMPTY = (
+    _METHOD.pack(encode.BASIC, number) for number in (50, 60, 71, 72)
+)
+_RETURN_TEXT_AT = 6
+"""Offset of the reply text in a basic.return, after the method and the reply code."""
 
 
 @dataclass(slots=True)
@@ -64,13 +69,30 @@ class GetEmpty:
 
 
 @dataclass(frozen=True, slots=True)
+class Returned:
+    """A message that the broker could not route.
+
+    The confirm that follows it carries no information.
+    """
+
+    channel: int
+    text: str
+    """The broker's reason."""
+    exchange: str
+    routing_key: str
+    message_id: str | None
+    headers: Mapping[str, table.Encoded]
+    """The headers as they were sent. No value is decoded, so that none can be a problem."""
+
+
+@dataclass(frozen=True, slots=True)
 class Other:
     """Any other frame, undecoded."""
 
     frame: bytes
 
 
-Inbound = Delivery | GetEmpty | Other
+Inbound = Delivery | GetEmpty | Returned | Other
 
 
 @dataclass(slots=True)
@@ -88,6 +110,8 @@ class _Partial:
     """The property flags of the content header."""
     missing: int = -1
     """Remaining bytes of the body; negative before the content header."""
+    returned_because: str | None = None
+    """Why the broker returned the message; None if it did not."""
     body: tuple[bytes, ...] = ()
 
 
@@ -155,10 +179,24 @@ class Deliveries:
             exchange, routing_key = where.text(1) or "", where.text(1) or ""
             self._partial[channel] = _Partial(None, tag, redelivered, exchange, routing_key)
             return None
+        if method == _RETURN:
+            where = _Reader(payload, _RETURN_TEXT_AT)
+            text, exchange, routing_key = (where.text(1) or "" for _ in range(3))
+            self._partial[channel] = _Partial(
+                consumer_tag=None,
+                tag=0,
+                redelivered=False,
+                exchange=exchange,
+                routing_key=routing_key,
+                returned_because=text,
+            )
+            return None
         return GetEmpty(channel) if method == _GET_EMPTY else _NOT_OURS
 
-    def _whole(self, channel: int, partial: _Partial) -> Delivery:
+    def _whole(self, channel: int, partial: _Partial) -> Delivery | Returned:
         del self._partial[channel]
+        if partial.returned_because is not None:
+            return _returned(channel, partial, partial.returned_because)
         body = b"".join(partial.body)
         problem: str | None = None
         try:
@@ -195,30 +233,36 @@ def original(delivery: Delivery) -> Message:
 
     The message has no expiration, user id or cluster id, because a copy must not carry them.
     """
-    flags = _CONTENT.unpack_from(delivery.header)[3]
-    reader = _SplittingReader(delivery.header, _CONTENT.size)
+    header = delivery.header
+    flags = _CONTENT.unpack_from(header)[3]
+    return _read_all(_SplittingReader(header, _CONTENT.size), flags, delivery.message.body)
+
+
+def _returned(channel: int, partial: _Partial, text: str) -> Returned:
     try:
-        message = _read_properties(reader, flags, delivery.message.body)
-    except IndexError:
-        raise table.Undecodable(_CUT_OFF) from None
-    if reader.offset > len(delivery.header):
-        raise table.Undecodable(_CUT_OFF)
-    return message
+        reader = _SplittingReader(partial.header, _CONTENT.size)
+        message = _read_all(reader, partial.flags, b"")
+    except table.Undecodable:  # not what was sent
+        message = Message(b"", {})
+    return Returned(
+        channel,
+        text,
+        partial.exchange,
+        partial.routing_key,
+        message.message_id,
+        message.headers,
+    )
 
 
 def _message(header: bytes, flags: int, body: bytes) -> Message:
-    try:
-        if flags == _COMMON:
+    if flags == _COMMON:
+        try:
             common = _common_message(header, body)
-            if common is not None:
-                return common
-        reader = _Reader(header, _CONTENT.size)
-        message = _read_properties(reader, flags, body)
-    except IndexError:
-        raise table.Undecodable(_CUT_OFF) from None
-    if reader.offset > len(header):
-        raise table.Undecodable(_CUT_OFF)
-    return message
+        except IndexError:
+            raise table.Undecodable(_CUT_OFF) from None
+        if common is not None:
+            return common
+    return _read_all(_Reader(header, _CONTENT.size), flags, body)
 
 
 _COMMON = (
@@ -247,6 +291,17 @@ def _common_message(header: bytes, body: bytes) -> Message | None:
         table.known_text(header[_CONTENT.size + 1 : type_end]),
         int.from_bytes(header[id_end:]),
     )
+
+
+def _read_all(reader: "_Reader", flags: int, body: bytes) -> Message:
+    """Decode the properties; raise Undecodable if they are longer than the header."""
+    try:
+        message = _read_properties(reader, flags, body)
+    except IndexError:
+        raise table.Undecodable(_CUT_OFF) from None
+    if reader.is_beyond_the_end:
+        raise table.Undecodable(_CUT_OFF)
+    return message
 
 
 def _read_properties(reader: "_Reader", flags: int, body: bytes) -> Message:
@@ -287,6 +342,10 @@ class _Reader:
     def __init__(self, data: bytes, offset: int) -> None:
         self._data = data
         self.offset = offset
+
+    @property
+    def is_beyond_the_end(self) -> bool:
+        return self.offset > len(self._data)
 
     def text(self, present: int) -> str | None:
         if not present:

@@ -66,6 +66,11 @@ def encode(table: Mapping[str, Any]) -> bytes:
     return b"".join(pieces)
 
 
+def encode_one(table: Mapping[str, Any], name: str) -> Encoded | None:
+    """Return the bytes of one value of a table; None if the table does not have it."""
+    return Encoded(_encode_value(table[name])) if name in table else None
+
+
 @lru_cache(maxsize=1024)
 def short_text(text: str) -> bytes:
     """Return the bytes of a short string.

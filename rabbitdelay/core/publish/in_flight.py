@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
+from rabbitdelay.core.amqp import field_table
+from rabbitdelay.core.amqp.decode import Returned
 from rabbitdelay.core.publish.pending import Pending
 
 TOKEN = "rd-token"  # noqa: S105 - the name of a header
@@ -38,17 +40,18 @@ class Flight:
         found = (self._sent.pop(number, None) for number in tags)
         return [pending for pending in found if pending is not None]
 
-    def take_returned(
-        self, message_id: str | None, token: str, exchange: str, routing_key: str
-    ) -> Pending | None:
+    def take_returned(self, returned: Returned) -> Pending | None:
         """Remove and return a message that the broker returned.
 
         The confirm that follows it is ignored.
         """
         for tag, pending in self._sent.items():
             message = pending.message
-            is_same = message.message_id == message_id and message.headers.get(TOKEN, "") == token
-            if is_same and pending.may_go_to(exchange, routing_key):
+            # Compared by its bytes, which are all that the copy of a parked job has.
+            is_same = message.message_id == returned.message_id and (
+                field_table.encode_one(message.headers, TOKEN) == returned.headers.get(TOKEN)
+            )
+            if is_same and pending.may_go_to(returned.exchange, returned.routing_key):
                 return self._sent.pop(tag)
         return None
 

@@ -3,8 +3,9 @@
 import time
 from typing import Protocol
 
+from rabbitdelay.core.amqp.decode import Returned
 from rabbitdelay.core.publish.in_flight import Flight
-from rabbitdelay.engine.transport import Channel, Closed, Confirm, Connection, Returned
+from rabbitdelay.engine.transport import Channel, Closed, Confirm, Connection
 
 
 class ConfirmListener(Protocol):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rabbitdelay.address import Address
 from rabbitdelay.core.amqp import encode, reply_codes
+from rabbitdelay.core.amqp.decode import Returned
 from rabbitdelay.core.publish import lanes
 from rabbitdelay.core.publish.lanes import Lane
 from rabbitdelay.core.publish.outbox import LadderEntry, Outbox, Pending, Target, timeout_error
@@ -26,7 +27,7 @@ from rabbitdelay.engine.publish.confirm_channel import ConfirmChannel
 from rabbitdelay.engine.publish.stall_detector import StallDetector
 from rabbitdelay.engine.publish.window import Window
 from rabbitdelay.engine.topology.declarations import Declarations
-from rabbitdelay.engine.transport import Closed, Confirm, Connection, Returned, Transport, nothing
+from rabbitdelay.engine.transport import Closed, Confirm, Connection, Transport, nothing
 from rabbitdelay.errors import (
     ClientClosed,
     ConnectionFailed,
@@ -495,9 +496,7 @@ class Publisher:
 
     def returned(self, outgoing: ConfirmChannel, returned: Returned) -> None:
         """Fail a message that cannot be routed, or retry one whose stream is missing."""
-        token = returned.headers.get("rd-token", "")
-        where = (returned.exchange, returned.routing_key)
-        pending = outgoing.flight.take_returned(returned.message_id, token, *where)
+        pending = outgoing.flight.take_returned(returned)
         if pending is None:
             return
         part = pending.route.part if isinstance(pending.route, Target) else None

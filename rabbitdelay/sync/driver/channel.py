@@ -7,8 +7,9 @@ from pika import exceptions as pika_errors
 from pika.channel import Channel as PikaChannel
 from pika.exchange_type import ExchangeType
 
+from rabbitdelay.core.amqp.decode import Returned
 from rabbitdelay.core.topology.objects import Binding, Exchange, Queue
-from rabbitdelay.engine.transport import Channel, Closed, Confirm, Returned, Then, nothing
+from rabbitdelay.engine.transport import Channel, Closed, Confirm, Then, nothing
 
 
 class ThreadChannel:
@@ -17,6 +18,8 @@ class ThreadChannel:
     def __init__(self, channel: PikaChannel) -> None:
         self._channel = channel
         self.number: int = channel.channel_number
+        self.returned: Callable[[Returned], None] = nothing
+        """Called by the connection, which reads returned messages before pika sees them."""
 
     @property
     def is_open(self) -> bool:
@@ -128,18 +131,14 @@ class ThreadChannel:
         then: Then,
     ) -> None:
         """Enable publisher confirms on the channel."""
+        self.returned = returned
 
         def on_confirm(frame: Any) -> None:  # noqa: ANN401 - pika's method frame
             method = frame.method
             is_taken = method.NAME == "Basic.Ack"
             confirmed(Confirm(method.delivery_tag, method.multiple, is_taken))
 
-        def on_return(_channel: object, method: Any, properties: Any, _body: bytes) -> None:  # noqa: ANN401 - pika's
-            where = (method.exchange, method.routing_key, method.reply_text)
-            returned(Returned(*where, properties.message_id, properties.headers or {}))
-
         if self.is_open:
-            self._channel.add_on_return_callback(on_return)
             self._channel.confirm_delivery(on_confirm, callback=lambda _: then())
 
     def close(self) -> None:

@@ -1,15 +1,23 @@
-"""A connection of pika whose deliveries and published frames bypass pika's own objects."""
+"""A connection of pika whose messages, in both directions, bypass pika's own objects."""
 
 from collections.abc import Callable
+from typing import Any
 
-from rabbitdelay.core.amqp.decode import Deliveries, Other
+from pika.channel import Channel as PikaChannel
+
+from rabbitdelay.core.amqp.decode import Deliveries, Other, Returned
 from rabbitdelay.engine.transport import Channel, OnInbound, Then
 from rabbitdelay.sync.driver.channel import ThreadChannel
 from rabbitdelay.sync.driver.pika_internals import RawConnection
 
 
 class ThreadConnection(RawConnection):
-    """A SelectConnection that sends encoded frames and decodes deliveries itself."""
+    """A SelectConnection that sends encoded frames and decodes messages itself."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - passed on
+        self._wrapped: dict[int, ThreadChannel] = {}
+        """The channel that was last opened with a number."""
+        super().__init__(*args, **options)
 
     @property
     def frame_max(self) -> int:
@@ -33,9 +41,16 @@ class ThreadConnection(RawConnection):
         for found in self._deliveries.feed(data):
             if isinstance(found, Other):
                 self.pass_on(found.frame)
+            elif isinstance(found, Returned):
+                self._returned(found)
             else:
                 self._on_inbound(found)
         self._on_read()
+
+    def _returned(self, returned: Returned) -> None:
+        channel = self._wrapped.get(returned.channel)
+        if channel is not None:
+            channel.returned(returned)
 
     def on_blocked(self, blocked: Callable[[str | None], None]) -> None:
         """Register a callback, given the reason when the broker blocks publishers, then None."""
@@ -44,5 +59,10 @@ class ThreadConnection(RawConnection):
 
     def open_channel(self, opened: Callable[[Channel], None]) -> None:
         """Open a channel."""
+
+        def wrap(channel: PikaChannel) -> None:
+            wrapped = self._wrapped[channel.channel_number] = ThreadChannel(channel)
+            opened(wrapped)
+
         if self.is_open:
-            self.channel(on_open_callback=lambda channel: opened(ThreadChannel(channel)))
+            self.channel(on_open_callback=wrap)

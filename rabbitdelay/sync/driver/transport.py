@@ -100,6 +100,7 @@ class ThreadTransport:
         except Exception as error:  # noqa: BLE001 - passed to `failed`
             failed(connection_error(error, address))
             return
+        connection: ThreadConnection
         connection = self._connection = ThreadConnection(
             parameters,
             on_open_callback=lambda _: opened(connection),

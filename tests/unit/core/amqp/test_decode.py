@@ -1,6 +1,6 @@
 """Decoding deliveries from bytes cut at any place, and passing on every other frame."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from struct import pack
@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pika import data as pika_data
 from pika import frame, spec
 from pika.exceptions import InvalidFrameError
 
 from rabbitdelay.core.amqp import decode, field_table
-from rabbitdelay.core.amqp.decode import Deliveries, Delivery, GetEmpty, Inbound, Other
+from rabbitdelay.core.amqp.decode import (
+    Deliveries,
+    Delivery,
+    GetEmpty,
+    Inbound,
+    Other,
+    Returned,
+)
 from rabbitdelay.core.jobs.envelope import Message
 
 SHORT = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -87,6 +95,18 @@ def got(channel: int, message: Message, tag: int, *, again: bool) -> Sent:
     )
 
 
+def returned(channel: int, message: Message) -> Sent:
+    method = spec.Basic.Return(312, "NO_ROUTE", "exchange", "key")
+    pieces: list[bytes] = []
+    pika_data.encode_table(pieces, dict(message.headers))
+    encoded = b"".join(pieces)
+    headers = field_table.split(encoded, 4, len(encoded))  # without the length
+    found = Returned(channel, "NO_ROUTE", "exchange", "key", message.message_id, headers)
+    return Sent(
+        channel, (frame.Method(channel, method).marshal(), *content(channel, message)), found
+    )
+
+
 def other(channel: int, method: Any) -> Sent:  # noqa: ANN401 - one of pika's methods
     data = frame.Method(channel, method).marshal()
     return Sent(channel, (data,), Other(data))
@@ -102,6 +122,7 @@ TAGS = st.integers(1, (1 << 64) - 1)
 SENT = st.one_of(
     st.builds(delivered, CHANNELS, MESSAGES, TAGS, consumer=SHORT, again=st.booleans()),
     st.builds(got, CHANNELS, MESSAGES, TAGS, again=st.booleans()),
+    st.builds(returned, CHANNELS, MESSAGES),
     st.builds(empty, CHANNELS),
     st.just(HEARTBEAT),
     st.builds(
@@ -168,6 +189,7 @@ EXAMPLES: Sequence[Sent] = (
     other(1, spec.Basic.Ack(9)),
     got(3, Message(b"hello", {"n": 1}), 8, again=False),
     empty(3),
+    returned(2, Message(b"x" * 40, {"a": "b"}, "id")),
 )
 
 
@@ -187,12 +209,19 @@ def test_a_complete_delivery_is_yielded_at_once() -> None:
     assert isinstance(found, Delivery)
 
 
-def with_properties(channel: int, flags: int, properties: bytes, body: bytes = b"") -> list[bytes]:
+def with_properties(
+    channel: int,
+    flags: int,
+    properties: bytes,
+    body: bytes = b"",
+    *,
+    made: Callable[[int, Message], Sent] = delivered,
+) -> list[bytes]:
     """Return the frames of a delivery whose encoded properties are these bytes."""
     payload = pack(">HHQH", 60, 0, len(body), flags) + properties
     header = pack(">BHI", 2, channel, len(payload)) + payload + b"\xce"
     bodies = [frame.Body(channel, body).marshal()] if body else []
-    return [delivered(channel, Message(b"", {}), 4).frames[0], header, *bodies]
+    return [made(channel, Message(b"", {})).frames[0], header, *bodies]
 
 
 CONTENT_TYPE, HEADERS_FLAG, DELIVERY_MODE, TIMESTAMP = 1 << 15, 1 << 13, 1 << 12, 1 << 6
@@ -218,7 +247,7 @@ def test_undecodable_properties_are_a_problem_of_one_delivery_only(
     bad, good = with_properties(1, flags, properties, b"body"), delivered(1, Message(b"x", {}), 5)
     found, after = read([b"".join((*bad, *good.frames))])
     assert isinstance(found, Delivery)
-    assert (found.channel, found.consumer_tag, found.tag) == (1, "c", 4)
+    assert (found.channel, found.consumer_tag, found.tag) == (1, "c", 1)
     assert problem in (found.problem or "")
     assert after == good.expected
 
@@ -269,6 +298,25 @@ def test_a_timestamp_that_pika_cannot_decode_is_decoded() -> None:
     assert found.message.timestamp_s == (1 << 64) - 1
 
 
+def test_headers_of_a_returned_message_are_not_decoded() -> None:
+    """A value that pika cannot decode would close the connection."""
+    headers = b"".join((b"\x04when", b"T" + b"\xff" * 8, b"\x04deep", b"F\x00\x00\x00\x01\xff"))
+    properties = pack(">I", len(headers)) + headers
+    (found,) = read(with_properties(1, HEADERS_FLAG, properties, b"body", made=returned))
+    assert isinstance(found, Returned)
+    assert found.headers == field_table.split(headers, 0, len(headers))
+
+
+@pytest.mark.parametrize(
+    ("flags", "properties"), [(CONTENT_TYPE, b""), (HEADERS_FLAG, b"\x00\x00\x00\x03\x01aZ")]
+)
+def test_a_returned_message_with_undecodable_properties_has_no_id_and_no_headers(
+    flags: int, properties: bytes
+) -> None:
+    (found,) = read(with_properties(1, flags, properties, made=returned))
+    assert found == Returned(1, "NO_ROUTE", "exchange", "key", None, {})
+
+
 def test_a_damaged_frame_is_passed_on_for_pika_to_refuse() -> None:
     """The last octet of the frame is wrong."""
     damaged = delivered(1, Message(b"", {})).frames[0][:-1] + b"\x00"
@@ -293,6 +341,7 @@ def raw(kind: int, payload: bytes, channel: int = 1) -> bytes:
         raw(METHOD, b"\x00\x3c\x00\x3c"),  # basic.deliver without arguments
         raw(METHOD, b"\x00\x3c\x00\x3c\x01c\x00\x00"),
         raw(METHOD, b"\x00\x3c\x00\x47\x00"),
+        raw(METHOD, b"\x00\x3c\x00\x32\x01\x38"),
         raw(METHOD, b"\x00\x32\x00\x3c" + b"\x00" * 20),  # method 60 of another class
         raw(HEADER, b"\x00\x3c\x00\x00"),
         raw(HEADER, pack(">HHQH", 60, 0, 3, 0)),  # without a method before it

@@ -7,7 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rabbitdelay.core.jobs.envelope import encode
+from rabbitdelay.core.amqp import field_table
+from rabbitdelay.core.amqp.decode import Returned
+from rabbitdelay.core.jobs.envelope import Message, encode
 from rabbitdelay.core.publish.in_flight import Flight
 from rabbitdelay.core.publish.outbox import LadderEntry, Outbox, Pending, Target, timeout_error
 from rabbitdelay.core.topology.topology import Topology
@@ -36,6 +38,14 @@ def send(flight: Flight, item: Pending | None, safe_at: float = 0.0) -> None:
     assert item is not None
     item.safe_at, item.sent = safe_at, True
     flight.add(item)
+
+
+def returned(
+    message_id: str | None, token: str | None, *, exchange: str = "e", routing_key: str = "k"
+) -> Returned:
+    encoded = b"" if token is None else field_table.encode({"rd-token": token})
+    headers = field_table.split(encoded, 0, len(encoded))
+    return Returned(1, "NO_ROUTE", exchange, routing_key, message_id, headers)
 
 
 class Channel:
@@ -122,7 +132,7 @@ class Broker(RuleBasedStateMachine):
         channel, tag = self.drawn(data)
         message = channel.read[tag - 1].message
         token = message.headers["rd-token"]
-        item = channel.flight.take_returned(message.message_id, token, "e", "k")
+        item = channel.flight.take_returned(returned(message.message_id, token))
         if item is not None:
             self.resolve([item], "returned")
 
@@ -227,10 +237,11 @@ def test_a_returned_message_is_found_by_its_id() -> None:
     flight, item, another = Flight(), pending(1), pending(2)
     for one in (item, another):
         flight.add(one)
-    assert flight.take_returned("job-2", "token-1", "e", "k") is None
-    assert flight.take_returned(None, "token-2", "e", "k") is None
-    assert flight.take_returned("job-2", "token-2", "e", "k") is another
-    assert flight.take_returned("job-2", "token-2", "e", "k") is None
+    assert flight.take_returned(returned("job-2", "token-1")) is None
+    assert flight.take_returned(returned("job-2", None)) is None
+    assert flight.take_returned(returned(None, "token-2")) is None
+    assert flight.take_returned(returned("job-2", "token-2")) is another
+    assert flight.take_returned(returned("job-2", "token-2")) is None
     assert flight.take(2, multiple=True) == [item]
 
 
@@ -269,8 +280,27 @@ def test_a_returned_message_is_matched_by_its_target() -> None:
     buried.route, response.route = Target("buried", "t"), Target("", "gone")
     for each in (buried, response):
         flight.add(each)
-    assert flight.take_returned("job-1", "token-1", "", "gone") is response
-    assert flight.take_returned("job-1", "token-1", "", "gone") is None
+    to_gone = returned("job-1", "token-1", exchange="", routing_key="gone")
+    assert flight.take_returned(to_gone) is response
+    assert flight.take_returned(to_gone) is None
+
+
+def test_a_returned_message_without_a_token_is_found() -> None:
+    flight, item = Flight(), pending(1)
+    item.message = Message(b"", {}, "job-1")
+    flight.add(item)
+    assert flight.take_returned(returned("job-1", "token")) is None
+    assert flight.take_returned(returned("job-1", None)) is item
+
+
+def test_a_returned_copy_is_found_whose_token_is_kept_as_bytes() -> None:
+    """The copy of a parked job has its headers byte for byte."""
+    flight, item = Flight(), pending(1)
+    split = returned("job-1", "token-1").headers
+    item.message = replace(item.message, headers=split)
+    flight.add(item)
+    assert flight.take_returned(returned("job-1", "token-2")) is None
+    assert flight.take_returned(returned("job-1", "token-1")) is item
 
 
 def test_keys_of_puts_set_aside_are_independent() -> None:
