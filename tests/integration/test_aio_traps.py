@@ -101,6 +101,16 @@ async def pop(client: Client, topic: str = "t", wait: float = 10) -> ReservedJob
     return job
 
 
+async def drained(client: Client) -> list[str]:
+    """Pop and finish all ready jobs of `t`, until one that is put last; return their ids."""
+    last, ids = (await client.put("t")).id, list[str]()
+    while last not in ids:
+        job = await pop(client)
+        await job.finish()
+        ids.append(job.id)
+    return ids[:-1]
+
+
 def consumer_connector(client: Client) -> Connector:
     """Return the connection on which a client receives jobs."""
     assert client._engine.connections._consuming_side is not None
@@ -170,7 +180,7 @@ def test_a_job_popped_before_a_reconnect_cannot_be_settled(new: New, other: Sync
             )
             await after.finish()
             again.finish()
-            assert await client.pop("t", wait=0.2) is None
+            assert await drained(client) == []
 
     run(main)
 
@@ -279,7 +289,7 @@ def test_a_cancelled_pop_takes_no_job(
             assert (job.id, job.redeliveries) == ("a", 0)
             job.finish()
             assert is_idle(client)
-            assert await client.pop("t", wait=0.1) is None
+            assert await drained(client) == []
 
     run(main)
 
@@ -598,7 +608,7 @@ def test_a_client_survives_its_event_loop(new: New) -> None:
             await jobs[0].finish()
         await (await pop(client)).finish()
         await client.delete(await client.put("t"))
-        assert await client.pop("t", wait=0.2) is None
+        assert await drained(client) == []
         await client.close()
 
     asyncio.run(first())
@@ -770,7 +780,7 @@ def test_the_applications_own_connection_is_shared_and_left_open(
                 assert response is not None
                 assert response.body == 300_000
                 await client.delete(await client.put("t"))
-                assert await client.pop("t", wait=0.2) is None
+                assert await drained(client) == []
                 await client.put_many(JobSpec("t", n, ttr=60) for n in range(1_000))
                 leased = await client.pop("t", max=10, wait=patience(5))
                 await leased[0].finish()

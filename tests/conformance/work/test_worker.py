@@ -644,15 +644,24 @@ def test_a_job_that_exceeds_its_ttr_is_reported_as_timed_out(
     """To hooks as TimedOut, in the log as buried, and to a wait for its response as an error."""
     worker = make_worker()
     told: list[BaseException] = []
+    ended = list[str]()
 
     def hang(job: ReservedJob) -> str:
+        if job.id == "last":
+            return "in time"
         wait_until(lambda: job.time_left == 0)
         time.sleep(0.1)
+        ended.append(job.id)
         return "too late"
 
     async def hang_async(job: ReservedJob) -> str:
-        await asyncio.sleep(30)
-        return f"too late for {job.id}"
+        if job.id == "last":
+            return "in time"
+        try:
+            await asyncio.sleep(patience(60))
+        finally:
+            ended.append(job.id)
+        return "too late"
 
     worker.handler("t", max_attempts=1)(hang if kind == "thread" else hang_async)
     worker.on_error(lambda _job, error: told.append(error))
@@ -660,8 +669,11 @@ def test_a_job_that_exceeds_its_ttr_is_reported_as_timed_out(
     with working(worker):
         with pytest.raises(NoResponse, match="attempt 1 of 1 failed: not settled within its ttr"):
             client.response(job, wait=patience(15))
-        wait_until(lambda: told)
-        assert client.response(job, wait=0.3) is None, "the job's only response was an error"
+        wait_until(lambda: told and ended)
+        last = client.response(client.put("t", id="last", reply=True), wait=patience(10))
+        assert last is not None
+        assert last.body == "in time"
+        assert client.response(job, wait=0.1) is None, "the job's only response was an error"
     assert [type(error) for error in told] == [TimedOut]
     (record,) = [one for one in caplog.records if getattr(one, "event", None) == "buried"]
     assert (record.levelname, record.job_id) == ("ERROR", job.id)  # type: ignore[attr-defined]

@@ -37,6 +37,14 @@ def drained(client: Client, *topics: str) -> list[str]:
     return [one for one in ids if one not in last]
 
 
+def withholds(client: Client, topic: str) -> bool:
+    """Whether a pop of a topic with jobs and of another topic gets the other's job, put last."""
+    last = client.put("other")
+    (job,) = take(client, 1, topic, "other")
+    job.finish()
+    return job.id == last.id
+
+
 def take(client: Client, count: int, *topics: str) -> list[ReservedJob]:
     """Pop `count` jobs, in several calls if necessary; return them ordered by id."""
     jobs: list[ReservedJob] = []
