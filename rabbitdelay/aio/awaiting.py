@@ -1,24 +1,30 @@
 """Drive a flow on the event loop, awaiting its steps."""
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from inspect import isawaitable
 from typing import Any, TypeVar
 
 from rabbitdelay.engine.flow import Call, Flow, Sleep, Step, Wait
+from rabbitdelay.engine.futures import Future as NeverDone
+from rabbitdelay.engine.futures import take_back
+from rabbitdelay.engine.transport_source import Waiter
 
 Result = TypeVar("Result")
 
 
-def start(flow: Flow[Result]) -> asyncio.Task[Result]:
+def start(flow: Flow[Result], waiter: Waiter | None = None) -> asyncio.Task[Result]:
     """Run a flow up to its first step, then drive it in a task."""
-    return asyncio.create_task(drive(flow, next(flow)))
+    return asyncio.create_task(drive(flow, waiter, next(flow)))
 
 
-async def drive(flow: Flow[Result], step: Step | None = None) -> Result:
-    """Run a flow to its end. If the flow has already started, `step` is its pending step.
+async def drive(
+    flow: Flow[Result], waiter: Waiter | None = None, step: Step | None = None
+) -> Result:
+    """Run a flow to its end. The waiter waits, if there is one.
+
+    If the flow has already started, `step` is its pending step.
 
     If the flow raises another error in place of one thrown into it, the thrown error is released.
     """
@@ -27,7 +33,7 @@ async def drive(flow: Flow[Result], step: Step | None = None) -> Result:
         step = next(flow) if step is None else step
         while True:
             try:
-                value, failure = await _take(step), None
+                value, failure = await _take(step, waiter), None
             except BaseException as error:  # noqa: BLE001 - the flow decides, also when cancelled
                 value, failure = None, error
             step = flow.send(value) if failure is None else flow.throw(failure)
@@ -38,15 +44,25 @@ async def drive(flow: Flow[Result], step: Step | None = None) -> Result:
         failure = None  # its traceback would keep this frame alive
 
 
-async def _take(step: Step) -> Any:  # noqa: ANN401 - the result of any step
+async def _take(step: Step, waiter: Waiter | None) -> Any:  # noqa: ANN401 - the result of any step
     if isinstance(step, Wait):
-        return await result_of(step.future, step.seconds)
+        if waiter is None:
+            return await result_of(step.future, step.seconds)
+        return await waiter.wait_async(step)
     if isinstance(step, Call):
         value = step.function()
         return await value if isawaitable(value) else value
     if isinstance(step, Sleep):
-        return await asyncio.sleep(step.seconds)
+        return await _sleep(step.seconds, waiter)
     return await anext(step.iterator)
+
+
+async def _sleep(seconds: float, waiter: Waiter | None) -> None:
+    if waiter is None or seconds <= 0:
+        await asyncio.sleep(seconds)
+    else:
+        with suppress(TimeoutError):
+            await waiter.wait_async(Wait(NeverDone(), seconds))
 
 
 async def result_of(future: Future[Result], seconds: float | None = None) -> Result:
@@ -66,15 +82,6 @@ async def result_of(future: Future[Result], seconds: float | None = None) -> Res
             async with asyncio.timeout(seconds):
                 await done.wait()
         except BaseException:
-            _take_back(future, tell)
+            take_back(future, tell)
             raise
     return future.result()
-
-
-def _take_back(future: Future[Result], tell: Callable[[Future[Result]], None]) -> None:
-    """Remove a callback from a future, because some futures stay pending for days.
-
-    concurrent.futures has no public way to do so.
-    """
-    with suppress(AttributeError, ValueError):
-        future._done_callbacks.remove(tell)  # type: ignore[attr-defined] # noqa: SLF001

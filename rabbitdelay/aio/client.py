@@ -1,11 +1,10 @@
 """The client: the application's interface for putting and popping jobs."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from aio_pika import Connection
 
@@ -28,9 +27,14 @@ from rabbitdelay.engine.deletes.delete_check import TombstoneStats
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.deletes.writer import OnDeleted
 from rabbitdelay.engine.doctor.examination import OnStep
+from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.publish.batch import OnConfirmed
+from rabbitdelay.engine.transport_source import TransportSource
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.models import DEFAULT_TTR_MS, Job, JobOptions, JobSpec, PutOptions, make_spec
+from rabbitdelay.system_time import TimeSource, unix_seconds
+
+Result = TypeVar("Result")
 
 
 class Client:
@@ -64,6 +68,7 @@ class Client:
         management_url: URL of the broker's management API, `http://host:15672` or `https://`.
             Default: port 15672 (15671 with TLS) of the broker's host, or that of the private node.
         clock: Function that returns the current Unix time in seconds; for tests.
+        transport: Broker in memory to use instead of RabbitMQ; for tests.
     """
 
     def __init__(
@@ -83,7 +88,8 @@ class Client:
         allow_reply_to: Sequence[str] = (),
         max_delay: float | timedelta | None = None,
         management_url: str | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: TimeSource = unix_seconds,
+        transport: TransportSource | None = None,
     ) -> None:
         settings = ClientSettings(
             url=url,
@@ -100,6 +106,7 @@ class Client:
             max_delay=max_delay,
             management_url=management_url,
             clock=clock,
+            transport=transport,
         )
         self._engine = new_engine(settings, connection)
 
@@ -138,7 +145,7 @@ class Client:
 
     async def connect(self) -> None:
         """Connect now instead of at the first use."""
-        await drive(self._engine.connect())
+        await self._drive(self._engine.connect())
 
     async def put(
         self,
@@ -162,7 +169,7 @@ class Client:
             TopologyError: A queue is missing, has other arguments, or may not be declared.
             ConnectionFailed: The client has not been able to connect to the broker yet.
         """
-        return await drive(
+        return await self._drive(
             self._engine.put(make_spec(topic, body, **options), timeout, reply=reply)
         )
 
@@ -179,7 +186,8 @@ class Client:
 
         Cancelling the task ends the wait but does not undo the put: the job may still arrive.
         """
-        return start(self._engine.put(make_spec(topic, body, **options), timeout, reply=reply))
+        put = self._engine.put(make_spec(topic, body, **options), timeout, reply=reply)
+        return start(put, self._engine.settings.transport)
 
     async def put_many(
         self,
@@ -197,7 +205,7 @@ class Client:
             PutManyFailed: A job failed, and the rest of the input was not read. The error lists the
                 unconfirmed jobs.
         """
-        return await drive(self._engine.put_many(specs, timeout, on_confirmed))
+        return await self._drive(self._engine.put_many(specs, timeout, on_confirmed))
 
     async def replace(
         self,
@@ -216,7 +224,9 @@ class Client:
         Raises:
             OutcomeUnknown: The new job was put, but the old one may or may not be deleted.
         """
-        return await drive(self._engine.replace(make_spec(topic, body, id=id, **options), timeout))
+        return await self._drive(
+            self._engine.replace(make_spec(topic, body, id=id, **options), timeout)
+        )
 
     async def reschedule(
         self,
@@ -231,7 +241,7 @@ class Client:
         The new job has the same id and the same attempt. The original is deleted even if clocks
         disagree.
         """
-        return await drive(self._engine.reschedule(job, delay, at, timeout))
+        return await self._drive(self._engine.reschedule(job, delay, at, timeout))
 
     async def delete(self, job: str | Job, *, timeout: float | None = None) -> int:
         """Delete a job, given by id or as returned by `put`, and return once the delete is durable.
@@ -248,7 +258,7 @@ class Client:
             OutcomeUnknown: The delete was not confirmed within the timeout and may have happened.
             NamespaceMissing: The namespace does not exist, so there is nothing to delete.
         """
-        return await drive(self._engine.delete(job, timeout))
+        return await self._drive(self._engine.delete(job, timeout))
 
     async def delete_many(
         self,
@@ -265,7 +275,7 @@ class Client:
         Raises:
             DeleteManyFailed: A delete failed; the error has the number of confirmed deletes.
         """
-        return await drive(self._engine.delete_many(jobs, timeout, on_deleted))
+        return await self._drive(self._engine.delete_many(jobs, timeout, on_deleted))
 
     async def purge(self, topic: str, *, timeout: float | None = None) -> int:
         """Delete every job put in a topic so far: delayed, ready and buried.
@@ -273,18 +283,18 @@ class Client:
         Return the number of ready and buried jobs, which are removed at once. Delayed jobs are
         dropped when they are due.
         """
-        return await drive(self._engine.purge(topic, timeout))
+        return await self._drive(self._engine.purge(topic, timeout))
 
     async def pause(self, topic: str, *, timeout: float | None = None) -> None:
         """Pause a topic: no consumer receives its jobs until `resume()`.
 
         Jobs already being processed are not affected.
         """
-        await drive(self._engine.pause(topic, timeout))
+        await self._drive(self._engine.pause(topic, timeout))
 
     async def resume(self, topic: str, *, timeout: float | None = None) -> None:
         """Resume a topic: consumers receive its jobs again."""
-        await drive(self._engine.resume(topic, timeout))
+        await self._drive(self._engine.resume(topic, timeout))
 
     async def topics(self, *names: str) -> list[TopicCounts]:
         """Count the jobs of the given topics, or of all, and report which topics are paused.
@@ -295,7 +305,7 @@ class Client:
             ManagementUnreachable: No topics were given, and the API does not answer.
             CutOff: The log of deletes cannot be read, so the paused topics are unknown.
         """
-        return await drive(self._engine.topics(names))
+        return await self._drive(self._engine.topics(names))
 
     async def count(self, topic: str) -> TopicCounts | None:
         """Count the ready and buried jobs of a topic; None if the topic does not exist.
@@ -303,7 +313,7 @@ class Client:
         Only the two queues of the topic are queried, so the number of reserved jobs and whether the
         topic is paused are None.
         """
-        return await drive(self._engine.count(topic))
+        return await self._drive(self._engine.count(topic))
 
     async def stats(self, *names: str, delayed: bool = True) -> Statistics:
         """Count the jobs of the given topics, or of all, and the delayed jobs by hold queue.
@@ -317,7 +327,7 @@ class Client:
             NamespaceMissing: The namespace does not exist.
             ConnectionFailed: There is no connection to the broker.
         """
-        return await drive(self._engine.stats(names, delayed=delayed))
+        return await self._drive(self._engine.stats(names, delayed=delayed))
 
     async def namespaces(self) -> list[NamespaceCounts]:
         """List the namespaces in the broker's vhost, with the numbers of their topics and jobs.
@@ -327,7 +337,7 @@ class Client:
         Raises:
             ManagementUnreachable: Only the management API can list them, and it does not answer.
         """
-        return await drive(self._engine.administration.namespaces())
+        return await self._drive(self._engine.administration.namespaces())
 
     async def examine(
         self,
@@ -344,7 +354,7 @@ class Client:
         Raises:
             ConnectionFailed: There is no connection to the broker.
         """
-        return await drive(self._engine.examine(longest_ttr, on_step))
+        return await self._drive(self._engine.examine(longest_ttr, on_step))
 
     async def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end and return statistics of its records."""
@@ -387,7 +397,7 @@ class Client:
             NamespaceMissing: The namespace did not exist by the end of the wait.
             ConnectionFailed: There was no connection to the broker by the end of the wait.
         """
-        consumer, leases = await drive(self._engine.pop(topics, max, wait))
+        consumer, leases = await self._drive(self._engine.pop(topics, max, wait))
         jobs = [reserved_job(lease, consumer.settlement, self) for lease in leases]
         return jobs if max is not None else jobs[0] if jobs else None
 
@@ -401,7 +411,7 @@ class Client:
             NoResponse: No response will come, because the job was buried; the error says why.
             InvalidJob: The job was not put with `reply` by this client.
         """
-        return await drive(self._engine.response(job, wait))
+        return await self._drive(self._engine.response(job, wait))
 
     async def reply_queue(self) -> str:
         """Return the name of this client's reply queue, for `JobSpec.reply_to`.
@@ -409,18 +419,21 @@ class Client:
         The queue is declared if it is missing, and expires an hour after the client is gone.
         `response` returns the responses that arrive in it.
         """
-        return await drive(self._engine.reply_queue())
+        return await self._drive(self._engine.reply_queue())
 
     async def close(self, timeout: float | None = None) -> None:
         """Wait at most `timeout` seconds for operations in flight, then close the client.
 
         Jobs that are still reserved return to their queues.
         """
-        await drive(self._engine.close(timeout))
+        await self._drive(self._engine.close(timeout))
 
     async def _log_reader(self) -> LogReader:
         """Return a reader that has read the log of deletes to its end."""
-        return await drive(self._engine.log_reader())
+        return await self._drive(self._engine.log_reader())
+
+    async def _drive(self, flow: Flow[Result]) -> Result:
+        return await drive(flow, self._engine.settings.transport)
 
 
 def new_engine(settings: ClientSettings, connection: Connection | None) -> ClientEngine:
@@ -430,6 +443,8 @@ def new_engine(settings: ClientSettings, connection: Connection | None) -> Clien
         InvalidConfiguration: Both a URL and a connection are given, or the connection is not one of
             aio-pika's.
     """
+    if settings.transport is not None:
+        return ClientEngine.over(settings.transport, settings, is_async=True)
     if connection is None:
         addresses = discovery.locate(settings.url)
         return ClientEngine(lambda _: OwnTransport(), addresses, settings, discovery.local_node)

@@ -1,14 +1,18 @@
 """The verbs for jobs that wait for a person: buried jobs, and jobs that could not be routed."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeVar
 
 from rabbitdelay.aio.awaiting import drive
 from rabbitdelay.core.parked.buried import BuriedJob
 from rabbitdelay.core.parked.parked_job import Ids, SentJobs
 from rabbitdelay.core.parked.unrouted import UnroutedJob
+from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.parked.buried_queue import BuriedQueue
 from rabbitdelay.engine.parked.parked_queue import OnTried
 from rabbitdelay.engine.parked.unrouted_queue import UnroutedQueue
+
+Result = TypeVar("Result")
 
 
 class BuriedJobs:
@@ -36,7 +40,7 @@ class BuriedJobs:
         Raises:
             TopologyMissing: The topic does not exist.
         """
-        return await drive(self._queue.count())
+        return await self._drive(self._queue.count())
 
     async def list(
         self,
@@ -64,7 +68,7 @@ class BuriedJobs:
         """
         one_pass = self._queue.looking(id, where, limit, check_deletes=check_deletes)
         try:
-            while batch := await drive(one_pass.next_found()):
+            while batch := await self._drive(one_pass.next_found()):
                 for job in batch:
                     yield job
         finally:
@@ -73,7 +77,7 @@ class BuriedJobs:
 
     async def show(self, id: str, *, check_deletes: bool = True) -> Sequence[BuriedJob]:
         """Return the buried jobs with this id; ids are not unique."""
-        found, dropped = await drive(self._queue.show(id, check_deletes=check_deletes))
+        found, dropped = await self._drive(self._queue.show(id, check_deletes=check_deletes))
         self._dropped_deleted += dropped
         return found
 
@@ -105,7 +109,9 @@ class BuriedJobs:
             CutOff: The log of deletes cannot be read.
             TopologyMissing: The topic does not exist.
         """
-        return await drive(self._queue.kick(id, where, limit, timeout=timeout, on_tried=on_tried))
+        return await self._drive(
+            self._queue.kick(id, where, limit, timeout=timeout, on_tried=on_tried)
+        )
 
     async def drop(
         self,
@@ -115,7 +121,10 @@ class BuriedJobs:
         where: Callable[[BuriedJob], bool] | None = None,
     ) -> int:
         """Remove buried jobs for good, all of them by default; return how many."""
-        return await drive(self._queue.drop_chosen(id, where, limit))
+        return await self._drive(self._queue.drop_chosen(id, where, limit))
+
+    async def _drive(self, flow: Flow[Result]) -> Result:
+        return await drive(flow, self._queue.source)
 
 
 class UnroutedJobs:
@@ -137,7 +146,7 @@ class UnroutedJobs:
         Raises:
             TopologyMissing: The namespace does not exist.
         """
-        return await drive(self._queue.count())
+        return await self._drive(self._queue.count())
 
     async def list(
         self,
@@ -154,7 +163,7 @@ class UnroutedJobs:
         """
         one_pass = self._queue.looking(topic, id, where, limit)
         try:
-            while batch := await drive(one_pass.next_found()):
+            while batch := await self._drive(one_pass.next_found()):
                 for job in batch:
                     yield job
         finally:
@@ -162,7 +171,7 @@ class UnroutedJobs:
 
     async def show(self, id: str) -> Sequence[UnroutedJob]:
         """Return the unrouted jobs with this id; ids are not unique."""
-        return await drive(self._queue.show(id))
+        return await self._drive(self._queue.show(id))
 
     async def retry(
         self,
@@ -184,7 +193,7 @@ class UnroutedJobs:
             TopologyMissing: The namespace does not exist.
         """
         flow = self._queue.retry(topic, id, where, limit, timeout=timeout, on_tried=on_tried)
-        return await drive(flow)
+        return await self._drive(flow)
 
     async def drop(
         self,
@@ -195,4 +204,7 @@ class UnroutedJobs:
         where: Callable[[UnroutedJob], bool] | None = None,
     ) -> int:
         """Remove unrouted jobs for good, all of them by default; return how many."""
-        return await drive(self._queue.drop_chosen(topic, id, where, limit))
+        return await self._drive(self._queue.drop_chosen(topic, id, where, limit))
+
+    async def _drive(self, flow: Flow[Result]) -> Result:
+        return await drive(flow, self._queue.source)

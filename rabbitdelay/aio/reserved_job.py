@@ -28,7 +28,7 @@ class ReservedJob(LeasedJob):
 
         Return once the broker has confirmed the job. A job without attempts left is buried instead.
         """
-        await drive(self._release(delay))
+        await drive(self._release(delay), self._settlement.waiter)
 
     async def touch(self) -> None:
         """Restart the job's ttr."""
@@ -36,7 +36,7 @@ class ReservedJob(LeasedJob):
 
     async def bury(self, reason: str) -> None:
         """Bury the job for inspection; return once the broker has confirmed the job."""
-        await drive(self._bury(reason))
+        await drive(self._bury(reason), self._settlement.waiter)
 
     async def __aenter__(self) -> Self:
         return self
@@ -47,7 +47,7 @@ class ReservedJob(LeasedJob):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await drive(self._leave(error))
+        await drive(self._leave(error), self._settlement.waiter)
 
 
 reserved_job = partial(leased_job, ReservedJob)

@@ -27,6 +27,7 @@ class TaskExecutor:
         self._thread = threading.get_ident()
         self._threads = threads
         self._settlement = consumer.settlement
+        self._waiter = consumer.settlement.waiter
         self._runner = Runner(consumer.settlement, hooks, reserved_job, _call)
         self._tasks: set[Task] = set()
         self._lost: set[Task] = set()
@@ -52,7 +53,7 @@ class TaskExecutor:
             return
         if isinstance(run.worker, asyncio.Task) and not run.worker.done():
             self._lost.add(run.worker)
-        self._run_task(drive(self._runner.timed_out(run, run.lease.ttr_seconds)))
+        self._run_task(self._drive(self._runner.timed_out(run, run.lease.ttr_seconds)))
 
     @property
     def has_backlog(self) -> bool:
@@ -82,7 +83,10 @@ class TaskExecutor:
         task = asyncio.current_task()
         assert task is not None
         self._settlement.on_end(run.lease, partial(self._cancel, task))
-        await drive(self._runner.work(run, end))
+        await self._drive(self._runner.work(run, end))
+
+    async def _drive(self, flow: Flow[None]) -> None:
+        await drive(flow, self._waiter)
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         """Cancel a task whose lease is lost. Safe from any thread."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from rabbitdelay.aio.awaiting import drive
 from rabbitdelay.core.administration.definitions import Definitions
@@ -15,6 +16,9 @@ from rabbitdelay.engine.administration.administration import (
     Selection,
     Verification,
 )
+from rabbitdelay.engine.flow import Flow
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class ClientTopology(Topology):
             OutcomeUnknown: The broker stopped answering; another call completes the rest.
         """
         selection = Selection.of(topics, delays, all_hold_queues=all_hold_queues)
-        return await drive(self._administration.apply(selection, on_progress, timeout))
+        return await self._drive(self._administration.apply(selection, on_progress, timeout))
 
     async def verify(
         self,
@@ -65,7 +69,7 @@ class ClientTopology(Topology):
         namespace has and the selection, without bindings and policies; `unchecked` has the reason.
         """
         selection = Selection.of(topics, delays, all_hold_queues=all_hold_queues)
-        return await drive(self._administration.verify(selection, timeout))
+        return await self._drive(self._administration.verify(selection, timeout))
 
     def export(
         self,
@@ -84,7 +88,7 @@ class ClientTopology(Topology):
 
     async def exists(self) -> bool:
         """Whether the namespace exists on the broker."""
-        return await drive(self._administration.exists())
+        return await self._drive(self._administration.exists())
 
     async def require(self) -> None:
         """Raise an error unless the namespace exists.
@@ -93,7 +97,7 @@ class ClientTopology(Topology):
             NamespaceMissing: The namespace does not exist. If the management API answers, the error
                 suggests namespaces with similar names.
         """
-        await drive(self._administration.require())
+        await self._drive(self._administration.require())
 
     async def remove(
         self,
@@ -117,8 +121,11 @@ class ClientTopology(Topology):
             NamespaceMissing: The namespace does not exist.
             ManagementUnreachable: The management API does not answer.
         """
-        return await drive(
+        return await self._drive(
             self._administration.remove(
                 force=force, dry_run=dry_run, on_progress=on_progress, timeout=timeout
             )
         )
+
+    async def _drive(self, flow: Flow[Result]) -> Result:
+        return await drive(flow, self._administration.source)

@@ -2,8 +2,7 @@
 
 import asyncio
 import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -18,10 +17,12 @@ from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow, Wait
+from rabbitdelay.engine.transport_source import TransportSource
 from rabbitdelay.engine.work import stop_signals
 from rabbitdelay.engine.work.base_worker import BaseWorker
 from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.executors.thread_executor import PoolKind, ThreadExecutor, check_pool, new_caller
+from rabbitdelay.system_time import TimeSource, unix_seconds
 
 
 class Worker(BaseWorker[Client]):
@@ -43,6 +44,7 @@ class Worker(BaseWorker[Client]):
             allowed.
         connect_timeout: Maximum wait for the first connection, in seconds.
         clock: Function that returns the current Unix time in seconds; for tests.
+        transport: Broker in memory to use instead of RabbitMQ; for tests.
     """
 
     def __init__(
@@ -61,7 +63,8 @@ class Worker(BaseWorker[Client]):
         connect_timeout: float = 10.0,
         stabilise_seconds: float | None = None,
         max_delay: float | timedelta | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: TimeSource = unix_seconds,
+        transport: TransportSource | None = None,
     ) -> None:
         self._pool_kind = check_pool(pool)
         settings = ClientSettings(
@@ -74,6 +77,7 @@ class Worker(BaseWorker[Client]):
             allow_reply_to=allow_reply_to,
             max_delay=max_delay,
             clock=clock,
+            transport=transport,
         )
         super().__init__(
             partial(new_engine, settings, connection),
@@ -107,14 +111,18 @@ class Worker(BaseWorker[Client]):
             TopologyError: A queue is missing, has other arguments, or may not be declared.
         """
         with self._on_signals(handle_signals):
-            await drive(self._run(max_jobs, until_empty=until_empty))
+            await drive(
+                self._run(max_jobs, until_empty=until_empty), self._engine.settings.transport
+            )
 
     def _new_executor(self, consumer: Consumer) -> Flow[Executor]:
         loop = asyncio.get_running_loop()
         plain = [handler for handler in self._handlers.values() if not handler.is_async]
         threads = None
         if plain:
-            caller = yield Wait(in_background(partial(new_caller, self._pool_kind, plain)))
+            caller = yield Wait(
+                in_background(partial(new_caller, self._pool_kind, plain)), is_real=True
+            )
             threads = ThreadExecutor(
                 consumer,
                 self._hooks,

@@ -1,11 +1,11 @@
 """The operations of a client, as flows that both front ends drive."""
 
 import secrets
-import time
 from collections.abc import AsyncIterable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Self
 
 from rabbitdelay import duration
 from rabbitdelay.address import Address
@@ -38,6 +38,7 @@ from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.publish.batch import Batch, OnConfirmed
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.transport import Transport, nothing
+from rabbitdelay.engine.transport_source import TransportSource
 from rabbitdelay.errors import (
     CutOff,
     InvalidJob,
@@ -80,6 +81,15 @@ class ClientEngine:
         self.administration = Administration(
             self.connections.side_connection, addresses[0].vhost, settings, self._management
         )
+
+    @classmethod
+    def over(cls, source: TransportSource, settings: ClientSettings, *, is_async: bool) -> Self:
+        """Return an engine that does not use a driver."""
+
+        def new_transport(_name: str) -> Transport:
+            return source.new_transport(is_async=is_async)
+
+        return cls(new_transport, source.locate(settings.url), settings, nothing)
 
     def __str__(self) -> str:
         addresses = ",".join(map(str, self.addresses))
@@ -213,9 +223,9 @@ class ClientEngine:
     def _until_known(self, is_known: Callable[[LogReader], bool]) -> Flow[None]:
         """Wait briefly until this client has read its own record, if it reads the log."""
         log_reader = self.connections.current_log_reader
-        deadline = time.monotonic() + OWN_RECORD_SECONDS
+        deadline = self.settings.monotonic() + OWN_RECORD_SECONDS
         while log_reader is not None and log_reader.is_current and not is_known(log_reader):
-            if time.monotonic() > deadline:
+            if self.settings.monotonic() > deadline:
                 return
             yield Sleep(0.001)
 
@@ -274,10 +284,10 @@ class ClientEngine:
             if not (yield from queries.is_there(self.topology.unrouted)):
                 raise namespace_missing(self.topology)
             return ()
-        deadline = time.monotonic() + min(PAUSES_SECONDS, self.settings.timeout)
+        deadline = self.settings.monotonic() + min(PAUSES_SECONDS, self.settings.timeout)
         log_reader = yield from side.until_read(min(PAUSES_SECONDS, self.settings.timeout))
         while not log_reader.is_current:
-            if time.monotonic() > deadline:
+            if self.settings.monotonic() > deadline:
                 raise CutOff(str(log_reader.failure or log_reader.state))
             yield Sleep(POLL_SECONDS)
         return log_reader.paused()
@@ -319,7 +329,7 @@ class ClientEngine:
         count = 1 if most is None else validation.check_count(most, "max", MAX_AT_ONCE)
         side = yield from self.connections.consuming_side()
         yield from side.until_read(self.settings.timeout)
-        leases = yield from side.popper.pop(names, count, _deadline(wait))
+        leases = yield from side.popper.pop(names, count, self._deadline(wait))
         return side.consumer, leases
 
     def response(self, job: Job, wait: Duration) -> Flow[Response | None]:
@@ -329,7 +339,7 @@ class ClientEngine:
         replies = (yield from self.connections.consuming_side()).replies
         if job.reply_to != replies.queue:
             raise InvalidJob(f"job {job.id} was not put with reply=True by this client")
-        return (yield from replies.wait(job, _deadline(wait)))
+        return (yield from replies.wait(job, self._deadline(wait)))
 
     def reply_queue(self) -> Flow[str]:
         """Return the name of this client's response queue, and declare it on first use."""
@@ -353,7 +363,7 @@ class ClientEngine:
         attempt: int = 1,
     ) -> Flow[None]:
         publisher = self.connections.ready_publisher() or (yield from self.connections.publisher())
-        deadline = time.monotonic() + self._timeout(timeout)
+        deadline = self.settings.monotonic() + self._timeout(timeout)
         if not publisher.window.has_room:
             yield from self._wait_for_room(publisher, deadline)
         job = self._make_job(spec, after_ms, attempt)
@@ -364,21 +374,20 @@ class ClientEngine:
                 envelope.encode(job),
                 LadderEntry(job.topic, job.due_ms - job.put_ms),
                 f"put of {job.id} ({job.topic})",
-                time.monotonic(),
+                self.settings.monotonic(),
                 deadline,
                 partial(resolved, job),
             )
         )
 
-    @staticmethod
-    def _wait_for_room(publisher: Publisher, deadline: float) -> Flow[None]:
+    def _wait_for_room(self, publisher: Publisher, deadline: float) -> Flow[None]:
         """Wait until the window has room.
 
         Does not wait on the transport's own thread, in a future's callback, because that thread is
         the one that makes room.
         """
         has_room = yield from publisher.window.wait(
-            deadline if publisher.may_wait() else time.monotonic()
+            deadline if publisher.may_wait() else self.settings.monotonic()
         )
         if not has_room:
             raise OutcomeUnknown("put was never sent: the publish window is full", sent=False)
@@ -418,6 +427,11 @@ class ClientEngine:
     def _timeout(self, timeout: float | None) -> float:
         return self.settings.timeout if timeout is None else validation.check_timeout(timeout)
 
+    def _deadline(self, wait: Duration) -> float | None:
+        if wait is None:
+            return None
+        return self.settings.monotonic() + duration.seconds(wait, what="wait")
+
     def _now_ms(self) -> int:
         return int(self.settings.clock() * 1000)
 
@@ -427,7 +441,3 @@ class ClientEngine:
                 "this call waits for the broker, and would wait forever on the client's own I/O "
                 "thread: use put_nowait() in callbacks"
             )
-
-
-def _deadline(wait: Duration) -> float | None:
-    return None if wait is None else time.monotonic() + duration.seconds(wait, what="wait")

@@ -1,7 +1,6 @@
 """The settings of a client: one immutable value, validated once and passed down whole."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -10,6 +9,8 @@ from rabbitdelay.core.jobs.validation import Bounds
 from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.core.work.retry import RetryPolicy
+from rabbitdelay.engine.transport_source import TransportSource
+from rabbitdelay.system_time import TimeSource, monotonic_seconds, unix_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +34,11 @@ class ClientSettings:
     allow_reply_to: Sequence[str] = ()
     max_delay: float | timedelta | None = None
     management_url: str | None = None
-    clock: Callable[[], float] = time.time
+    clock: TimeSource = unix_seconds
+    transport: TransportSource | None = None
 
+    monotonic: TimeSource = field(init=False)
+    """Returns the seconds on a clock that is never set."""
     topology: Topology = field(init=False)
     """Topology derived from `namespace`, `queue_type` and `max_delay`."""
     bounds: Bounds = field(init=False)
@@ -51,9 +55,15 @@ class ClientSettings:
             validation.check_timeout(self.stabilise_seconds, "stabilise_seconds")
         validation.check_timeout(self.connect_timeout, "connect_timeout")
         validation.check_setting(self.window, "window")
+        self._derive("monotonic", self._monotonic())
+        if self.transport is not None and self.clock is unix_seconds:
+            self._derive("clock", self.transport.clock)
         self._derive("topology", topology)
         self._derive("bounds", Bounds(max_body_bytes, max_delay_ms))
         self._derive("reply_queues", ReplyQueues.of(topology, self.allow_reply_to))
+
+    def _monotonic(self) -> TimeSource:
+        return monotonic_seconds if self.transport is None else self.transport.monotonic
 
     def _derive(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

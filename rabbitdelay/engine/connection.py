@@ -2,7 +2,6 @@
 
 import logging
 import random
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -12,6 +11,7 @@ from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.flow import Bell, Flow, Wait
 from rabbitdelay.engine.transport import Connection, Transport, TransportOwner, nothing
 from rabbitdelay.errors import BrokerUnreachable, ClientClosed, ConnectionFailed
+from rabbitdelay.system_time import TimeSource
 
 logger = logging.getLogger("rabbitdelay")
 
@@ -28,9 +28,13 @@ class Connector:
         self.call = transport.call
         """Schedules a function on the transport's thread; returns False if that has ended. From any
         thread."""
+        self.monotonic = transport.monotonic
+        """Returns the seconds on the transport's monotonic clock. From any thread."""
         self.call_later = transport.call_later
         """Schedules a function after a delay; returns a handle for the transport's `cancel`. On the
         transport's thread."""
+        self.call_sometime = transport.call_sometime
+        """The same for a function that may be called late."""
         self.connection: Connection | None = None
         self._addresses = addresses
         self._owner = owner
@@ -120,7 +124,8 @@ class Connector:
 class FirstConnection:
     """The state of a client's first connection, for callers that wait for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: TimeSource) -> None:
+        self._monotonic = monotonic
         self._changed = Bell()
         self._has_ended = False
         self.made = False
@@ -149,14 +154,14 @@ class FirstConnection:
 
         At least one attempt is awaited, which has a timeout of its own.
         """
-        deadline = time.monotonic() + timeout
+        deadline = self._monotonic() + timeout
         while True:
             changed = self._changed.next()
             if self.made:
                 return
             if self._has_ended:
                 raise self.error or ClientClosed("the client was closed")
-            rest = deadline - time.monotonic()
+            rest = deadline - self._monotonic()
             hopeless = not isinstance(self.error, BrokerUnreachable)
             if self.error is not None and (hopeless or rest <= 0):
                 raise self.error

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -117,11 +116,11 @@ class Connections:
             publisher, self._publisher = self._publisher or self._connecting, None
         if self._process_id != os.getpid():
             return
-        deadline = time.monotonic() + flush_seconds
+        deadline = self._settings.monotonic() + flush_seconds
         if side is not None:
             yield from side.consumer.close(flush_seconds)
         if publisher is not None:
-            yield from publisher.close(max(0.0, deadline - time.monotonic()))
+            yield from publisher.close(max(0.0, deadline - self._settings.monotonic()))
 
     def _start_publisher(self) -> Flow[Publisher]:
         """Connect, or wait for the connection that another caller has started."""
@@ -130,7 +129,7 @@ class Connections:
             publisher = self._publisher or self._connecting
             if publisher is None:
                 transport = self._new_transport("rabbitdelay-publisher")
-                window = Window(self._settings.window, WINDOW_BYTES)
+                window = Window(self._settings.window, WINDOW_BYTES, self._settings.monotonic)
                 publisher = Publisher(
                     transport, self._addresses, self._new_routes(), window, self.rescue_guard
                 )
@@ -224,6 +223,7 @@ class Connections:
             death=known.death,
             keep_known=appender.keep_known,
             clock=settings.clock,
+            waiter=settings.transport,
             may_found=for_worker,
         )
         return consumer, LogReader(consumer, known, appender, is_wanted=for_worker)

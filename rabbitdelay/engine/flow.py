@@ -5,7 +5,6 @@ waits by blocking the thread, aio/awaiting.py by awaiting on the event loop. Any
 waiting, including Ctrl-C and task cancellation, is thrown into the flow, which cleans up there.
 """
 
-import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -14,6 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import InvalidJob
+from rabbitdelay.system_time import TimeSource, monotonic_seconds
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -27,6 +27,9 @@ class Wait:
 
     future: Future[Any]
     seconds: float | None = None
+    is_real: bool = False
+    """Whether it waits for this machine, such as a thread or a signal, and not for the broker: it
+    takes real time then, also where a test moves the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,12 @@ class Bell:
             return self._next
 
 
-def until(bell: Bell, is_true: Callable[[], bool], deadline: float | None) -> Flow[bool]:
+def until(
+    bell: Bell,
+    is_true: Callable[[], bool],
+    deadline: float | None,
+    monotonic: TimeSource = monotonic_seconds,
+) -> Flow[bool]:
     """Wait until a condition is true or until the deadline on the monotonic clock.
 
     Return whether it is true.
@@ -120,7 +128,7 @@ def until(bell: Bell, is_true: Callable[[], bool], deadline: float | None) -> Fl
         changed = bell.next()
         if is_true():
             return True
-        rest = None if deadline is None else deadline - time.monotonic()
+        rest = None if deadline is None else deadline - monotonic()
         if rest is not None and rest <= 0:
             return False
         try:

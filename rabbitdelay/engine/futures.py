@@ -13,11 +13,21 @@ tests/unit/engine/test_futures.py fails when they change.
 import concurrent.futures
 from _thread import RLock
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
 from typing import TypeVar
 
 Result = TypeVar("Result")
+
+
+def take_back(future: "concurrent.futures.Future[Result]", callback: Callable[..., None]) -> None:
+    """Remove a callback from a future, because some futures stay pending for days.
+
+    concurrent.futures has no public way to do so.
+    """
+    with suppress(AttributeError, ValueError):
+        future._done_callbacks.remove(callback)  # type: ignore[attr-defined] # noqa: SLF001
 
 
 class _Gate(RLock):  # type: ignore[misc] # final in typeshed, but not in CPython

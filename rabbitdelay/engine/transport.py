@@ -175,11 +175,17 @@ class Transport(Protocol):
     def may_wait(self) -> bool:
         """Whether the caller may wait for the transport, which its own thread may not."""
 
+    def monotonic(self) -> float:
+        """Return the seconds on a clock that is never set. Safe from any thread."""
+
     def call_later(self, seconds: float, function: Then) -> object:
         """Schedule a function after a delay; return a handle for `cancel`."""
 
+    def call_sometime(self, seconds: float, function: Then) -> object:
+        """Schedule a function that may be called late, such as a look for something to do."""
+
     def cancel(self, timer: object) -> None:
-        """Cancel a function scheduled with `call_later`."""
+        """Cancel a function scheduled with `call_later` or `call_sometime`."""
 
     def connect(
         self,

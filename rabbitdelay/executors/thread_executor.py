@@ -34,6 +34,7 @@ class ThreadExecutor:
         self._pool = Pool(size, "rabbitdelay-handler")
         self._caller = caller
         self._await = await_
+        self._waiter = consumer.settlement.waiter
         self._runner = Runner(consumer.settlement, hooks, reserved_job, caller)
 
     @property
@@ -46,7 +47,7 @@ class ThreadExecutor:
 
         def work() -> None:
             run.worker = threading.current_thread()
-            drive(self._runner.work(run, end), self._await)
+            drive(self._runner.work(run, end), self._waiter, self._await)
 
         self._pool.submit(work)
 
@@ -55,7 +56,8 @@ class ThreadExecutor:
         ttr_seconds = run.lease.ttr_seconds
         if isinstance(run.worker, threading.Thread) and not run.is_through:
             self._pool.abandon(run.worker)  # else the thread may already run another job
-        self._pool.submit(lambda: drive(self._runner.timed_out(run, ttr_seconds), self._await))
+        timed_out = self._runner.timed_out(run, ttr_seconds)
+        self._pool.submit(lambda: drive(timed_out, self._waiter, self._await))
 
     @property
     def has_backlog(self) -> bool:
@@ -69,7 +71,7 @@ class ThreadExecutor:
     def close(self) -> Flow[None]:
         """End every thread after its current work, and end the handler processes."""
         self._pool.close()
-        yield Wait(in_background(self._caller.close))
+        yield Wait(in_background(self._caller.close), is_real=True)
 
 
 def check_pool(pool: PoolKind) -> PoolKind:

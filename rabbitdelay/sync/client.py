@@ -1,11 +1,10 @@
 """The client: the application's interface for putting and popping jobs."""
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from rabbitdelay import discovery
 from rabbitdelay.core.administration.counts import Statistics, TopicCounts
@@ -21,13 +20,18 @@ from rabbitdelay.engine.deletes.delete_check import TombstoneStats
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.deletes.writer import OnDeleted
 from rabbitdelay.engine.doctor.examination import OnStep
+from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.publish.batch import OnConfirmed
+from rabbitdelay.engine.transport_source import TransportSource
 from rabbitdelay.executors.blocking import drive
 from rabbitdelay.executors.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.models import DEFAULT_TTR_MS, Job, JobOptions, JobSpec, PutOptions, make_spec
 from rabbitdelay.sync.driver.transport import ThreadTransport
 from rabbitdelay.sync.parked_jobs import BuriedJobs, UnroutedJobs
 from rabbitdelay.sync.topology import ClientTopology
+from rabbitdelay.system_time import TimeSource, unix_seconds
+
+Result = TypeVar("Result")
 
 
 class Client:
@@ -59,6 +63,7 @@ class Client:
         management_url: URL of the broker's management API, `http://host:15672` or `https://`.
             Default: port 15672 (15671 with TLS) of the broker's host, or that of the private node.
         clock: Function that returns the current Unix time in seconds; for tests.
+        transport: Broker in memory to use instead of RabbitMQ; for tests.
     """
 
     def __init__(
@@ -77,7 +82,8 @@ class Client:
         allow_reply_to: Sequence[str] = (),
         max_delay: float | timedelta | None = None,
         management_url: str | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: TimeSource = unix_seconds,
+        transport: TransportSource | None = None,
     ) -> None:
         settings = ClientSettings(
             url=url,
@@ -94,6 +100,7 @@ class Client:
             max_delay=max_delay,
             management_url=management_url,
             clock=clock,
+            transport=transport,
         )
         self._engine = new_engine(settings)
 
@@ -132,7 +139,7 @@ class Client:
 
     def connect(self) -> None:
         """Connect now instead of at the first use."""
-        drive(self._engine.connect())
+        self._drive(self._engine.connect())
 
     def put(
         self,
@@ -156,7 +163,9 @@ class Client:
             TopologyError: A queue is missing, has other arguments, or may not be declared.
             ConnectionFailed: The client has not been able to connect to the broker yet.
         """
-        return drive(self._engine.put(make_spec(topic, body, **options), timeout, reply=reply))
+        return self._drive(
+            self._engine.put(make_spec(topic, body, **options), timeout, reply=reply)
+        )
 
     def put_nowait(
         self,
@@ -172,7 +181,7 @@ class Client:
         The call waits only while the window is full. The future's callbacks run on the I/O thread
         and must not block.
         """
-        return drive(
+        return self._drive(
             self._engine.put_nowait(make_spec(topic, body, **options), timeout, reply=reply)
         )
 
@@ -192,7 +201,7 @@ class Client:
             PutManyFailed: A job failed, and the rest of the input was not read. The error lists the
                 unconfirmed jobs.
         """
-        return drive(self._engine.put_many(specs, timeout, on_confirmed))
+        return self._drive(self._engine.put_many(specs, timeout, on_confirmed))
 
     def replace(
         self,
@@ -211,7 +220,7 @@ class Client:
         Raises:
             OutcomeUnknown: The new job was put, but the old one may or may not be deleted.
         """
-        return drive(self._engine.replace(make_spec(topic, body, id=id, **options), timeout))
+        return self._drive(self._engine.replace(make_spec(topic, body, id=id, **options), timeout))
 
     def reschedule(
         self,
@@ -226,7 +235,7 @@ class Client:
         The new job has the same id and the same attempt. The original is deleted even if clocks
         disagree.
         """
-        return drive(self._engine.reschedule(job, delay, at, timeout))
+        return self._drive(self._engine.reschedule(job, delay, at, timeout))
 
     def delete(self, job: str | Job, *, timeout: float | None = None) -> int:
         """Delete a job, given by id or as returned by `put`, and return once the delete is durable.
@@ -243,7 +252,7 @@ class Client:
             OutcomeUnknown: The delete was not confirmed within the timeout and may have happened.
             NamespaceMissing: The namespace does not exist, so there is nothing to delete.
         """
-        return drive(self._engine.delete(job, timeout))
+        return self._drive(self._engine.delete(job, timeout))
 
     def delete_many(
         self,
@@ -260,7 +269,7 @@ class Client:
         Raises:
             DeleteManyFailed: A delete failed; the error has the number of confirmed deletes.
         """
-        return drive(self._engine.delete_many(jobs, timeout, on_deleted))
+        return self._drive(self._engine.delete_many(jobs, timeout, on_deleted))
 
     def purge(self, topic: str, *, timeout: float | None = None) -> int:
         """Delete every job put in a topic so far: delayed, ready and buried.
@@ -268,18 +277,18 @@ class Client:
         Return the number of ready and buried jobs, which are removed at once. Delayed jobs are
         dropped when they are due.
         """
-        return drive(self._engine.purge(topic, timeout))
+        return self._drive(self._engine.purge(topic, timeout))
 
     def pause(self, topic: str, *, timeout: float | None = None) -> None:
         """Pause a topic: no consumer receives its jobs until `resume()`.
 
         Jobs already being processed are not affected.
         """
-        drive(self._engine.pause(topic, timeout))
+        self._drive(self._engine.pause(topic, timeout))
 
     def resume(self, topic: str, *, timeout: float | None = None) -> None:
         """Resume a topic: consumers receive its jobs again."""
-        drive(self._engine.resume(topic, timeout))
+        self._drive(self._engine.resume(topic, timeout))
 
     def topics(self, *names: str) -> list[TopicCounts]:
         """Count the jobs of the given topics, or of all, and report which topics are paused.
@@ -290,7 +299,7 @@ class Client:
             ManagementUnreachable: No topics were given, and the API does not answer.
             CutOff: The log of deletes cannot be read, so the paused topics are unknown.
         """
-        return drive(self._engine.topics(names))
+        return self._drive(self._engine.topics(names))
 
     def count(self, topic: str) -> TopicCounts | None:
         """Count the ready and buried jobs of a topic; None if the topic does not exist.
@@ -298,7 +307,7 @@ class Client:
         Only the two queues of the topic are queried, so the number of reserved jobs and whether the
         topic is paused are None.
         """
-        return drive(self._engine.count(topic))
+        return self._drive(self._engine.count(topic))
 
     def stats(self, *names: str, delayed: bool = True) -> Statistics:
         """Count the jobs of the given topics, or of all, and the delayed jobs by hold queue.
@@ -312,7 +321,7 @@ class Client:
             NamespaceMissing: The namespace does not exist.
             ConnectionFailed: There is no connection to the broker.
         """
-        return drive(self._engine.stats(names, delayed=delayed))
+        return self._drive(self._engine.stats(names, delayed=delayed))
 
     def namespaces(self) -> list[NamespaceCounts]:
         """List the namespaces in the broker's vhost, with the numbers of their topics and jobs.
@@ -322,7 +331,7 @@ class Client:
         Raises:
             ManagementUnreachable: Only the management API can list them, and it does not answer.
         """
-        return drive(self._engine.administration.namespaces())
+        return self._drive(self._engine.administration.namespaces())
 
     def examine(
         self,
@@ -339,7 +348,7 @@ class Client:
         Raises:
             ConnectionFailed: There is no connection to the broker.
         """
-        return drive(self._engine.examine(longest_ttr, on_step))
+        return self._drive(self._engine.examine(longest_ttr, on_step))
 
     def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end and return statistics of its records."""
@@ -382,7 +391,7 @@ class Client:
             NamespaceMissing: The namespace did not exist by the end of the wait.
             ConnectionFailed: There was no connection to the broker by the end of the wait.
         """
-        consumer, leases = drive(self._engine.pop(topics, max, wait))
+        consumer, leases = self._drive(self._engine.pop(topics, max, wait))
         jobs = [reserved_job(lease, consumer.settlement, self) for lease in leases]
         return jobs if max is not None else jobs[0] if jobs else None
 
@@ -396,7 +405,7 @@ class Client:
             NoResponse: No response will come, because the job was buried; the error says why.
             InvalidJob: The job was not put with `reply` by this client.
         """
-        return drive(self._engine.response(job, wait))
+        return self._drive(self._engine.response(job, wait))
 
     def reply_queue(self) -> str:
         """Return the name of this client's reply queue, for `JobSpec.reply_to`.
@@ -404,22 +413,27 @@ class Client:
         The queue is declared if it is missing, and expires an hour after the client is gone.
         `response` returns the responses that arrive in it.
         """
-        return drive(self._engine.reply_queue())
+        return self._drive(self._engine.reply_queue())
 
     def close(self, timeout: float | None = None) -> None:
         """Wait at most `timeout` seconds for operations in flight, then close the client.
 
         Jobs that are still reserved return to their queues.
         """
-        drive(self._engine.close(timeout))
+        self._drive(self._engine.close(timeout))
 
     def _log_reader(self) -> LogReader:
         """Return a reader that has read the log of deletes to its end."""
-        return drive(self._engine.log_reader())
+        return self._drive(self._engine.log_reader())
+
+    def _drive(self, flow: Flow[Result]) -> Result:
+        return drive(flow, self._engine.settings.transport)
 
 
 def new_engine(settings: ClientSettings) -> ClientEngine:
     """Return the engine of a new client, not yet connected."""
+    if settings.transport is not None:
+        return ClientEngine.over(settings.transport, settings, is_async=False)
     return ClientEngine(
         ThreadTransport, discovery.locate(settings.url), settings, discovery.local_node
     )

@@ -1,14 +1,18 @@
 """The verbs for jobs that wait for a person: buried jobs, and jobs that could not be routed."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from rabbitdelay.core.parked.buried import BuriedJob
 from rabbitdelay.core.parked.parked_job import Ids, SentJobs
 from rabbitdelay.core.parked.unrouted import UnroutedJob
+from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.parked.buried_queue import BuriedQueue
 from rabbitdelay.engine.parked.parked_queue import OnTried
 from rabbitdelay.engine.parked.unrouted_queue import UnroutedQueue
 from rabbitdelay.executors.blocking import drive
+
+Result = TypeVar("Result")
 
 
 class BuriedJobs:
@@ -36,7 +40,7 @@ class BuriedJobs:
         Raises:
             TopologyMissing: The topic does not exist.
         """
-        return drive(self._queue.count())
+        return self._drive(self._queue.count())
 
     def list(
         self,
@@ -64,7 +68,7 @@ class BuriedJobs:
         """
         one_pass = self._queue.looking(id, where, limit, check_deletes=check_deletes)
         try:
-            while batch := drive(one_pass.next_found()):
+            while batch := self._drive(one_pass.next_found()):
                 yield from batch
         finally:
             self._dropped_deleted += one_pass.dropped_deleted
@@ -72,7 +76,7 @@ class BuriedJobs:
 
     def show(self, id: str, *, check_deletes: bool = True) -> Sequence[BuriedJob]:
         """Return the buried jobs with this id; ids are not unique."""
-        found, dropped = drive(self._queue.show(id, check_deletes=check_deletes))
+        found, dropped = self._drive(self._queue.show(id, check_deletes=check_deletes))
         self._dropped_deleted += dropped
         return found
 
@@ -104,7 +108,7 @@ class BuriedJobs:
             CutOff: The log of deletes cannot be read.
             TopologyMissing: The topic does not exist.
         """
-        return drive(self._queue.kick(id, where, limit, timeout=timeout, on_tried=on_tried))
+        return self._drive(self._queue.kick(id, where, limit, timeout=timeout, on_tried=on_tried))
 
     def drop(
         self,
@@ -114,7 +118,10 @@ class BuriedJobs:
         where: Callable[[BuriedJob], bool] | None = None,
     ) -> int:
         """Remove buried jobs for good, all of them by default; return how many."""
-        return drive(self._queue.drop_chosen(id, where, limit))
+        return self._drive(self._queue.drop_chosen(id, where, limit))
+
+    def _drive(self, flow: Flow[Result]) -> Result:
+        return drive(flow, self._queue.source)
 
 
 class UnroutedJobs:
@@ -136,7 +143,7 @@ class UnroutedJobs:
         Raises:
             TopologyMissing: The namespace does not exist.
         """
-        return drive(self._queue.count())
+        return self._drive(self._queue.count())
 
     def list(
         self,
@@ -153,14 +160,14 @@ class UnroutedJobs:
         """
         one_pass = self._queue.looking(topic, id, where, limit)
         try:
-            while batch := drive(one_pass.next_found()):
+            while batch := self._drive(one_pass.next_found()):
                 yield from batch
         finally:
             one_pass.abandon()
 
     def show(self, id: str) -> Sequence[UnroutedJob]:
         """Return the unrouted jobs with this id; ids are not unique."""
-        return drive(self._queue.show(id))
+        return self._drive(self._queue.show(id))
 
     def retry(
         self,
@@ -182,7 +189,7 @@ class UnroutedJobs:
             TopologyMissing: The namespace does not exist.
         """
         flow = self._queue.retry(topic, id, where, limit, timeout=timeout, on_tried=on_tried)
-        return drive(flow)
+        return self._drive(flow)
 
     def drop(
         self,
@@ -193,4 +200,7 @@ class UnroutedJobs:
         where: Callable[[UnroutedJob], bool] | None = None,
     ) -> int:
         """Remove unrouted jobs for good, all of them by default; return how many."""
-        return drive(self._queue.drop_chosen(topic, id, where, limit))
+        return self._drive(self._queue.drop_chosen(topic, id, where, limit))
+
+    def _drive(self, flow: Flow[Result]) -> Result:
+        return drive(flow, self._queue.source)

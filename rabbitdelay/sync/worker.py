@@ -1,8 +1,7 @@
 """The worker, which runs the handlers of its topics until it is stopped."""
 
 import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -11,12 +10,14 @@ from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow
+from rabbitdelay.engine.transport_source import TransportSource
 from rabbitdelay.engine.work import stop_signals
 from rabbitdelay.engine.work.base_worker import BaseWorker
 from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.executors.blocking import drive, refuse
 from rabbitdelay.executors.thread_executor import PoolKind, ThreadExecutor, check_pool, new_caller
 from rabbitdelay.sync.client import Client, new_engine
+from rabbitdelay.system_time import TimeSource, unix_seconds
 
 
 class Worker(BaseWorker[Client]):
@@ -36,6 +37,7 @@ class Worker(BaseWorker[Client]):
             allowed.
         connect_timeout: Maximum wait for the first connection, in seconds.
         clock: Function that returns the current Unix time in seconds; for tests.
+        transport: Broker in memory to use instead of RabbitMQ; for tests.
     """
 
     def __init__(
@@ -53,7 +55,8 @@ class Worker(BaseWorker[Client]):
         connect_timeout: float = 10.0,
         stabilise_seconds: float | None = None,
         max_delay: float | timedelta | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: TimeSource = unix_seconds,
+        transport: TransportSource | None = None,
     ) -> None:
         self._pool_kind = check_pool(pool)
         settings = ClientSettings(
@@ -66,6 +69,7 @@ class Worker(BaseWorker[Client]):
             allow_reply_to=allow_reply_to,
             max_delay=max_delay,
             clock=clock,
+            transport=transport,
         )
         super().__init__(
             partial(new_engine, settings),
@@ -99,7 +103,7 @@ class Worker(BaseWorker[Client]):
             TopologyError: A queue is missing, has other arguments, or may not be declared.
         """
         with self._on_signals(handle_signals):
-            drive(self._run(max_jobs, until_empty=until_empty))
+            drive(self._run(max_jobs, until_empty=until_empty), self._engine.settings.transport)
 
     def _new_executor(self, consumer: Consumer) -> Flow[Executor]:
         caller = new_caller(self._pool_kind, self._handlers.values())

@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "rabbitdelay"
 LAYERS = [
     {"errors"},
-    {"duration", "address"},
+    {"duration", "address", "system_time"},
     {"models"},
     {"core"},
     {"engine"},
@@ -21,6 +21,7 @@ LAYERS = [
     {"__init__"},
     {"actions"},
     {"demo"},
+    {"testing"},
     {"cli"},
     {"__main__"},
 ]

@@ -24,6 +24,7 @@ from rabbitdelay.aio.driver.frame_reader import FrameTransport
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.transport import Connection, Then, TransportOwner
 from rabbitdelay.errors import ConnectionFailed
+from rabbitdelay.system_time import monotonic_seconds
 
 # Without this, a program that has not configured logging gets their warnings on its terminal
 # whenever a connection is refused. Handlers that the program has configured still get them.
@@ -71,9 +72,15 @@ class LoopTransport(ABC):
 
     # Called on the event loop
 
+    monotonic = staticmethod(monotonic_seconds)
+
     def call_later(self, seconds: float, function: Then) -> object:
         """Schedule a function after a delay; return a handle for `cancel`."""
         return self._loop.call_later(seconds, function)
+
+    def call_sometime(self, seconds: float, function: Then) -> object:
+        """Schedule a function that may be called late, which it is not here."""
+        return self.call_later(seconds, function)
 
     def cancel(self, timer: object) -> None:
         """Cancel a function scheduled with `call_later`."""

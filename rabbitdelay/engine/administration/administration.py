@@ -111,6 +111,8 @@ class Administration:
     ) -> None:
         self._connect = connect
         self._vhost = vhost
+        self.source = settings.transport
+        """Waits, if the transport is not a driver's."""
         self._settings = settings
         self._topology = settings.topology
         self._management = management

@@ -5,7 +5,6 @@ of reserved jobs are not available over AMQP. They come from the management API,
 seconds old.
 """
 
-import time
 from collections.abc import Container, Iterable, Sequence
 
 from rabbitdelay.core.administration import counts
@@ -23,6 +22,7 @@ from rabbitdelay.engine.administration.management_queries import ManagementQueri
 from rabbitdelay.engine.administration.queue_queries import QueueQueries
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.errors import ManagementUnreachable
+from rabbitdelay.system_time import TimeSource
 
 UNREACHABLE_SECONDS = 30.0
 """Seconds before a management API that failed is queried again. A failure may take 5 s."""
@@ -83,7 +83,7 @@ class JobCounter:
         delayed: bool,
     ) -> Flow[Statistics]:
         """Count the jobs of these topics, or of all, and optionally the delayed jobs."""
-        listing = yield from self._list()
+        listing = yield from self._list(queries.monotonic)
         known = listing or Listing()
         found = yield from count_topics(
             queries, self._topology, topics or known.topics, known, paused
@@ -99,15 +99,15 @@ class JobCounter:
             None if listing else self._error,
         )
 
-    def _list(self) -> Flow[Listing | None]:
+    def _list(self, monotonic: TimeSource) -> Flow[Listing | None]:
         """Query the management API, unless it failed recently."""
-        if time.monotonic() < self._error_until:
+        if monotonic() < self._error_until:
             return None
         try:
             return (yield from self._management.listing(self._topology))
         except ManagementUnreachable as error:
             self._error = str(error)
-            self._error_until = time.monotonic() + UNREACHABLE_SECONDS
+            self._error_until = monotonic() + UNREACHABLE_SECONDS
             return None
 
     def _count_holds(self, queries: QueueQueries, listing: Listing | None) -> Flow[list[HoldCount]]:

@@ -2,7 +2,6 @@
 
 import json
 import ssl
-import time
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from rabbitdelay.address import Address
 from rabbitdelay.core.administration.definitions import Definitions
 from rabbitdelay.core.topology.topology import VERSION
 from rabbitdelay.errors import InvalidConfiguration, ManagementUnreachable
+from rabbitdelay.system_time import unix_seconds
 
 TIMEOUT_SECONDS = 5.0
 PAGE_SIZE = 500
@@ -111,10 +111,10 @@ class ManagementApi:
 
         Precise to about a second, because the `Date` header of a response has whole seconds.
         """
-        before = time.time()
+        before = unix_seconds()
         with self._open("whoami") as response:
             date = response.headers["Date"]
-        now = (before + time.time()) / 2
+        now = (before + unix_seconds()) / 2
         if date is None:
             raise ManagementUnreachable(f"{self._address.url} does not send a Date header")
         return now - (parsedate_to_datetime(date).timestamp() + 0.5)

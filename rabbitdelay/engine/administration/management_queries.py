@@ -38,7 +38,7 @@ class ManagementQueries:
         Raises:
             ManagementUnreachable: The API does not answer, or refuses this user.
         """
-        result: Result = yield Wait(in_background(lambda: query(self._locate())))
+        result: Result = yield Wait(in_background(lambda: query(self._locate())), is_real=True)
         return result
 
     def listing(self, topology: Topology) -> Flow[Listing]:

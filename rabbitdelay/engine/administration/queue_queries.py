@@ -1,6 +1,5 @@
 """Short queries about exchanges and queues, over a connection that is already open."""
 
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -13,6 +12,7 @@ from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.transport import Channel, Closed, Connection, Then
 from rabbitdelay.errors import ConnectionFailed
+from rabbitdelay.system_time import TimeSource
 
 Answer = TypeVar("Answer")
 Ask = Callable[[Channel, Callable[[Answer], None]], None]
@@ -33,6 +33,10 @@ class QueryConnection(Protocol):
     def connection(self) -> Connection | None:
         """The open connection; None without one. Only on the transport's thread."""
 
+    @property
+    def monotonic(self) -> TimeSource:
+        """Returns the seconds on the transport's monotonic clock."""
+
     def call(self, function: Then) -> bool:
         """Run a function on the transport's thread."""
 
@@ -43,6 +47,7 @@ class QueueQueries:
     def __init__(self, connection: QueryConnection, timeout: float) -> None:
         self._connection = connection
         self._timeout = timeout
+        self.monotonic = connection.monotonic
 
     def is_there(self, exchange: str) -> Flow[bool]:
         """Whether an exchange exists."""
@@ -84,12 +89,12 @@ class QueueQueries:
         return future
 
     def _wait(self, ask: Ask[Answer], future: Future[Answer | None]) -> Flow[Answer | None]:
-        deadline = time.monotonic() + self._timeout
+        deadline = self._connection.monotonic() + self._timeout
         while True:
             with suppress(TimeoutError):
                 answer: Answer | None = yield Wait(future, AGAIN_SECONDS)
                 return answer
-            if time.monotonic() >= deadline:
+            if self._connection.monotonic() >= deadline:
                 break
             self._connection.call(partial(self._send, ask, future))
         raise self._connection.first.error or ConnectionFailed("the broker does not answer")

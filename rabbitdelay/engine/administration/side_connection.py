@@ -4,7 +4,6 @@ Administration publishes, declares and deletes. On a separate connection, an ala
 not delay the jobs of the same client.
 """
 
-import time
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TypeVar
@@ -28,7 +27,9 @@ class SideConnection:
     """Runs a task on one connection. The task fails if the connection is lost."""
 
     def __init__(self, transport: Transport, addresses: Sequence[Address]) -> None:
-        self.first = FirstConnection()
+        self.monotonic = transport.monotonic
+        """Returns the seconds on the transport's monotonic clock."""
+        self.first = FirstConnection(transport.monotonic)
         self.is_blocked = False
         """Whether the broker blocks publishing on this connection."""
         self.broker_version = ""
@@ -75,18 +76,18 @@ class SideConnection:
         drivers: list[Declarer[Result]] = []
 
         def start(connection: Connection, done: Done[Result]) -> None:
-            later = self._connector.call_later
-            drivers.append(Declarer(connection, begin(connection), done, later, on_round))
+            timing = self._connector
+            drivers.append(Declarer(connection, begin(connection), done, timing, on_round))
             drivers[0].start()
 
         future = self._start(start)
-        deadline = time.monotonic() + timeout
+        deadline = self.monotonic() + timeout
         while True:
             try:
-                result: Result = yield Wait(future, max(0.0, deadline - time.monotonic()))
+                result: Result = yield Wait(future, max(0.0, deadline - self.monotonic()))
             except TimeoutError:
                 deadline = max((driver.answered_at + timeout for driver in drivers), default=0.0)
-                if time.monotonic() < deadline:
+                if self.monotonic() < deadline:
                     continue
                 self.call(partial(_abandon, drivers))
                 raise self._unanswered(timeout) from None

@@ -6,7 +6,6 @@ broker has to prove that it applied all of them.
 """
 
 import secrets
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -34,8 +33,10 @@ from rabbitdelay.engine.settle.republisher import KeepKnown
 from rabbitdelay.engine.settle.settlement import Settlement
 from rabbitdelay.engine.topology.declarer import Declarer, flush_name
 from rabbitdelay.engine.transport import Channel, Closed, Connection, OnInbound, Then, Transport
+from rabbitdelay.engine.transport_source import Waiter
 from rabbitdelay.errors import ConnectionFailed, NotAJob
 from rabbitdelay.models import DEFAULT_TTR_MS, Job
+from rabbitdelay.system_time import TimeSource
 
 COPY_TIMEOUT_SECONDS = 30.0
 """Timeout for publishing the copy of a job; then the message itself is returned instead."""
@@ -61,9 +62,12 @@ class Consumer:
         death: Callable[[Lease], Death | None],
         keep_known: KeepKnown,
         may_found: bool,
-        clock: Callable[[], float] = time.time,
+        clock: TimeSource,
+        waiter: Waiter | None,
     ) -> None:
         self.topology = topology
+        self.monotonic = transport.monotonic
+        """Returns the seconds on the transport's monotonic clock."""
         self.may_found = may_found
         """Whether a missing namespace is created: by workers, but not by pops."""
         self.publisher = publisher
@@ -77,9 +81,11 @@ class Consumer:
             death=death,
             keep_known=keep_known,
             clock=clock,
+            monotonic=transport.monotonic,
+            waiter=waiter,
         )
         self._clock = clock
-        self.first = FirstConnection()
+        self.first = FirstConnection(transport.monotonic)
         self._connector = Connector(transport, addresses, self)
         self._closed = False
         # Guarded by the settlement lock:
@@ -130,7 +136,7 @@ class Consumer:
         """Close in the background."""
         if not self._closed:
             self._closed = True
-            deadline = time.monotonic() + flush_seconds
+            deadline = self.monotonic() + flush_seconds
             self._connector.call(partial(self._begin_close, deadline))
 
     def abandon(self) -> None:
@@ -232,7 +238,7 @@ class Consumer:
 
         def made(result: bool | Exception) -> None:  # noqa: FBT001 - the conversation's result
             if not isinstance(result, Exception):
-                self._routes.learn(wanted, unstable=result, now=time.monotonic())
+                self._routes.learn(wanted, unstable=result, now=self.monotonic())
                 self._rescue_jobs_for(wanted)
             ready(result if isinstance(result, Exception) else None)
 
@@ -240,7 +246,7 @@ class Consumer:
         conversation = self._routes.set_up(
             wanted, may_found=may_found, flush=flush_name(connection)
         )
-        Declarer(connection, conversation, made, self.call_later).start()
+        Declarer(connection, conversation, made, self).start()
 
     def find(self, parts: Sequence[Part], found: OnFound) -> None:
         """Find out which of these queues exist, without declaring any."""
@@ -257,10 +263,10 @@ class Consumer:
                 found(result)
                 return
             if self._routes.has_base:
-                self._routes.learn(result, unstable=False, now=time.monotonic())
+                self._routes.learn(result, unstable=False, now=self.monotonic())
             found([part for part in parts if part not in unknown or part in result])
 
-        Declarer(connection, setup.find(unknown), looked, self.call_later).start()
+        Declarer(connection, setup.find(unknown), looked, self).start()
 
     def _rescue_jobs_for(self, parts: Iterable[Part]) -> None:
         """Have jobs republished that were parked while one of these queues was missing."""
@@ -283,6 +289,10 @@ class Consumer:
         Return a handle for `cancel`.
         """
         return self._connector.call_later(seconds, function)
+
+    def call_sometime(self, seconds: float, function: Then) -> object:
+        """Schedule a function that may be called late; return a handle for `cancel`."""
+        return self._connector.call_sometime(seconds, function)
 
     def cancel(self, timer: object) -> None:
         """Cancel a function scheduled with `call_later`."""
@@ -324,7 +334,7 @@ class Consumer:
             now_ms,
             envelope.redeliveries(message, redelivered=delivery.redelivered),
             default_max_attempts=self.settlement.max_attempts(topic),
-            received_at=time.monotonic(),
+            received_at=self.monotonic(),
         )
         with self.settlement.lock:
             self.settlement.leases.take(lease)
@@ -345,7 +355,7 @@ class Consumer:
         """Send buffered settlements; with `everything`, also acks that wait for older ones."""
         with self.settlement.lock:
             self._woken = False
-            data = self._ack_buffer.take(time.monotonic(), everything=everything)
+            data = self._ack_buffer.take(self.monotonic(), everything=everything)
             is_any_waiting = self._ack_buffer.is_any_waiting
         if data:
             self.send(data)
@@ -434,7 +444,7 @@ class Consumer:
         with self.settlement.lock:
             at = self._timer_at
         if at is not None:
-            rest = max(0.0, at - time.monotonic())
+            rest = max(0.0, at - self.monotonic())
             self._timer = self.call_later(rest, self._expire)
 
     def _expire(self) -> None:
@@ -460,7 +470,7 @@ class Consumer:
         # Checked before the flush, because acks of copies confirmed in between need another flush.
         is_any_leaving = self.settlement.is_any_leaving()
         self.flush(everything=True)
-        if is_any_leaving and time.monotonic() < deadline:
+        if is_any_leaving and self.monotonic() < deadline:
             self._connector.call_later(0.02, partial(self._close_when_done, deadline))
         else:
             self._prove(deadline)
@@ -475,7 +485,7 @@ class Consumer:
             for topic in topics:
                 ack_proof.ask(self._channels[number], self.topology.ready_queue(topic))
         ack_proof.end_if_complete()
-        seconds = min(PROOF_SECONDS, max(0.0, deadline - time.monotonic()))
+        seconds = min(PROOF_SECONDS, max(0.0, deadline - self.monotonic()))
         self._connector.call_later(seconds, partial(self._close_unproven, ack_proof))
 
     def _close_unproven(self, ack_proof: AckProof) -> None:

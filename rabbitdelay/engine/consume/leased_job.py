@@ -14,6 +14,7 @@ from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.settle.failure import Failure
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future
+from rabbitdelay.engine.transport_source import Waiter
 from rabbitdelay.engine.work.tracebacks import traceback_of
 from rabbitdelay.errors import InvalidJob, RabbitDelayError
 from rabbitdelay.models import Job
@@ -26,6 +27,10 @@ class JobSettlement(Protocol):
 
     def finish(self, lease: Lease) -> None:
         """Finish the job."""
+
+    @property
+    def waiter(self) -> Waiter | None:
+        """Waits for futures, if the transport is not a driver's."""
 
     def touch(self, lease: Lease) -> float:
         """Restart the job's ttr; return the new deadline."""

@@ -65,7 +65,12 @@ class ReplyQueue:
     def wait(self, job: Job, deadline: float | None) -> Flow[Response | None]:
         """Wait for the response to a job; return None if the deadline passes."""
         key = (job.id, job.token)
-        yield from until(self._changed, lambda: key in self._found or self._closed, deadline)
+        yield from until(
+            self._changed,
+            lambda: key in self._found or self._closed,
+            deadline,
+            self._consumer.monotonic,
+        )
         with self._lock:
             found = self._found.pop(key, None)
         if found is None and self._closed:

@@ -1,7 +1,6 @@
 """Append the records that consumers write: fences, snapshots, and requests for a snapshot."""
 
 import secrets
-import time
 
 from rabbitdelay.core.deletes import records
 from rabbitdelay.core.deletes.records import known_until
@@ -19,9 +18,10 @@ def pending_record(
     part: Part,
     body: bytes,
     label: str,
-    deadline: float,
     resolve: Resolve,
     *,
+    now: float,
+    deadline: float,
     may_found: bool,
     is_expendable: bool = False,
 ) -> Pending:
@@ -33,9 +33,7 @@ def pending_record(
     target = Target(name, "", part, waits_until_stable=not part.is_stream, may_found=may_found)
     token = secrets.token_hex(8)
     message = Message(body, {"rd-token": token}, token, JSON)
-    return Pending(
-        message, target, label, time.monotonic(), deadline, resolve, is_expendable=is_expendable
-    )
+    return Pending(message, target, label, now, deadline, resolve, is_expendable=is_expendable)
 
 
 class Appender:
@@ -65,14 +63,15 @@ class Appender:
         def resolve(error: Exception | None) -> None:
             future.set_exception(error) if error is not None else future.set_result(None)
 
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        now = self._publisher.monotonic()
         self._publisher.submit_copy(
             pending_record(
                 part,
                 body,
                 f"record for {part.queue.name}",
-                deadline,
                 resolve,
+                now=now,
+                deadline=now + TIMEOUT_SECONDS,
                 may_found=self._may_found,
                 is_expendable=is_expendable,
             )

@@ -4,7 +4,6 @@ A job is handed out only if this view has read the log to its end and can prove 
 a moment ago. Any thread may ask.
 """
 
-import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -17,6 +16,7 @@ from rabbitdelay.core.jobs import envelope
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from rabbitdelay.models import Job
+from rabbitdelay.system_time import TimeSource
 
 SWEPT_AT_ONCE = 1 / 60
 OVERDUE_SECONDS = 600.0
@@ -55,7 +55,8 @@ class TombstoneStats:
 class DeleteCheck(ABC):
     """One consumer's view of the log of deletes, safe for any thread. A subclass reads the log."""
 
-    def __init__(self, known: KnownDeletes) -> None:
+    def __init__(self, known: KnownDeletes, monotonic: TimeSource) -> None:
+        self._monotonic = monotonic
         self.known = known
         self.lock = known.lock
         self._is_refreshing = False
@@ -93,7 +94,7 @@ class DeleteCheck(ABC):
             known_ms = _known_ms(job, lease.message)
             if known.is_sure_of(known_ms):
                 if self._overdue_at is not None and known_ms < self._kept_from_ms():
-                    self._overdue_at = time.monotonic()
+                    self._overdue_at = self._monotonic()
                 if (death := self.known.kills(job, lease.message)) is not None:
                     return death
                 is_proven = self._is_proven()
@@ -128,7 +129,7 @@ class DeleteCheck(ABC):
         Requires the lock.
         """
         proof = self.following.proof
-        freshness = proof.freshness(time.monotonic())
+        freshness = proof.freshness(self._monotonic())
         if freshness is Freshness.FRESH:
             return True
         if not self._is_refreshing and not proof.is_awaited:
@@ -164,7 +165,7 @@ class DeleteCheck(ABC):
     def _forget_some(self) -> None:
         """Remove expired tombstones from a part of the set."""
         if self._overdue_at is not None:
-            if time.monotonic() - self._overdue_at <= OVERDUE_SECONDS:
+            if self._monotonic() - self._overdue_at <= OVERDUE_SECONDS:
                 return
             self._overdue_at = None
         with self.lock:
@@ -176,7 +177,7 @@ class DeleteCheck(ABC):
 
         One such reading serves all overdue jobs that follow, however long ago they were due.
         """
-        self._overdue_at = time.monotonic()
+        self._overdue_at = self._monotonic()
         self.known.start_empty()
 
     def _kept_from_ms(self) -> int:

@@ -12,7 +12,6 @@ before it answers, and a connection that has gone silent does not answer.
 """
 
 import secrets
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -56,7 +55,7 @@ class FenceWriter:
     def begin(self) -> None:
         """Write the first fence of a log that is about to be read."""
         self._read_count = self._log_reader.following.read_count
-        self._quiet_since = time.monotonic()
+        self._quiet_since = self._consumer.monotonic()
         self.write()
 
     def refresh(self) -> None:
@@ -66,7 +65,7 @@ class FenceWriter:
 
     def write(self) -> None:
         """Write a fence or, while publishers are blocked, start a round trip."""
-        now, nonce = time.monotonic(), secrets.token_hex(8)
+        now, nonce = self._consumer.monotonic(), secrets.token_hex(8)
         self._nonce, self._written_at, self._confirmed_at = nonce, now, None
         self._awaited_since = now if self._awaited_since is None else self._awaited_since
         self._is_probe = self._appender.is_blocked
@@ -104,7 +103,7 @@ class FenceWriter:
 
     def _confirmed(self, nonce: str) -> None:
         if self._nonce == nonce:
-            self._confirmed_at = time.monotonic()
+            self._confirmed_at = self._consumer.monotonic()
 
     def _failed(self, nonce: str, error: Exception) -> None:
         with self._log_reader.lock:
@@ -119,7 +118,7 @@ class FenceWriter:
         if not self._appender.is_blocked:
             self._write_instead()
             return
-        now, log_reader = time.monotonic(), self._log_reader
+        now, log_reader = self._consumer.monotonic(), self._log_reader
         self._note_reading(now)
         if not log_reader.is_current and now - self._quiet_since < PATIENCE_SECONDS:
             return
@@ -148,7 +147,7 @@ class FenceWriter:
         self._timer = None
         if self._nonce is None:
             return
-        now = time.monotonic()
+        now = self._consumer.monotonic()
         self._note_reading(now)
         if self._appender.is_blocked:
             self._look_while_blocked(now)

@@ -5,7 +5,6 @@ current and no job is handed out.
 """
 
 import concurrent.futures
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -54,7 +53,7 @@ class LogReader(DeleteCheck):
         *,
         is_wanted: bool = True,
     ) -> None:
-        super().__init__(known)
+        super().__init__(known, consumer.monotonic)
         self.consumer = consumer
         self.appender = appender
         self.problem: Exception | None = None
@@ -86,7 +85,7 @@ class LogReader(DeleteCheck):
         self._cut_off_at = 0.0
         self._told_at = 0.0
         self._unacked: tuple[int, int] | None = None
-        self._anchored_at = time.monotonic()
+        self._anchored_at = self._monotonic()
         self._passed_over = 0
         self._is_sweeping = False
         self._has_closed = False
@@ -160,7 +159,7 @@ class LogReader(DeleteCheck):
         """Start to read the log and, at the same time, the newest snapshot, which may be faster."""
         if not self._is_wanted:
             return
-        self._cut_off_at = time.monotonic()
+        self._cut_off_at = self._monotonic()
         self._sweep_later()
         self._snapshot_writer.connected()
         self._subscription.begin()
@@ -270,7 +269,10 @@ class LogReader(DeleteCheck):
         try:
             with self.lock:
                 read = self.following.read(
-                    position, message.body, time.monotonic(), doubt.latest_ms(self.known.now_ms())
+                    position,
+                    message.body,
+                    self._monotonic(),
+                    doubt.latest_ms(self.known.now_ms()),
                 )
         except RecordTooNew as error:
             self._give_up(error)
@@ -295,7 +297,7 @@ class LogReader(DeleteCheck):
 
     def _caught_up(self) -> None:
         self._fences.came_back()
-        self._anchored_at = time.monotonic()
+        self._anchored_at = self._monotonic()
         was_cut_off = self.problem is not None
         self.problem = self.failure = None
         if was_cut_off or not self.has_caught_up:
@@ -397,7 +399,7 @@ class LogReader(DeleteCheck):
     def answered(self, nonce: str) -> None:
         """Accept a round trip instead of a fence, while an alarm blocks publishers."""
         with self.lock:
-            if not self.following.proof.came_back(nonce, time.monotonic()):
+            if not self.following.proof.came_back(nonce, self._monotonic()):
                 return
             self.following.is_current = True
         self._caught_up()
@@ -412,7 +414,7 @@ class LogReader(DeleteCheck):
 
     def _anchor(self) -> None:
         """Write a fence to a log that others write to, so that reading can resume there."""
-        now = time.monotonic()
+        now = self._monotonic()
         if self.following.since_anchor == 0:
             self._anchored_at = now
         elif self.is_current and now - self._anchored_at >= ANCHOR_SECONDS:
@@ -423,7 +425,7 @@ class LogReader(DeleteCheck):
     def _sweep_later(self) -> None:
         if not self._is_sweeping:
             self._is_sweeping = True
-            self.consumer.call_later(SWEEP_SECONDS, self._sweep)
+            self.consumer.call_sometime(SWEEP_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
         self._is_sweeping = False
@@ -437,7 +439,7 @@ class LogReader(DeleteCheck):
 
     def _tell_progress(self) -> None:
         """Log why jobs are not handed out, if that lasts."""
-        now = time.monotonic()
+        now = self._monotonic()
         if self.is_current:
             self._cut_off_at = now
         elif now - self._cut_off_at > QUIET_SECONDS and now - self._told_at > TELL_SECONDS:

@@ -7,7 +7,6 @@ the trailer, then a record in the log that tells all other consumers.
 
 import secrets
 import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -84,7 +83,7 @@ class SnapshotWriter:
 
     def look(self) -> None:
         """Request a snapshot if one is due."""
-        now = time.monotonic()
+        now = self._consumer.monotonic()
         asked_lately = self._asked_at is not None and now - self._asked_at < ASK_AGAIN_SECONDS
         if self._is_due and not asked_lately and not self._is_writing:
             self._asked_at = now
@@ -109,10 +108,10 @@ class SnapshotWriter:
         ).start()
 
     def _write(self, delivery: Delivery) -> None:
-        began = time.monotonic()
+        began = self._consumer.monotonic()
         try:
             count = self._write_pieces()
-            seconds = time.monotonic() - began
+            seconds = self._consumer.monotonic() - began
             logger.info("snapshot: written (%d tombstones, %.1f s)", count, seconds)
         except (RabbitDelayError, TimeoutError) as error:
             logger.warning("snapshot: not written (%s)", error)
@@ -121,7 +120,7 @@ class SnapshotWriter:
 
     def _write_pieces(self) -> int:
         log_reader, append = self._log_reader, self._log_reader.appender.append
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._log_reader.known.now_ms()
         self._renew_anchor()
         with log_reader.lock:
             following = log_reader.following
@@ -157,11 +156,12 @@ class SnapshotWriter:
         before = log_reader.following.anchor
         fence = records.encode(Fence(secrets.token_hex(8)))
         log_reader.appender.append(self._log, fence).result(2 * TIMEOUT_SECONDS)
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline = self._consumer.monotonic() + TIMEOUT_SECONDS
+        pause = threading.Event()
         while log_reader.following.anchor == before:
-            if time.monotonic() > deadline:
+            if self._consumer.monotonic() > deadline:
                 raise CutOff("a fence written to the log of deletes was not read back")
-            time.sleep(0.01)
+            pause.wait(0.01)
 
     def _written(self, delivery: Delivery) -> None:
         self._is_writing = False

@@ -4,7 +4,6 @@ Each operation returns when the broker has confirmed its record. No consumer has
 consumer that starts later, even a year later, reads the log before it hands out a job.
 """
 
-import time
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
 
@@ -52,6 +51,7 @@ class LogWriter:
         self._max_delay_ms = settings.topology.max_delay_ms
         self._is_bounded = self._max_delay_ms < ladder.MAX_DELAY_MS
         self._clock = settings.clock
+        self._monotonic = settings.monotonic
         self._timeout = settings.timeout
         self._horizon_ms = HORIZON_MS
 
@@ -165,14 +165,18 @@ class LogWriter:
                 future.set_exception(_named(error, label))
 
         publisher = yield from self._connections.publisher()
-        now = time.monotonic()
+        now = self._monotonic()
         deadline = now + (self._timeout if timeout is None else validation.check_timeout(timeout))
         if not (yield from publisher.window.wait(deadline if publisher.may_wait() else now)):
             text = "was never sent: the publish window is full"
             raise OutcomeUnknown(f"{label} {text}", sent=False)
         body = records.encode(record)
         # The first put declares the namespace with its log. Before it there are no jobs to delete.
-        publisher.submit(pending_record(self._log, body, label, deadline, resolve, may_found=False))
+        publisher.submit(
+            pending_record(
+                self._log, body, label, resolve, now=now, deadline=deadline, may_found=False
+            )
+        )
         return future
 
     def _now_ms(self) -> int:
@@ -180,8 +184,8 @@ class LogWriter:
 
     def let_pass(self, time_ms: int) -> Flow[None]:
         """Wait until the time of a delete has passed, so that it spares jobs put afterwards."""
-        deadline = time.monotonic() + LONGEST_TICK_SECONDS
-        while (rest_ms := time_ms + 1 - self._clock() * 1000) > 0 and time.monotonic() < deadline:
+        deadline = self._monotonic() + LONGEST_TICK_SECONDS
+        while (rest_ms := time_ms + 1 - self._clock() * 1000) > 0 and self._monotonic() < deadline:
             yield Sleep(min(rest_ms, 1.0) / 1000)
 
 

@@ -169,7 +169,7 @@ class Examination:
             return Unknown(NOT_VISIBLE)
         self.on_step("asking the node for its settings")
         try:
-            settings: BrokerSettings = yield Wait(in_background(node.read_settings))
+            settings: BrokerSettings = yield Wait(in_background(node.read_settings), is_real=True)
         except BrokerProcessError as error:
             return Unknown(f"{NOT_VISIBLE} ({error})")
         return settings

@@ -5,7 +5,6 @@ queue is bound with, so the broker drops them. The log of deletes is consumed br
 """
 
 import secrets
-import time
 from collections.abc import Generator
 from dataclasses import dataclass
 
@@ -99,12 +98,12 @@ def _publish(
 
         connection.open_channel(opened)
 
-    deadline = time.monotonic() + timeout
+    deadline = connection.monotonic() + timeout
     while True:
         try:
             return (yield from connection.ask(begin, min(BLOCKED_SECONDS, timeout)))
         except TimeoutError:
-            if connection.is_blocked or time.monotonic() > deadline:
+            if connection.is_blocked or connection.monotonic() > deadline:
                 return None
 
 

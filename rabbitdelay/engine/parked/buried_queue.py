@@ -1,6 +1,5 @@
 """The buried queue of a topic: list, show, kick and drop its jobs."""
 
-import time
 from collections.abc import Callable
 
 from rabbitdelay.core.jobs.envelope import Message
@@ -90,7 +89,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         queries = QueueQueries(side.consumer, self.timeout)
         if (yield from queries.count(self.topology.tombstones)) is None:
             return False
-        yield from self._current_log_reader(time.monotonic() + self.timeout)
+        yield from self._current_log_reader(self.monotonic() + self.timeout)
         return True
 
     def is_dead(self, found: BuriedJob) -> Flow[bool]:
@@ -102,12 +101,12 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         job = found.job
         if job is None:
             return False
-        deadline = time.monotonic() + self.timeout
+        deadline = self.monotonic() + self.timeout
         while True:
             log_reader = yield from self._current_log_reader(deadline)
             if log_reader.is_sure_of(job, found.message):
                 return log_reader.known.death_of(job, found.message) is not None
-            if time.monotonic() > deadline:
+            if self.monotonic() > deadline:
                 raise CutOff(
                     "the log of deletes does not respond, so the deleted jobs are unknown: check "
                     "the broker and try again"
@@ -119,7 +118,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
             try:
                 return (yield from self._log_reader())
             except CutOff:
-                if time.monotonic() > deadline:
+                if self.monotonic() > deadline:
                     raise
             yield Sleep(READ_AGAIN_SECONDS)
 

@@ -10,7 +10,6 @@ This file owns three rules:
    pass that checks the log of deletes drops the deleted jobs that it finds.
 """
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -46,6 +45,10 @@ class ParkedQueue(ABC, Generic[Found]):
         self.topology = settings.topology
         self.name = name
         self.timeout = settings.timeout
+        self.source = settings.transport
+        """Waits, if the transport is not a driver's."""
+        self.monotonic = settings.monotonic
+        """Returns the seconds on the client's monotonic clock."""
 
     # For subclasses
 
@@ -108,7 +111,7 @@ class ParkedQueue(ABC, Generic[Found]):
         try:
             while taken := (yield from one_pass.next()):
                 publisher = yield from self.connections.publisher()
-                sending = Sending(self.copy, publisher, taken, time.monotonic() + seconds)
+                sending = Sending(self.copy, publisher, taken, self.monotonic() + seconds)
                 try:
                     yield from sending.run()
                 finally:

@@ -5,7 +5,6 @@ them. Requesting each with basic.get takes at least ten times as long. Messages 
 acknowledged return to the queue when the channel closes, even if the caller has crashed.
 """
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,8 +64,8 @@ class QueueReader:
 
     def open(self) -> Flow[None]:
         """Open the channel."""
-        deadline = time.monotonic() + self._timeout
-        while time.monotonic() < deadline:
+        deadline = self._consumer.monotonic() + self._timeout
+        while self._consumer.monotonic() < deadline:
             self._consumer.call(self._open)
             try:
                 yield Wait(self._opened, AGAIN_SECONDS)
@@ -79,7 +78,7 @@ class QueueReader:
         """Return the next messages, unacked; fewer only if another client took the others."""
         batch = _Batch(count)
         self._consumer.call(partial(self._consume, batch))
-        quiet_since, before = time.monotonic(), 0
+        quiet_since, before = self._consumer.monotonic(), 0
         while True:
             try:
                 yield Wait(batch.done, QUIET_SECONDS)
@@ -87,7 +86,7 @@ class QueueReader:
                 self._raise_if_lost()
             else:
                 return self._note(batch.deliveries)
-            now, received = time.monotonic(), len(batch.deliveries)
+            now, received = self._consumer.monotonic(), len(batch.deliveries)
             if received > before:
                 quiet_since, before = now, received
             elif now - quiet_since > self._timeout + QUIET_SECONDS:
@@ -115,8 +114,8 @@ class QueueReader:
         unacked = len(self._acks)
         if unacked:
             self._consumer.call(self._give_back)
-            deadline = time.monotonic() + GIVE_BACK_SECONDS
-            while (yield from self._count()) < unacked and time.monotonic() < deadline:
+            deadline = self._consumer.monotonic() + GIVE_BACK_SECONDS
+            while (yield from self._count()) < unacked and self._consumer.monotonic() < deadline:
                 yield Sleep(LOOK_AGAIN_SECONDS)
         self.abandon()
 

@@ -14,7 +14,6 @@ Jobs that the broker's dead-letter worker keeps are out of reach over AMQP. docs
 describes all attempts ("Starting while jobs come due").
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -28,6 +27,7 @@ from rabbitdelay.core.publish.outbox import LadderEntry, Pending, Target
 from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.transport import Channel, Closed, Connection
+from rabbitdelay.system_time import TimeSource
 
 TIMEOUT_SECONDS = 30.0
 """Timeout for republishing a job; then it stays parked."""
@@ -54,7 +54,10 @@ class Rescue:
         submit: Submit,
         count: int,
         done: Callable[[int], None],
+        *,
+        monotonic: TimeSource,
     ) -> None:
+        self._monotonic = monotonic
         self._connection = connection
         self._routes = routes
         self._topology = routes.topology
@@ -69,7 +72,7 @@ class Rescue:
         self._is_present: dict[str, bool] = {}
         self._made_again: set[str] = set()
         self._is_over = False
-        self.progressed_at = time.monotonic()
+        self.progressed_at = self._monotonic()
         """Monotonic time of the broker's last answer."""
         self.refused: Closed | None = None
         """The broker's reason for closing the channel, if it did."""
@@ -88,7 +91,7 @@ class Rescue:
         """Handle the reply to a basic.get."""
         if self._channel is None or found.channel != self._channel.number or self._is_over:
             return
-        self.progressed_at = time.monotonic()
+        self.progressed_at = self._monotonic()
         if isinstance(found, GetEmpty):
             self._unread = 0
             self._read_next()
@@ -188,7 +191,7 @@ class Rescue:
             return
 
         def learn(*, is_present: bool) -> None:
-            self.progressed_at = time.monotonic()
+            self.progressed_at = self._monotonic()
             self._is_present[queue] = is_present
             if not self._is_over:
                 answered(is_present)
@@ -206,7 +209,7 @@ class Rescue:
     # Republishing
 
     def _send_on(self, delivery: Delivery, found: UnroutedJob) -> None:
-        now = time.monotonic()
+        now = self._monotonic()
         topic = found.topic or ""
         message = replace(found.message, headers=envelope.fresh_headers(found.message.headers))
         route: LadderEntry | Target = LadderEntry(topic, found.remaining_ms)
@@ -228,7 +231,7 @@ class Rescue:
 
     def _resolved(self, delivery: Delivery, error: Exception | None) -> None:
         self._in_flight -= 1
-        self.progressed_at = time.monotonic()
+        self.progressed_at = self._monotonic()
         if self._is_over or self._channel is None or not self._channel.is_open:
             return
         if error is None:

@@ -8,7 +8,6 @@ A client with `declare=False` declares nothing and takes nothing out of `unroute
 parked, it looks for its queues again before the next put, which fails and names what is missing.
 """
 
-import time
 from functools import partial
 
 from rabbitdelay.core.amqp import reply_codes
@@ -55,7 +54,7 @@ class Rescuer:
     def queues_made(self) -> None:
         """Schedule a check, because jobs may be parked for queues that were just declared."""
         self._watch.have_queues_changed = True
-        self._look_at_the_latest(time.monotonic() + SOON_SECONDS)
+        self._look_at_the_latest(self._connector.monotonic() + SOON_SECONDS)
 
     def look_now(self) -> None:
         """Check at once, because a queue was declared or the broker is reachable again."""
@@ -84,14 +83,14 @@ class Rescuer:
     # Checking
 
     def _look_later(self) -> None:
-        self._look_at_the_latest(self._watch.next_look_at(time.monotonic()))
+        self._look_at_the_latest(self._watch.next_look_at(self._connector.monotonic()))
 
     def _look_at_the_latest(self, at: float) -> None:
         """Check at this time, unless a check is due before."""
         if self._look_at is None or at < self._look_at:
             self._look_at = at
-            seconds = max(0.0, at - time.monotonic())
-            self._connector.call_later(seconds, partial(self._look_if_due, at))
+            seconds = max(0.0, at - self._connector.monotonic())
+            self._connector.call_sometime(seconds, partial(self._look_if_due, at))
 
     def _look_if_due(self, at: float) -> None:
         if self._look_at == at:
@@ -102,7 +101,7 @@ class Rescuer:
         connection = self._connector.connection
         if connection is None or not connection.is_open:
             return
-        now = time.monotonic()
+        now = self._connector.monotonic()
         if self._guard.is_on:
             self._look_at_the_latest(now + SOON_SECONDS)
             return
@@ -115,7 +114,10 @@ class Rescuer:
     @property
     def _is_pass_under_way(self) -> bool:
         rescue = self._rescue
-        if rescue is not None and time.monotonic() - rescue.progressed_at > STALLED_SECONDS:
+        if (
+            rescue is not None
+            and self._connector.monotonic() - rescue.progressed_at > STALLED_SECONDS
+        ):
             rescue.abandon()
             self._rescue = None
             self._tell_that_it_ended()
@@ -145,13 +147,20 @@ class Rescuer:
         if not self._routes.may_declare:
             self._look_for_queues_again(count)
             return
-        self._began_at = time.monotonic()
-        self._rescue = Rescue(connection, self._routes, self._submit, count, self._passed)
+        self._began_at = self._connector.monotonic()
+        self._rescue = Rescue(
+            connection,
+            self._routes,
+            self._submit,
+            count,
+            self._passed,
+            monotonic=self._connector.monotonic,
+        )
         self._rescue.start()
 
     def _passed(self, left: int) -> None:
         rescue, self._rescue = self._rescue, None
-        self._watch.end_pass(left, time.monotonic() - self._began_at)
+        self._watch.end_pass(left, self._connector.monotonic() - self._began_at)
         self._tell_that_it_ended()
         refused = None if rescue is None else rescue.refused
         if refused is not None and refused.code == reply_codes.ACCESS_REFUSED:

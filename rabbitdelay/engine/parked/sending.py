@@ -1,6 +1,5 @@
 """Publish copies of parked jobs, with the original headers byte for byte."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -94,7 +93,7 @@ class Sending(Generic[Found]):
             message,
             copy.route,
             f"copy of {one.found.id or 'a job without an id'}",
-            time.monotonic(),
+            self._publisher.monotonic(),
             self._deadline,
             partial(self._resolved, one.tag),
         )

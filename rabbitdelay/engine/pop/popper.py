@@ -9,7 +9,6 @@ the broker would deliver them here again, and RabbitMQ 3.10 counts each delivery
 limit the job would be buried.
 """
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -81,7 +80,7 @@ class Popper:
     def _begin(self, request: PopRequest) -> None:
         self._pops.add(request)
         if request.deadline is not None and self.has_time(request):
-            rest = request.deadline - time.monotonic()
+            rest = request.deadline - self.consumer.monotonic()
             request.timer = self.consumer.call_later(max(0.0, rest), partial(self.end, request))
         self._go(request)
 
@@ -200,7 +199,7 @@ class Popper:
 
     def has_time(self, request: PopRequest) -> bool:
         """Whether a pop may wait longer."""
-        return request.deadline is None or request.deadline > time.monotonic()
+        return request.deadline is None or request.deadline > self.consumer.monotonic()
 
     def waits(self, request: PopRequest) -> bool:
         """Return whether a pop for which no job is ready goes on waiting; end it if not."""
@@ -232,7 +231,7 @@ class Popper:
     def linger(self, request: PopRequest) -> None:
         """End a pop when no further job arrives for a moment."""
         if request.linger_timer is None:
-            until = time.monotonic() + LINGER_MOST_SECONDS
+            until = self.consumer.monotonic() + LINGER_MOST_SECONDS
             self._linger_on(request, until)
 
     def idle(self, channel: PopChannel) -> None:
@@ -249,7 +248,7 @@ class Popper:
 
     def _end_if_still(self, request: PopRequest, count: int, until: float) -> None:
         request.linger_timer = None
-        if len(request.leases) == count or time.monotonic() >= until:
+        if len(request.leases) == count or self.consumer.monotonic() >= until:
             self.end(request)
         else:
             self._linger_on(request, until)

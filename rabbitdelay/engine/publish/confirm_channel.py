@@ -1,11 +1,11 @@
 """A channel in confirm mode, and the messages in flight on it."""
 
-import time
 from typing import Protocol
 
 from rabbitdelay.core.amqp.decode import Returned
 from rabbitdelay.core.publish.in_flight import Flight
 from rabbitdelay.engine.transport import Channel, Closed, Confirm, Connection
+from rabbitdelay.system_time import TimeSource
 
 
 class ConfirmListener(Protocol):
@@ -31,11 +31,17 @@ class ConfirmChannel:
     """Publishes on one channel in confirm mode; on the transport's thread."""
 
     def __init__(
-        self, connection: Connection, lane: str, flight: Flight, listener: ConfirmListener
+        self,
+        connection: Connection,
+        lane: str,
+        flight: Flight,
+        listener: ConfirmListener,
+        monotonic: TimeSource,
     ) -> None:
+        self._monotonic = monotonic
         self.lane = lane
         self.flight = flight
-        self.asked_at = time.monotonic()
+        self.asked_at = self._monotonic()
         """Monotonic time at which the channel was requested."""
         self.number = 0
         """Number of the channel; 0 until it is open."""
@@ -66,14 +72,14 @@ class ConfirmChannel:
         if self._is_dropped:
             channel.close()
             return
-        opened_at = time.monotonic()
+        opened_at = self._monotonic()
         channel.on_closed(self._closed)
         channel.confirm(self._confirmed, self._returned, lambda: self._ready(opened_at))
 
     def _ready(self, opened_at: float) -> None:
         self._is_ready = True
         if not self._is_dropped:
-            self._listener.channel_opened(self, time.monotonic() - opened_at)
+            self._listener.channel_opened(self, self._monotonic() - opened_at)
 
     def _confirmed(self, confirm: Confirm) -> None:
         if not self._is_dropped:

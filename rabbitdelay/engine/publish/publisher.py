@@ -5,7 +5,6 @@ queues, publishes messages, and resolves those that are confirmed, refused or ti
 """
 
 import random
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -72,6 +71,8 @@ class Publisher:
         rescue_guard: RescueGuard,
     ) -> None:
         self._wire = transport
+        self.monotonic = transport.monotonic
+        """Returns the seconds on the transport's monotonic clock."""
         self.may_wait = transport.may_wait
         """Returns whether the caller may wait. The transport's own thread may not."""
         self._connector = Connector(transport, addresses, self)
@@ -81,7 +82,7 @@ class Publisher:
         """Number of times that the transport's thread has started to empty the inbox."""
         self._woken_in: int | None = None
         """The turn in which the thread was last woken. One wake-up per turn is enough."""
-        self._first = FirstConnection()
+        self._first = FirstConnection(transport.monotonic)
         self._closed = False
         # Used only on the transport's thread:
         self._routes = routes
@@ -227,7 +228,9 @@ class Publisher:
         """Open a channel for a lane, or the main channel."""
         connection = self._connector.connection
         if connection is not None and connection.is_open:
-            outgoing = ConfirmChannel(connection, lane, self._outbox.new_flight(), self)
+            outgoing = ConfirmChannel(
+                connection, lane, self._outbox.new_flight(), self, self.monotonic
+            )
             self._outgoing[lane] = outgoing
             outgoing.open()
 
@@ -288,7 +291,7 @@ class Publisher:
 
     def _reopen(self, outgoing: ConfirmChannel) -> None:
         """Replace a closed main channel. The channel of a lane is opened when it is needed."""
-        now = time.monotonic()
+        now = self.monotonic()
         wait = REOPEN_SECONDS if now - self._closed_channel_at < REOPEN_SECONDS else 0.0
         self._closed_channel_at = now
         if lane := self._lanes.get(outgoing.lane):
@@ -324,7 +327,7 @@ class Publisher:
         else:
             logger.warning("publisher: unblocked by the broker")
         self._blocked = reason
-        self._detector.resume(time.monotonic())
+        self._detector.resume(self.monotonic())
         if reason and self._connector.is_closing:
             self._wire.cut()  # a broker with an alarm does not read the closing handshake
         self._flush()
@@ -348,7 +351,7 @@ class Publisher:
         connection = self._connector.connection
         if connection is None or not connection.is_open or self._blocked is not None:
             return
-        now = time.monotonic()
+        now = self.monotonic()
         pieces: list[bytes] = []
         main = self._outgoing.get(MAIN)
         if main is not None and main.is_ready:
@@ -442,7 +445,7 @@ class Publisher:
 
     def confirmed(self, outgoing: ConfirmChannel, confirm: Confirm) -> None:
         """Resolve acknowledged messages, and publish nacked ones again after a backoff."""
-        now, flight, multiple = time.monotonic(), outgoing.flight, confirm.multiple
+        now, flight, multiple = self.monotonic(), outgoing.flight, confirm.multiple
         self._is_unanswered = False
         if not confirm.is_taken:
             self._refused(outgoing, flight.take(confirm.tag, multiple=multiple), now)
@@ -504,7 +507,7 @@ class Publisher:
             # Shortly after a restart the stream is not up yet, and RabbitMQ 3.10 would confirm and
             # lose a message that is not mandatory. A stream that was deleted is declared again.
             self._routes.forget_queue(part.queue.name)
-            self._refused(outgoing, [pending], time.monotonic())
+            self._refused(outgoing, [pending], self.monotonic())
             return
         if part is not None or isinstance(pending.route, LadderEntry):
             self._routes.forget()
@@ -531,7 +534,7 @@ class Publisher:
 
     def _tick(self) -> None:
         self._ticking = False
-        now = time.monotonic()
+        now = self.monotonic()
         self._resolve(self._outbox.stabilised(now))
         for pending in self._outbox.expire(now):
             self._is_unanswered = pending.sent
@@ -588,7 +591,7 @@ class Publisher:
 
     def _begin_close(self, flush_seconds: float) -> None:
         self._on_submit()
-        self._closing_at = time.monotonic() + flush_seconds
+        self._closing_at = self.monotonic() + flush_seconds
         self._connector.call_later(flush_seconds, self._close_when_done)
         self._close_when_done()
 
@@ -596,7 +599,7 @@ class Publisher:
         if self._closing_at is None:
             return
         awaited = (pending for pending in self._outbox if not pending.is_expendable)
-        if next(awaited, None) is not None and time.monotonic() < self._closing_at:
+        if next(awaited, None) is not None and self.monotonic() < self._closing_at:
             return
         self._closing_at = None
         self._give_up_the_rest()

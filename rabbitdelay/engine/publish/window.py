@@ -9,12 +9,14 @@ from collections import deque
 
 from rabbitdelay.core.publish.pending import Pending
 from rabbitdelay.engine.flow import Bell, Flow, until
+from rabbitdelay.system_time import TimeSource
 
 
 class Window:
     """Limits the number of puts and the bytes of their bodies; callers wait for room."""
 
-    def __init__(self, max_puts: int, max_bytes: int) -> None:
+    def __init__(self, max_puts: int, max_bytes: int, monotonic: TimeSource) -> None:
+        self._monotonic = monotonic
         self._max_puts = max_puts
         self._max_bytes = max_bytes
         self._puts = 0
@@ -38,7 +40,7 @@ class Window:
         """Wait for room until a monotonic deadline; return whether there is room."""
         if self.has_room:
             return True
-        return (yield from until(self._room, self._has_much_room, deadline))
+        return (yield from until(self._room, self._has_much_room, deadline, self._monotonic))
 
     def take_in(self) -> Pending:
         """Take and count the next message of the inbox; on the transport's thread."""

@@ -6,7 +6,6 @@ core/settle/republish_retries.py.
 """
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -134,7 +133,7 @@ class Republisher:
     def _make(
         self, lease: Lease, fate: Again | GiveUp, why: Failure | None, future: Future[Fate]
     ) -> _Copy:
-        now, job = time.monotonic(), lease.job
+        now, job = self._publisher.monotonic(), lease.job
         delay_ms, message, known_until_ms = 0, lease.message, None
         if isinstance(fate, Again):
             delay_ms = fate.delay_ms
@@ -151,7 +150,7 @@ class Republisher:
         return _Copy(lease, fate, why, message, known_until_ms, tries, future)
 
     def _send(self, copy: _Copy) -> None:
-        now, job, fate = time.monotonic(), copy.lease.job, copy.fate
+        now, job, fate = self._publisher.monotonic(), copy.lease.job, copy.fate
         deadline, resolve = now + self._timeout, partial(self._resolved, copy)
         if isinstance(fate, GiveUp):
             label = f"burial of {job.id} ({job.topic})"
@@ -200,7 +199,7 @@ class Republisher:
 
     def _retry_failed(self, copy: _Copy, error: Exception) -> None:
         with self._owner.lock:
-            now = time.monotonic()
+            now = self._publisher.monotonic()
             step = republish_retries.after_failure(copy.tries, error, now)
             if self._is_stopped and not isinstance(step, DeadLetter):
                 step = Return()

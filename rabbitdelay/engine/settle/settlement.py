@@ -6,7 +6,6 @@ acknowledged when the copy is confirmed, so no job is lost in between.
 
 import random
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -29,8 +28,10 @@ from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.settle.recently_finished import RecentlyFinished
 from rabbitdelay.engine.settle.republisher import KeepKnown, Republisher
+from rabbitdelay.engine.transport_source import Waiter
 from rabbitdelay.errors import LeaseLost, TimedOut
 from rabbitdelay.models import Job
+from rabbitdelay.system_time import TimeSource
 
 OnEnd = Callable[[], None]
 MOST_REFUSED_LOGGED = 1_000
@@ -70,12 +71,18 @@ class Settlement:
         reply_queues: ReplyQueues,
         death: Callable[[Lease], Death | None],
         keep_known: KeepKnown,
-        clock: Callable[[], float] = time.time,
+        clock: TimeSource,
+        monotonic: TimeSource,
+        waiter: Waiter | None,
     ) -> None:
+        self.waiter = waiter
+        """Waits for futures, if the transport is not a driver's."""
+        self.clock = clock
+        self.monotonic = monotonic
         self.lock = threading.RLock()
         """Held while a lease changes and the frame that belongs to the change is buffered."""
         self.leases = Leases()
-        self.stats = StatsRecorder(time.monotonic())
+        self.stats = StatsRecorder(self.monotonic())
         self.recently_finished = RecentlyFinished()
         self._topology = topology
         self._publisher = publisher
@@ -104,12 +111,12 @@ class Settlement:
     def reserve(self, lease: Lease) -> None:
         """Hand out a job; its ttr starts."""
         with self.lock:
-            self.leases.reserve(lease, time.monotonic())
+            self.leases.reserve(lease, self.monotonic())
             self._ack_sender.schedule(lease.deadline)
 
     def finish(self, lease: Lease) -> None:
         """Acknowledge a job."""
-        now = time.monotonic()
+        now = self.monotonic()
         with self.lock:
             try:
                 do = self.leases.finish(lease, now)
@@ -130,14 +137,14 @@ class Settlement:
         `finish` cannot rely on that, because `LeaseLost` is raised and they may undo their work.
         """
         with self.lock:
-            if lease.ended_by is Event.LOSE and time.monotonic() < lease.deadline:
+            if lease.ended_by is Event.LOSE and self.monotonic() < lease.deadline:
                 self.recently_finished.add(lease.identity)
             self.finish(lease)
 
     def touch(self, lease: Lease) -> float:
         """Restart a job's ttr; return the new deadline."""
         with self.lock:
-            deadline = self.leases.touch(lease, time.monotonic())
+            deadline = self.leases.touch(lease, self.monotonic())
             self._ack_sender.schedule(deadline)
             return deadline
 
@@ -158,7 +165,7 @@ class Settlement:
         def resolve(error: Exception | None) -> None:
             future.set_exception(error) if error is not None else future.set_result(None)
 
-        now = time.monotonic()
+        now = self.monotonic()
         deadline = now + self._copy_timeout
         label = f"response to {job.id} ({job.topic})"
         self._publisher.submit_copy(Pending(message, target, label, now, deadline, resolve))
@@ -195,7 +202,7 @@ class Settlement:
 
     def time_left(self, lease: Lease) -> float:
         """Return the remaining ttr in seconds; 0 if the lease has ended."""
-        return 0.0 if lease.is_over else max(0.0, lease.deadline - time.monotonic())
+        return 0.0 if lease.is_over else max(0.0, lease.deadline - self.monotonic())
 
     def is_deleted(self, lease: Lease) -> bool:
         """Whether a job was deleted after it was handed out."""
@@ -214,7 +221,7 @@ class Settlement:
     def expire(self) -> list[tuple[Lease, Fate]]:
         """Give back the jobs whose deadline has passed; return them with their fates."""
         with self.lock:
-            expired = self.leases.expire(time.monotonic())
+            expired = self.leases.expire(self.monotonic())
         return [(lease, self._time_out(lease)) for lease in expired]
 
     def next_expiry(self) -> float | None:
@@ -272,7 +279,7 @@ class Settlement:
 
     def adopt(self, lease: Lease, again: Lease, *, renew: bool) -> None:
         """Continue a lost lease with the job's redelivery."""
-        deadline = time.monotonic() + lease.ttr_seconds if renew else None
+        deadline = self.monotonic() + lease.ttr_seconds if renew else None
         with self.lock:
             self.leases.forget(again)
             self.leases.adopt(lease, again, deadline)
@@ -314,7 +321,7 @@ class Settlement:
     def _leave(self, lease: Lease, event: Event, fate: Fate, why: Failure | None) -> Future[Fate]:
         with self.lock:
             try:
-                self.leases.leave(lease, event, time.monotonic())
+                self.leases.leave(lease, event, self.monotonic())
             except LeaseLost:
                 self.stats.refused_late()
                 raise

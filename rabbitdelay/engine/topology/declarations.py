@@ -1,6 +1,5 @@
 """Declare the queues that messages need, several at a time, while other messages are published."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -127,8 +126,7 @@ class Declarations:
             may_found=key.may_found,
             flush=flush_name(connection),
         )
-        later = self._connector.call_later
-        declarer = self._running[key] = Declarer(connection, conversation, done, later)
+        declarer = self._running[key] = Declarer(connection, conversation, done, self._connector)
         declarer.start()
 
     def _done(self, key: Key, result: bool | Exception) -> None:  # noqa: FBT001 - the same
@@ -145,7 +143,7 @@ class Declarations:
             for pending in self._outbox.aside(key):
                 self._fail(pending, result)
         else:
-            self._routes.learn(parts, unstable=result, now=time.monotonic())
+            self._routes.learn(parts, unstable=result, now=self._connector.monotonic())
             self._outbox.bring_back(key)
             self._made()
         self._start()

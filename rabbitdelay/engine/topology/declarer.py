@@ -1,11 +1,10 @@
 """Run a conversation on a connection, sending the commands of a round together."""
 
 import secrets
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from rabbitdelay.core.amqp import encode, reply_codes
 from rabbitdelay.core.jobs.envelope import Message
@@ -25,10 +24,10 @@ from rabbitdelay.core.topology.setup import (
     is_flushed_by_declaring,
 )
 from rabbitdelay.engine.transport import Channel, Closed, Connection, Then, nothing
+from rabbitdelay.system_time import TimeSource
 
 _EMPTY = Message(b"", {})
 Result = TypeVar("Result")
-CallLater = Callable[[float, Then], object]
 OnRound = Callable[[Round], None]
 QUESTIONS_AT_ONCE = 64
 """Maximum number of concurrent queries. Each has a channel; a connection allows 2047."""
@@ -37,6 +36,18 @@ QUESTIONS_AT_ONCE = 64
 def flush_name(connection: Connection) -> str | None:
     """Return an unused name for flush queues; None for broker versions that cannot be flushed."""
     return secrets.token_hex(8) if is_flushed_by_declaring(connection.broker_version) else None
+
+
+class Timing(Protocol):
+    """The time of a transport."""
+
+    @property
+    def monotonic(self) -> TimeSource:
+        """Returns the seconds on its monotonic clock."""
+
+    @property
+    def call_later(self) -> Callable[[float, Then], object]:
+        """Schedules a function after a delay."""
 
 
 class Declarer(Generic[Result]):
@@ -51,12 +62,12 @@ class Declarer(Generic[Result]):
         connection: Connection,
         conversation: Generator[Round, Answers, Result],
         done: Callable[[Result | Exception], None],
-        call_later: CallLater,
+        timing: Timing,
         on_round: OnRound = nothing,
     ) -> None:
         self._connection = connection
         self._conversation = conversation
-        self._call_later = call_later
+        self._timing = timing
         self._done = done
         self._on_round = on_round
         self._round = _Answers(0, nothing)
@@ -67,7 +78,7 @@ class Declarer(Generic[Result]):
         self._entered: tuple[Channel, str] | None = None
         """The channel and tag of the consumer that marks this client as creating queues."""
         self._is_abandoned = False
-        self.answered_at = time.monotonic()
+        self.answered_at = self._timing.monotonic()
         """Monotonic time of the broker's last answer to a round, or of the start."""
         self.round_trip_seconds: float | None = None
         """Duration of the shortest round."""
@@ -111,7 +122,7 @@ class Declarer(Generic[Result]):
                 case Leave():
                     self._leave(round_, position)
                 case PollAfter(seconds):
-                    self._call_later(seconds, partial(round_.answer, position, None))
+                    self._timing.call_later(seconds, partial(round_.answer, position, None))
                 case Remove(declaration):
                     self._remove(round_, position, declaration)
         if declares:
@@ -119,7 +130,7 @@ class Declarer(Generic[Result]):
         round_.check()
 
     def _answered(self, answers: Answers) -> None:
-        now = time.monotonic()
+        now = self._timing.monotonic()
         seconds, self.answered_at = now - self.answered_at, now
         self.round_trip_seconds = min(seconds, self.round_trip_seconds or seconds)
         self._advance(partial(self._go_on, self._commands, answers))

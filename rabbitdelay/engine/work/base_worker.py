@@ -4,9 +4,9 @@ Each runs handlers and handles signals itself.
 """
 
 import logging
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -27,7 +27,7 @@ from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.client import ClientEngine
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.listener import ConsumerListeners
-from rabbitdelay.engine.flow import Bell, Flow, Sleep, until
+from rabbitdelay.engine.flow import Bell, Flow, Sleep, Wait
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.work.dispatcher import Dispatcher
 from rabbitdelay.engine.work.run import Executor
@@ -191,7 +191,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
 
     def stats(self) -> WorkerStats:
         """Return the counts and the current state of the worker; zeros before it runs."""
-        now = time.monotonic()
+        now = self._engine.settings.monotonic()
         return self.last_stats or WorkerStats(StatsRecorder(now).counts_at(now), 0, 0)
 
     @property
@@ -200,7 +200,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
         dispatcher, executor = self._dispatcher, self._executor
         if dispatcher is None or executor is None:
             return None
-        counts = dispatcher.settlement.stats.counts_at(time.monotonic())
+        counts = dispatcher.settlement.stats.counts_at(self._engine.settings.monotonic())
         return WorkerStats(counts, dispatcher.running, executor.lost)
 
     # For the front ends
@@ -234,10 +234,13 @@ class BaseWorker(ABC, Generic[AnyClient]):
         if self._dispatcher.failure is not None:
             raise self._dispatcher.failure
 
+    def _renew_client(self) -> None:
+        self._engine = self._new_engine()
+        self.client = self._new_client(self._engine)
+
     def _begin_run(self) -> None:
         if self._has_run:
-            self._engine = self._new_engine()
-            self.client = self._new_client(self._engine)
+            self._renew_client()
             self._signals = 0
             self._is_told_to_stop_at_once = False
         self._has_run = True
@@ -247,7 +250,10 @@ class BaseWorker(ABC, Generic[AnyClient]):
         consumer, log_reader = yield from engine.connections.new_consumer(
             lambda topic: self._handlers[topic].policies
         )
-        executor = self._executor = yield from self._new_executor(consumer)
+        executor = yield from self._new_executor(consumer)
+        if engine.settings.transport is not None:
+            executor = engine.settings.transport.watch(executor)
+        self._executor = executor
         dispatcher = self._dispatcher = Dispatcher(
             consumer,
             log_reader,
@@ -281,8 +287,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
         topics = ", ".join(self._handlers)
         logger.info("worker: running (concurrency %d, topics %s)", self._concurrency, topics)
         while not (self._is_stopping or dispatcher.is_done):
-            look_at = time.monotonic() + LOOK_SECONDS
-            yield from until(self._told, lambda: self._is_stopping or dispatcher.is_done, look_at)
+            yield from self._until_told(dispatcher)
             if executor.lost >= MAX_LOST:
                 error = WorkerFailed(
                     f"{MAX_LOST} handlers are still running after the ttr of their jobs: "
@@ -291,13 +296,20 @@ class BaseWorker(ABC, Generic[AnyClient]):
                 dispatcher.fail(error)
                 return
 
+    def _until_told(self, dispatcher: Dispatcher) -> Flow[None]:
+        """Wait until something may have changed. A signal handler can only be looked for."""
+        told = self._told.next()
+        if not (self._is_stopping or dispatcher.is_done):
+            with suppress(TimeoutError):
+                yield Wait(told, LOOK_SECONDS, is_real=True)
+
     def _let_finish(self, dispatcher: Dispatcher) -> Flow[None]:
         dispatcher.stop()
         if running := dispatcher.running:
             text = "worker: stopping (%s running, grace %g s; a second signal stops it at once)"
             logger.info(text, _jobs(running), self._grace_seconds)
-        deadline = time.monotonic() + self._grace_seconds
-        while time.monotonic() < deadline and not self.was_stopped_at_once:
+        deadline = self._engine.settings.monotonic() + self._grace_seconds
+        while self._engine.settings.monotonic() < deadline and not self.was_stopped_at_once:
             if dispatcher.is_idle.is_set():
                 break
             yield Sleep(0.01)

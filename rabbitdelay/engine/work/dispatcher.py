@@ -11,7 +11,6 @@ are guarded by the settlement lock.
 import logging
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -201,7 +200,7 @@ class Dispatcher:
             self.settlement.hand_back(lease)
             return
         with self.settlement.lock:
-            self._prefetched.add(lease, time.monotonic())
+            self._prefetched.add(lease, self.consumer.monotonic())
             is_enough = self._jobs_left is not None and self._prefetched.count >= self._jobs_left
         if is_enough:
             self._take_no_more()
@@ -228,7 +227,7 @@ class Dispatcher:
     def _remove_ended(self) -> None:
         if not self._ended:
             return
-        now = time.monotonic()
+        now = self.consumer.monotonic()
         while self._ended:
             run = self._ended.popleft()
             lease = run.lease
@@ -259,7 +258,7 @@ class Dispatcher:
     def _start_all_that_may(self) -> None:
         if not self._prefetched.count:
             return
-        now = time.monotonic()
+        now = self.consumer.monotonic()
         self._waits_for_log = not self._log_reader.is_current
         while not (self._stopping or self._waits_for_log) and self._jobs_left != 0:
             choice = self._turns.choose(self._prefetched, self._prefetched.suspects_since, now)
@@ -346,7 +345,7 @@ class Dispatcher:
 
     def _watch(self, run: Run) -> None:
         run.is_watched = True
-        rest = max(0.0, run.lease.deadline - time.monotonic())
+        rest = max(0.0, run.lease.deadline - self.consumer.monotonic())
         self.consumer.call_later(rest, partial(self._let_go_if_lost, run))
 
     def _let_go_if_lost(self, run: Run) -> None:
@@ -354,7 +353,7 @@ class Dispatcher:
         with self.settlement.lock:
             if self._running.get(run.lease) is not run or run.lease.ended_by is not Event.LOSE:
                 return
-            if run.lease.deadline > time.monotonic():  # touched in the meantime
+            if run.lease.deadline > self.consumer.monotonic():  # touched in the meantime
                 self._watch(run)
                 return
             self._let_go(run)
@@ -374,7 +373,7 @@ class Dispatcher:
         if self._by_identity.get(lease.identity) is run:
             del self._by_identity[lease.identity]
         run.abandoned = True
-        self._turns.ended(lease.job.topic, time.monotonic())
+        self._turns.ended(lease.job.topic, self.consumer.monotonic())
         self._executor.abandon(run)
 
     # Stopping

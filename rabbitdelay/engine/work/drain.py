@@ -1,6 +1,5 @@
 """Detect that all queues are empty, for a worker that runs until then."""
 
-import time
 from collections.abc import Callable, Sequence
 
 from rabbitdelay.engine.consume.consumer import Consumer
@@ -29,7 +28,7 @@ class Drain:
 
     def heard(self) -> None:
         """Note an event, which postpones the check."""
-        self._heard_at = time.monotonic()
+        self._heard_at = self._consumer.monotonic()
         self._listen()
 
     def _listen(self) -> None:
@@ -39,7 +38,7 @@ class Drain:
 
     def _look(self) -> None:
         self._is_listening = False
-        if time.monotonic() - self._heard_at < QUIET_SECONDS * 0.9:
+        if self._consumer.monotonic() - self._heard_at < QUIET_SECONDS * 0.9:
             self._listen()
         elif not self._is_busy() and all(one.is_open for one in self._subscriptions()):
             self._ask(list(self._subscriptions()))  # otherwise the end of a job is an event

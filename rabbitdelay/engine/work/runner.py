@@ -1,7 +1,6 @@
 """Run one handler on one job and settle the job by its result; a flow, for threads and tasks."""
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -87,7 +86,7 @@ class Runner:
                 end(run)
 
     def _work(self, run: Run, end: EndRun) -> Flow[None]:
-        began = time.monotonic()
+        began = self._settlement.monotonic()
         job = self._make_job(run.lease, self._settlement)
         try:
             for hook in self._hooks.before:
@@ -116,7 +115,7 @@ class Runner:
             logger.warning("%s: finished too late (%s)", title(lease), error, extra=fields)
             return False
         if logger.isEnabledFor(logging.INFO):
-            took_ms = round((time.monotonic() - began) * 1000)
+            took_ms = round((self._settlement.monotonic() - began) * 1000)
             fields = log_fields(lease, "finished") | {"took_ms": took_ms}
             logger.info("%s: finished (%d ms)", title(lease), took_ms, extra=fields)
         return True
@@ -156,7 +155,9 @@ class Runner:
             return
         fate = self._settlement.fate_of(lease, planned)
         most = lease.job.max_attempts or self._settlement.max_attempts(job.topic, error)
-        outcome = Outcome.of(job, fate, max_attempts=most, now_ms=time.time_ns() // 1_000_000)
+        outcome = Outcome.of(
+            job, fate, max_attempts=most, now_ms=int(self._settlement.clock() * 1000)
+        )
         for hook in self._hooks.on_error:
             yield from self._guarded(hook, job, error, outcome)
 

@@ -205,6 +205,8 @@ class WorkerPipe:
 class RemoteSettlement:
     """A JobSettlement that forwards requests to the worker, which has the job's lease."""
 
+    waiter = None
+
     def __init__(self, pipe: WorkerPipe, call: HandlerCall) -> None:
         self._pipe = pipe
         self._call = call

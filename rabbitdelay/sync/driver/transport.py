@@ -16,6 +16,7 @@ from rabbitdelay.engine.transport import Connection, Then, TransportOwner
 from rabbitdelay.errors import ConnectionFailed
 from rabbitdelay.sync.driver.connection import ThreadConnection
 from rabbitdelay.sync.driver.errors import connection_error
+from rabbitdelay.system_time import monotonic_seconds
 
 # Without this, a program that has not configured logging gets pika's tracebacks on its terminal
 # whenever a connection is refused. Handlers that the program has configured still get them.
@@ -75,9 +76,15 @@ class ThreadTransport:
 
     # Called on the thread
 
+    monotonic = staticmethod(monotonic_seconds)
+
     def call_later(self, seconds: float, function: Then) -> object:
         """Schedule a function after a delay; return a handle for `cancel`."""
         return self._loop.call_later(seconds, function)
+
+    def call_sometime(self, seconds: float, function: Then) -> object:
+        """Schedule a function that may be called late, which it is not here."""
+        return self.call_later(seconds, function)
 
     def cancel(self, timer: object) -> None:
         """Cancel a function scheduled with `call_later`."""

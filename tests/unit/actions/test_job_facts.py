@@ -19,6 +19,8 @@ from rabbitdelay.models import Job
 class StubSettlement:
     """A settlement without a broker, of one job."""
 
+    waiter = None
+
     def __init__(self, time_left: float, *, is_lost: bool) -> None:
         self.seconds_left = time_left
         self.is_lost = is_lost
