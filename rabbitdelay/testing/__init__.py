@@ -1,0 +1,1 @@
+"""Testing support: a broker in memory with a virtual clock."""

@@ -1,0 +1,1 @@
+"""A model of RabbitMQ: exchanges, queues, streams, connections and channels, without I/O."""

@@ -1,0 +1,1 @@
+"""AMQP frames, as the broker reads and writes them."""
