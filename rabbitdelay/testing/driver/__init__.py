@@ -1,0 +1,1 @@
+"""The engine's transport interface, implemented on the model of the broker."""

@@ -1,0 +1,1 @@
+"""Virtual time, and the callbacks that run in it."""
