@@ -11,27 +11,74 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 import aio_pika
 from aio_pika.abc import AbstractConnection
 
 from rabbitdelay import Client, Worker, aio
+from tests.support.brokers.proxy import Proxy
+from tests.support.memory.memory_back_end import MemoryBackEnd
 from tests.support.patience import patience, wait_until
 
 Result = TypeVar("Result")
 AWAITED = (aio.ReservedJob, aio.ClientTopology)
 """Types of results with methods that have to be awaited."""
 NAMES = ("sync", "aio")
-WITH_LENT = (*NAMES, "lent")
-"""All front ends, and the asyncio one on a connection that the application lends."""
+IN_MEMORY = "memory"
+"""Ends the name of a front end that uses the broker in memory."""
+WITH_MEMORY = (*NAMES, *(f"{name}-{IN_MEMORY}" for name in NAMES))
+"""All front ends, against RabbitMQ and against the broker in memory."""
+WITH_LENT = (*WITH_MEMORY, "lent")
+"""Those, and the asyncio front end on a connection that the application lends."""
+
+
+class BackEnd(Protocol):
+    """A broker, as far as clients and workers have to be told which one."""
+
+    @property
+    def url(self) -> str | None:
+        """The URL of a broker of the test's own; None for the one that tests share."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of clients and workers that use this broker."""
+
+    def proxy(self, url: str, *, delay_seconds: float = 0.0) -> AbstractContextManager[Proxy]:
+        """Return a proxy to the broker, for simulating network faults."""
+
+    def close(self) -> None:
+        """End the broker, if it is the test's own."""
+
+
+class RabbitBackEnd:
+    """RabbitMQ: the broker that tests share, or any other at a URL."""
+
+    url = None
+    options: ClassVar[dict[str, Any]] = {}
+
+    def proxy(self, url: str, *, delay_seconds: float = 0.0) -> AbstractContextManager[Proxy]:
+        """Return a TCP proxy."""
+        return Proxy(url, delay_seconds=delay_seconds)
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class Front(ABC):
     """Creates clients and workers of one front end."""
 
     name: str
+
+    def __init__(self, back_end: BackEnd | None = None) -> None:
+        self.back_end = back_end or RabbitBackEnd()
+
+    @property
+    def url(self) -> str | None:
+        """The URL of a broker of the test's own; None for the one that tests share."""
+        return self.back_end.url
 
     def __enter__(self) -> Self:
         return self
@@ -68,18 +115,19 @@ class SyncFront(Front):
 
     def client(self, url: str | None = None, **options: Any) -> Client:  # noqa: ANN401 - passed on
         """Return a client."""
-        return Client(url, **options)
+        return Client(url, **self.back_end.options, **options)
 
     def worker(self, url: str | None = None, **options: Any) -> Worker:  # noqa: ANN401 - passed on
         """Return a worker."""
-        return Worker(url, **options)
+        return Worker(url, **self.back_end.options, **options)
 
     def run(self, worker: Worker, **options: Any) -> None:  # noqa: ANN401 - passed on
         """Run a worker."""
         worker.run(**options)
 
     def close(self) -> None:
-        """Do nothing: the sync front end has no resources of its own."""
+        """End the broker in memory."""
+        self.back_end.close()
 
 
 class AioFront(Front):
@@ -87,24 +135,30 @@ class AioFront(Front):
 
     name = "aio"
 
-    def __init__(self) -> None:
+    def __init__(self, back_end: BackEnd | None = None) -> None:
+        super().__init__(back_end)
         self.loop = LoopThread()
 
     def client(self, url: str | None = None, **options: Any) -> Client:  # noqa: ANN401 - passed on
         """Return a client whose calls block."""
-        return cast("Client", BlockingClient(self.loop, aio.Client(url, **options)))
+        return cast(
+            "Client", BlockingClient(self.loop, aio.Client(url, **self.back_end.options, **options))
+        )
 
     def worker(self, url: str | None = None, **options: Any) -> Worker:  # noqa: ANN401 - passed on
         """Return a worker whose `run` blocks."""
-        return cast("Worker", Blocking(self.loop, aio.Worker(url, **options)))
+        return cast(
+            "Worker", Blocking(self.loop, aio.Worker(url, **self.back_end.options, **options))
+        )
 
     def run(self, worker: Worker, **options: Any) -> None:  # noqa: ANN401 - passed on
         """Run a worker on an event loop of its own."""
         asyncio.run(unwrap(worker).run(**options))
 
     def close(self) -> None:
-        """Stop the event loop."""
+        """Stop the event loop, and end the broker in memory."""
         self.loop.close()
+        self.back_end.close()
 
 
 class LentFront(AioFront):
@@ -112,8 +166,8 @@ class LentFront(AioFront):
 
     name = "lent"
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, back_end: BackEnd | None = None) -> None:
+        super().__init__(back_end)
         self._lent: list[AbstractConnection] = []
 
     def client(self, url: str | None = None, **options: Any) -> Client:  # noqa: ANN401 - passed on
@@ -149,7 +203,8 @@ def front_named(name: str) -> Front:
         "aio": AioFront,
         "lent": LentFront,
     }
-    return kinds[name]()
+    kind, _, back_end = name.partition("-")
+    return kinds[kind](MemoryBackEnd() if back_end == IN_MEMORY else None)
 
 
 class LoopThread:

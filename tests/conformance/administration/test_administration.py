@@ -18,7 +18,6 @@ from rabbitdelay import (
 )
 from rabbitdelay.core.topology import ladder
 from tests.conftest import ClientFactory
-from tests.support.brokers.proxy import Proxy
 from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.fronts import Front
 from tests.support.patience import patience, wait_until
@@ -103,10 +102,10 @@ def test_an_error_in_on_progress_reaches_the_caller(client: Client) -> None:
 
 
 def test_apply_fails_when_the_connection_is_lost(
-    make_client: ClientFactory, broker_url: str
+    front: Front, make_client: ClientFactory, broker_url: str
 ) -> None:
     """A failed apply is not resumed by itself. Calling it again completes it."""
-    with Proxy(broker_url) as proxy:
+    with front.back_end.proxy(broker_url) as proxy:
         client = make_client(proxy.url, connect_timeout=patience(10))
 
         def cut(done: int, total: int) -> None:

@@ -8,11 +8,12 @@ from rabbitdelay import Client, OutcomeUnknown, TopologyMissing
 from rabbitdelay.errors import DeleteManyFailed
 from tests.conftest import ClientFactory
 from tests.support.brokers.proxy import Proxy
+from tests.support.fronts import Front
 
 
 @pytest.fixture
-def proxy(broker_url: str) -> Iterator[Proxy]:
-    with Proxy(broker_url) as proxy:
+def proxy(front: Front, broker_url: str) -> Iterator[Proxy]:
+    with front.back_end.proxy(broker_url) as proxy:
         yield proxy
 
 

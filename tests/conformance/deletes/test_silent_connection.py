@@ -17,6 +17,7 @@ from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.errors import CutOff
 from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
 from tests.support.brokers.proxy import Proxy
+from tests.support.fronts import Front
 from tests.support.jobs.connections import log_reader_of
 from tests.support.jobs.popped_jobs import pop
 from tests.support.jobs.worker_thread import handed_out_at, working
@@ -40,8 +41,8 @@ def fresh_seconds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def proxy(broker_url: str) -> Iterator[Proxy]:
-    with Proxy(broker_url) as proxy:
+def proxy(front: Front, broker_url: str) -> Iterator[Proxy]:
+    with front.back_end.proxy(broker_url) as proxy:
         yield proxy
 
 

@@ -15,7 +15,6 @@ from rabbitdelay.engine.publish import stall_detector
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
 from tests.support.brokers.messages import publish
-from tests.support.brokers.proxy import Proxy
 from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.fronts import Front
 from tests.support.jobs.popped_jobs import pop
@@ -156,10 +155,10 @@ def test_a_response_to_a_full_queue_does_not_delay_other_responses(
 
 @pytest.mark.slow
 def test_a_put_over_a_slow_connection_is_confirmed(
-    make_client: ClientFactory, broker_url: str, receive: ReceiverFactory
+    front: Front, make_client: ClientFactory, broker_url: str, receive: ReceiverFactory
 ) -> None:
     """One second each way, with no queue declared yet, within the default timeout of 30 s."""
-    with Proxy(broker_url) as proxy:
+    with front.back_end.proxy(broker_url) as proxy:
         client = make_client(proxy.url, timeout=30)
         client.connect()
         proxy.delay_seconds = 1.0
@@ -173,6 +172,7 @@ def test_a_put_over_a_slow_connection_is_confirmed(
 @pytest.mark.slow
 @pytest.mark.parametrize("delay_seconds", [0.5, 1.0])
 def test_a_worker_and_a_client_work_over_a_slow_connection(
+    front: Front,
     client: Client,
     make_client: ClientFactory,
     make_worker: WorkerFactory,
@@ -181,7 +181,7 @@ def test_a_worker_and_a_client_work_over_a_slow_connection(
     delay_seconds: float,
 ) -> None:
     """Both connect, become current, hand out, retry, settle and delete with default settings."""
-    with Proxy(broker_url, delay_seconds=delay_seconds) as proxy:
+    with front.back_end.proxy(broker_url, delay_seconds=delay_seconds) as proxy:
         far, worker = make_client(proxy.url, timeout=30), make_worker(proxy.url)
         attempts: list[tuple[str, int]] = []
 

@@ -8,7 +8,7 @@ import pytest
 
 from rabbitdelay import Client, ReservedJob, TimedOut
 from tests.conftest import ClientFactory, WorkerFactory
-from tests.support.brokers.proxy import Proxy
+from tests.support.fronts import Front
 from tests.support.jobs.popped_jobs import pop
 from tests.support.jobs.worker_thread import handed_out_at, working
 from tests.support.patience import patience, wait_until
@@ -99,7 +99,7 @@ def longest_round_trip(client: Client) -> float:
 
 
 def test_a_return_after_the_ttr_does_not_finish_a_job_that_was_lost_with_its_connection(
-    broker_url: str, client: Client, make_worker: WorkerFactory
+    front: Front, broker_url: str, client: Client, make_worker: WorkerFactory
 ) -> None:
     """The broker redelivers the job to the same worker, which must not treat it as finished."""
     runs, may_return, has_returned = list[float](), threading.Event(), threading.Event()
@@ -110,7 +110,7 @@ def test_a_return_after_the_ttr_does_not_finish_a_job_that_was_lost_with_its_con
         has_returned.set()
 
     client.put("t", ttr=TTR_SECONDS)
-    with Proxy(broker_url) as proxy:
+    with front.back_end.proxy(broker_url) as proxy:
         worker = make_worker(proxy.url)
         worker.handler("t")(hang)
         with working(worker):

@@ -8,11 +8,15 @@ from rabbitdelay.aio.driver.frame_reader import FrameTransport
 from rabbitdelay.engine.connection import Connector
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.pop.popper import Popper
+from rabbitdelay.testing.driver.connection import MemoryConnection
 from tests.support.patience import wait_until
 
 
 def cut(connector: Connector) -> bool:
     """Shut down the socket of a connection; return whether it had a connected one."""
+    if isinstance(connector.connection, MemoryConnection):
+        connector.connection.cut()
+        return True
     transport = getattr(connector.connection, "_transport", None)
     sock = getattr(transport, "_sock", None)  # pika's
     if isinstance(transport, FrameTransport) and transport.writer is not None:
