@@ -1,5 +1,6 @@
-"""Testing support: a broker in memory with a virtual clock."""
+"""Testing support: a broker in memory with a virtual clock, and a real one."""
 
 from rabbitdelay.testing.memory_broker import MemoryBroker
+from rabbitdelay.testing.rabbit_broker import RabbitBroker
 
-__all__ = ["MemoryBroker"]
+__all__ = ["MemoryBroker", "RabbitBroker"]

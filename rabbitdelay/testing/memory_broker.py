@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -11,12 +12,13 @@ from rabbitdelay import Client, Worker, aio
 from rabbitdelay.aio import awaiting
 from rabbitdelay.core.parked.buried import BuriedJob
 from rabbitdelay.core.topology.topology import Topology
+from rabbitdelay.engine.client import ClientEngine
 from rabbitdelay.engine.flow import Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.models import Job
 from rabbitdelay.testing import attachment
-from rabbitdelay.testing.attachment import Detach
+from rabbitdelay.testing.attachment import Changes, Detach, NewEngine
 from rabbitdelay.testing.driver.endpoint import Endpoint
 from rabbitdelay.testing.driver.links import Links
 from rabbitdelay.testing.driver.network import Network
@@ -110,7 +112,7 @@ class MemoryBroker(Network):
 
     def attach(self, client: AnyClient) -> AnyClient:
         """Make a client of the application use this broker until the end; return it."""
-        self._attached.append(attachment.attach_client(client, self))
+        self._attached.append(attachment.attach_client(client, *self._settings))
         if isinstance(client, aio.Client):
             self._aio_clients.append(client)
         else:
@@ -122,7 +124,7 @@ class MemoryBroker(Network):
 
         It runs in a thread, an asyncio worker as a task of the running event loop.
         """
-        self._attached.append(attachment.attach_worker(worker, self))
+        self._attached.append(attachment.attach_worker(worker, *self._settings))
         self._workers.start(worker)
         if isinstance(worker, Worker):
             self.run_until_idle()
@@ -242,6 +244,12 @@ class MemoryBroker(Network):
         self._timeline.close()
 
     # Helpers
+
+    @property
+    def _settings(self) -> tuple[Changes, NewEngine]:
+        """What clients and workers of the application need. New queues are safe at once here."""
+        changes = {"url": None, "transport": self, "stabilise_seconds": 0}
+        return changes, partial(ClientEngine.over, self)
 
     def _begin(self, span: timedelta) -> Future[None]:
         return self._timeline.advance(self.clock() + span.total_seconds())

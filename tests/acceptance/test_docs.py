@@ -19,8 +19,8 @@ from tests.support.programs.script import Process
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-FILES_ELSEWHERE = {"wire-format.md"}
-"""Its programs are verbatim files of examples/plain_amqp, which other tests run."""
+FILES_ELSEWHERE = {"wire-format.md", "testing.md"}
+"""Their programs are run by other tests: files of examples/plain_amqp, and tests of pytest."""
 RUN = "import sys; from tests.support.programs.documented_program import main; main(*sys.argv[1:])"
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
