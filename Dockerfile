@@ -6,7 +6,7 @@ COPY pyproject.toml /source/
 RUN python -c "import tomllib; print(*tomllib.load(open('/source/pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /source/requirements.txt \
     && pip install --no-cache-dir -r /source/requirements.txt
 
-COPY README.md LICENSE rabbitdelay_command.py /source/
+COPY README.md LICENSE rabbitdelay_command.py rabbitdelay_pytest.py /source/
 COPY rabbitdelay /source/rabbitdelay
 RUN pip install --no-cache-dir --no-deps /source && rm -r /source
 
