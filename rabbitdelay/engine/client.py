@@ -50,7 +50,8 @@ from rabbitdelay.models import Job, JobSpec
 
 Duration = float | timedelta | None
 """Maximum wait, in seconds or as a timedelta; None waits without limit."""
-Resolved = Callable[[Job, Exception | None], None]
+Resolved = Callable[..., None]
+"""Called with the context that was given with it, the job, and its error or None."""
 OWN_RECORD_SECONDS = 1.0
 """Maximum wait until a client has read back a record that it wrote."""
 PAUSES_SECONDS = 5.0
@@ -150,7 +151,7 @@ class ClientEngine:
                 break
             position = batch.take()
             try:
-                yield from self._send(spec, timeout, partial(batch.resolved, position))
+                yield from self._send(spec, timeout, batch.resolved, position)
             except RabbitDelayError as error:
                 batch.refuse(position, error)
         return (yield from batch.wait())
@@ -358,7 +359,7 @@ class ClientEngine:
         spec: JobSpec,
         timeout: float | None,
         resolved: Resolved,
-        *,
+        *context: int,
         after_ms: int = 0,
         attempt: int = 1,
     ) -> Flow[None]:
@@ -373,10 +374,9 @@ class ClientEngine:
             Pending(
                 envelope.encode(job),
                 LadderEntry(job.topic, job.due_ms - job.put_ms),
-                f"put of {job.id} ({job.topic})",
                 self.settings.monotonic(),
                 deadline,
-                partial(resolved, job),
+                partial(resolved, *context, job),
             )
         )
 

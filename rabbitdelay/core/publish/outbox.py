@@ -162,7 +162,7 @@ def _next(waiting: deque[Pending]) -> Pending | None:
 
 def timeout_error(pending: Pending, blocked: str | None, cause: Exception | None) -> OutcomeUnknown:
     """Return the error for a message that was not confirmed in time."""
-    text = f"{pending.label} was not confirmed in time: it {_fate(pending)}"
+    text = f"{pending.name} was not confirmed in time: it {_fate(pending)}"
     error: OutcomeUnknown
     if blocked is not None:
         text += f"; the broker blocks publishers while an alarm is active ({blocked})"

@@ -49,13 +49,13 @@ class Pending:
 
     message: Message
     route: LadderEntry | Target
-    label: str
-    """Name in errors, such as `put of a (mail)` or `delete of a`."""
     put_at: float
     """Time of the call."""
     deadline: float
     """Time at which the caller stops waiting."""
     resolve: Resolve
+    label: str = ""
+    """Name in errors, such as `delete of a`; empty for a put, which is named when it is needed."""
     exchange: str = ""
     """The exchange that the message was sent to; empty before it is sent."""
     lane: str = ""
@@ -95,6 +95,13 @@ class Pending:
         if not isinstance(route, Target):
             return True
         return (route.exchange, route.routing_key) == (exchange, routing_key)
+
+    @property
+    def name(self) -> str:
+        """Name in errors, such as `put of a (mail)` or `delete of a`."""
+        if self.label or isinstance(self.route, Target):
+            return self.label
+        return f"put of {self.message.message_id} ({self.route.topic})"
 
     @property
     def is_for_a_stream(self) -> bool:

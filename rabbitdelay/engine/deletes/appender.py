@@ -33,7 +33,7 @@ def pending_record(
     target = Target(name, "", part, waits_until_stable=not part.is_stream, may_found=may_found)
     token = secrets.token_hex(8)
     message = Message(body, {"rd-token": token}, token, JSON)
-    return Pending(message, target, label, now, deadline, resolve, is_expendable=is_expendable)
+    return Pending(message, target, now, deadline, resolve, label, is_expendable=is_expendable)
 
 
 class Appender:

@@ -221,10 +221,10 @@ class Rescue:
             Pending(
                 message,
                 route,
-                f"rescue of {found.id} ({topic})",
                 now,
                 now + TIMEOUT_SECONDS,
                 partial(self._resolved, delivery),
+                f"rescue of {found.id} ({topic})",
             )
         )
         self._read_next()

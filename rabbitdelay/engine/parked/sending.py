@@ -92,10 +92,10 @@ class Sending(Generic[Found]):
         return Pending(
             message,
             copy.route,
-            f"copy of {one.found.id or 'a job without an id'}",
             self._publisher.monotonic(),
             self._deadline,
             partial(self._resolved, one.tag),
+            f"copy of {one.found.id or 'a job without an id'}",
         )
 
     def _resolved(self, tag: int, error: Exception | None) -> None:

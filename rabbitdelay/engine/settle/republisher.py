@@ -154,12 +154,12 @@ class Republisher:
         deadline, resolve = now + self._timeout, partial(self._resolved, copy)
         if isinstance(fate, GiveUp):
             label = f"burial of {job.id} ({job.topic})"
-            pending = Pending(copy.message, self._grave(job), label, now, deadline, resolve)
+            pending = Pending(copy.message, self._grave(job), now, deadline, resolve, label)
             self._publisher.submit_copy(pending)
             return
         delay_ms = copy.tries.rest_ms(now) if copy.tries.count else fate.delay_ms
         label, entry = f"retry of {job.id} ({job.topic})", LadderEntry(job.topic, delay_ms)
-        pending = Pending(copy.message, entry, label, now, deadline, resolve)
+        pending = Pending(copy.message, entry, now, deadline, resolve, label)
         if copy.known_until_ms is not None:
             known = self._owner.keep_known(job, copy.known_until_ms)
             known.add_done_callback(partial(self._send_known, pending))

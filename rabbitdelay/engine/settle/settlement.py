@@ -168,7 +168,7 @@ class Settlement:
         now = self.monotonic()
         deadline = now + self._copy_timeout
         label = f"response to {job.id} ({job.topic})"
-        self._publisher.submit_copy(Pending(message, target, label, now, deadline, resolve))
+        self._publisher.submit_copy(Pending(message, target, now, deadline, resolve, label))
         return future
 
     def max_attempts(self, topic: str, error: BaseException | None = None) -> int:

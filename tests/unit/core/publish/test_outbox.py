@@ -22,7 +22,7 @@ def pending(
 ) -> Pending:
     job = Job("t", f"job-{number}", f"token-{number}", 0, delay_ms, 60_000, b"")
     entry = LadderEntry("t", delay_ms)
-    return Pending(encode(job), entry, f"put of {job.id} (t)", put_at, deadline, lambda _: None)
+    return Pending(encode(job), entry, put_at, deadline, lambda _: None)
 
 
 def rest_ms(item: Pending, now: float) -> int:

@@ -12,7 +12,7 @@ from rabbitdelay.models import Job
 
 def sent(lane: str, at: float) -> Pending:
     job = Job("t", "id", "token", 0, 0, None, b"")
-    pending = Pending(encode(job), LadderEntry("t", 0), "put", at, at + 30, lambda _: None)
+    pending = Pending(encode(job), LadderEntry("t", 0), at, at + 30, lambda _: None)
     pending.lane, pending.sent_at = lane, at
     return pending
 
