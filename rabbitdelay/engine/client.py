@@ -87,8 +87,8 @@ class ClientEngine:
     def over(cls, source: TransportSource, settings: ClientSettings, *, is_async: bool) -> Self:
         """Return an engine that does not use a driver."""
 
-        def new_transport(_name: str) -> Transport:
-            return source.new_transport(is_async=is_async)
+        def new_transport(name: str) -> Transport:
+            return source.new_transport(name, is_async=is_async)
 
         return cls(new_transport, source.locate(settings.url), settings, nothing)
 

@@ -31,8 +31,11 @@ class TransportSource(Waiter, Protocol):
     def locate(self, url: str | None) -> Sequence[Address]:
         """Return the addresses to connect to."""
 
-    def new_transport(self, *, is_async: bool) -> Transport:
-        """Return a transport: with `is_async`, on the running event loop, else on a thread."""
+    def new_transport(self, name: str, *, is_async: bool) -> Transport:
+        """Return a transport: with `is_async`, on the running event loop, else on a thread.
+
+        Its connections have this name.
+        """
 
     def watch(self, executor: Executor) -> Executor:
         """Return an executor whose handlers are known to run, for a worker."""

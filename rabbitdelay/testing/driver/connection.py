@@ -50,15 +50,17 @@ class MemoryConnection:
     frame_max = outbound.FRAME_MAX
     broker_version = BROKER_VERSION
 
-    def __init__(self, endpoint: Endpoint, place: Place, lost: Lost) -> None:
+    def __init__(self, name: str, endpoint: Endpoint, place: Place, lost: Lost) -> None:
+        self.name = name
         self.is_open = False
         self.is_lost = False
         self.to_broker = Pipe(endpoint.timeline, endpoint.place)
         self.to_client = Pipe(endpoint.timeline, place)
+        self.session: Session | None = None
+        """The connection as the broker sees it; None until the broker has opened it."""
         self._endpoint = endpoint
         self._place = place
         self._lost = lost
-        self._session: Session | None = None
         self._channels: dict[int, MemoryChannel] = {}
         self._frames = Frames()
         self._deliveries = Deliveries()
@@ -171,19 +173,19 @@ class MemoryConnection:
 
     def _open_on_broker(self, opened: Then) -> None:
         """Open the connection on the broker."""
-        self._session = self._endpoint.sessions.open(self._emit)
+        self.session = self._endpoint.sessions.open(self._emit)
         self._emit(_Answer(opened))
 
     def _send(self, act: Callable[[Session], None]) -> None:
         def arrive() -> None:
-            session = self._session
+            session = self.session
             if session is not None:
                 session.receive(lambda: act(session))
 
         self.to_broker.send(arrive)
 
     def _receive_frames(self, data: bytes) -> None:
-        session = self._session
+        session = self.session
         if session is None:
             return
         for found in self._frames.feed(data):
@@ -195,8 +197,8 @@ class MemoryConnection:
         self._emit(_Answer(lambda: self.lose("the connection was closed")))
 
     def _end_on_broker(self) -> None:
-        if self._session is not None:
-            self._session.end()
+        if self.session is not None:
+            self.session.end()
 
     def _emit(self, event: Event | _Answer) -> None:
         if not self.to_client.is_plain:

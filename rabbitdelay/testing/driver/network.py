@@ -30,10 +30,10 @@ class Network(Waits):
         """Return the addresses to connect to."""
         return address.parse_all(url or URL)
 
-    def new_transport(self, *, is_async: bool) -> Transport:
+    def new_transport(self, name: str, *, is_async: bool) -> Transport:
         """Return a transport: with `is_async`, on the running event loop, else on a thread."""
         timeline = self.links.endpoint.timeline
-        return MemoryTransport(timeline, self._find, is_async=is_async)
+        return MemoryTransport(name, timeline, self._find, is_async=is_async)
 
     def _find(self, wanted: Address) -> Links | None:
         if wanted.host == HOST or not self.ports:

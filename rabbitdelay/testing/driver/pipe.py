@@ -45,6 +45,18 @@ class Pipe:
         with self._lock:
             self._held = deque() if self._held is None else self._held
 
+    @property
+    def held(self) -> int:
+        """Number of things that are held up."""
+        return len(self._held or ())
+
+    def let_through(self, count: int = 1) -> None:
+        """Let the next things arrive that are held up, and hold up the rest."""
+        with self._lock:
+            for _ in range(min(count, self.held)):
+                assert self._held is not None
+                self._send(self._held.popleft())
+
     def restore(self) -> None:
         """Let arrive what was held up, and what is sent from now on."""
         with self._lock:

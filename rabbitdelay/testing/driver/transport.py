@@ -19,9 +19,10 @@ Find = Callable[[Address], Links | None]
 class MemoryTransport:
     """A transport of the sync front end, or of the asyncio front end on the running event loop."""
 
-    def __init__(self, timeline: Timeline, find: Find, *, is_async: bool) -> None:
+    def __init__(self, name: str, timeline: Timeline, find: Find, *, is_async: bool) -> None:
         self.ended: Future[None] = Future()
         self.ended.set_running_or_notify_cancel()
+        self._name = name
         self._timeline = timeline
         self._find = find
         self._is_async = is_async
@@ -86,7 +87,9 @@ class MemoryTransport:
             self._connection = None
             failed(BrokerUnreachable(f"{address}: {reason}"))
 
-        connection = self._connection = MemoryConnection(links.endpoint, self._place, lost)
+        connection = self._connection = MemoryConnection(
+            self._name, links.endpoint, self._place, lost
+        )
         links.add(connection)
         connection.open(lambda: opened(connection), address.connection_timeout_seconds)
 

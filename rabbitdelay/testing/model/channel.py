@@ -39,6 +39,8 @@ class Channel:
     def __init__(self, number: int, vhost: Vhost, emit: Callable[[Event], None]) -> None:
         self.number = number
         self.vhost = vhost
+        self.is_stuck = False
+        """Whether the channel waits for a queue that does not answer, and reads nothing more."""
         self._emit = emit
         self._prefetch = 0
         self._consumers: dict[str, Consumer] = {}
@@ -54,6 +56,11 @@ class Channel:
         """Confirm every message that is published from now on."""
         self._published = self._published or 0
 
+    @property
+    def has_confirms(self) -> bool:
+        """Whether published messages are confirmed."""
+        return self._published is not None
+
     def publish(self, message: Message, *, is_mandatory: bool) -> None:
         """Publish a message; return it if it reaches no queue, and confirm it."""
         _check(message)
@@ -62,7 +69,8 @@ class Channel:
             self._emit(ReturnedMessage(self.number, message))
         if self._published is not None:
             self._published += 1
-            self._emit(Confirmed(self.number, self._published, published.is_taken))
+            if published.is_taken is not None:
+                self._emit(Confirmed(self.number, self._published, published.is_taken))
 
     # Consuming
 

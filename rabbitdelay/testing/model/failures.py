@@ -14,6 +14,10 @@ class ConnectionFailure(ChannelError):
     """An error that closes the whole connection."""
 
 
+class Unanswered(Exception):
+    """Raised instead of an answer that never comes, because the leader of a queue is silent."""
+
+
 def not_found(kind: str, name: str) -> ChannelError:
     """Return the error for a queue or an exchange that does not exist."""
     return ChannelError(404, f"NOT_FOUND - no {kind} '{name}' in vhost '/'")

@@ -46,10 +46,12 @@ class Session:
     def on_channel(self, number: int, act: Callable[[Channel], None]) -> None:
         """Do something on a channel; an error closes it. A closed one ignores what arrives."""
         channel = self._channels.get(number)
-        if channel is None:
+        if channel is None or channel.is_stuck:
             return
         try:
             act(channel)
+        except failures.Unanswered:
+            channel.is_stuck = True
         except failures.ConnectionFailure as error:
             self._emit(ConnectionClosed(error.code, error.text))
             self.end()

@@ -1,7 +1,7 @@
 """The exchanges, queues and streams of the broker."""
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -23,8 +23,8 @@ class Published:
     """What became of a published message."""
 
     is_routed: bool
-    is_taken: bool
-    """Whether every queue that the message reached has taken it."""
+    is_taken: bool | None
+    """Whether every queue that the message reached has taken it; None if one does not answer."""
 
 
 class Vhost:
@@ -34,6 +34,8 @@ class Vhost:
         self.clock = clock
         self.exchanges = Exchanges()
         self.queues: dict[str, AnyQueue] = {}
+        self.silent: set[str] = set()
+        """Names of queues whose leaders do not answer, as on a node that hangs."""
 
     # Exchanges
 
@@ -65,6 +67,7 @@ class Vhost:
 
     def declare_queue(self, name: str, arguments: Mapping[str, Any]) -> AnyQueue:
         """Create a queue; raise if one exists that differs."""
+        self._require_answer(name)
         existing = self.queues.get(name)
         if existing is not None:
             existing.arguments.require_equivalent(name, arguments)
@@ -79,6 +82,7 @@ class Vhost:
 
     def queue(self, name: str) -> AnyQueue:
         """Return a queue, or raise if it does not exist."""
+        self._require_answer(name)
         found = self.queues.get(name)
         if found is None:
             raise failures.not_found("queue", name)
@@ -96,6 +100,10 @@ class Vhost:
         for consumer in tuple(queue.consumers):
             consumer.channel.cancelled(consumer)
         return count
+
+    def _require_answer(self, name: str) -> None:
+        if name in self.silent:
+            raise failures.Unanswered(name)
 
     # Bindings
 
@@ -124,7 +132,7 @@ class Vhost:
         if message.exchange:
             self.exchange(message.exchange)
         queues = self._destinations(message)
-        return Published(bool(queues), _enqueue(message, queues))
+        return Published(bool(queues), self._enqueue(message, queues))
 
     def _destinations(self, message: Message) -> list[AnyQueue]:
         if not message.exchange:
@@ -139,15 +147,18 @@ class Vhost:
         deaths = message.deaths
         if deaths is not None:
             queues = [queue for queue in queues if not deaths.form_a_cycle(queue.name)]
-        return bool(queues) and _enqueue(message, queues)
+        return bool(queues) and bool(self._enqueue(message, queues))
+
+    def _enqueue(self, message: Message, queues: list[AnyQueue]) -> bool | None:
+        """Put a message into queues; return whether all of them have taken it.
+
+        A queue that does not answer forgets the message, as on RabbitMQ 3.10.
+        """
+        answering = [queue for queue in queues if queue.name not in self.silent]
+        taken = [queue.enqueue(message) for queue in answering]
+        return all(taken) if answering == queues else None
 
     @staticmethod
     def _used(queue: AnyQueue) -> None:
         if not queue.consumers:
             queue.lifetime.left()
-
-
-def _enqueue(message: Message, queues: Iterable[AnyQueue]) -> bool:
-    """Put a message into queues; return whether all of them have taken it."""
-    taken = [queue.enqueue(message) for queue in queues]
-    return all(taken)
