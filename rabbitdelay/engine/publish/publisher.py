@@ -578,13 +578,13 @@ class Publisher:
             self._open_main()
         else:
             again = self._remove(outgoing)
-        for pending in again:
+        for pending in reversed(again):
             self._lane(pending.lane, is_stream=pending.is_for_a_stream)
             pending.closures = 0
             pending.begin_again()
+            self._outbox.set_aside_first(pending.lane, pending)
         for name in stalled:
             self._lanes[name].stalled()
-        self._outbox.put_back(*again)
         self._flush()
 
     # Closing
