@@ -215,14 +215,7 @@ def test_jobs_that_are_stuck_between_queues_are_a_problem(
 def test_a_clock_that_is_wrong_is_a_problem(
     examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class HourAhead:
-        """The clock of the management API's client, an hour ahead."""
-
-        @staticmethod
-        def time() -> float:
-            return time.time() + 3_600
-
-    monkeypatch.setattr(management_api, "time", HourAhead)
+    monkeypatch.setattr(management_api, "unix_seconds", lambda: time.time() + 3_600)
     found = examine()["clock"]
     assert found["status"] == "problem"
     assert "ahead of the broker" in found["reason"]

@@ -29,7 +29,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("RABBITDELAY_TEST_URL", url)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "rabbitdelay_pytest", test]
+    command = [sys.executable, "-m", "pytest", "-q", test]
     return subprocess.run(
         command, cwd=project, capture_output=True, text=True, timeout=patience(60), check=False
     )

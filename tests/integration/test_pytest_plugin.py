@@ -51,7 +51,7 @@ def run_project(tmp_path: Path, text: str, **environment: str) -> subprocess.Com
     """Run pytest in a project that has the plugin and no other configuration."""
     (tmp_path / "test_project.py").write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "rabbitdelay_pytest", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "-q", str(tmp_path)]
     path = {"PYTHONPATH": str(ROOT)}
     return subprocess.run(
         command,
@@ -76,7 +76,7 @@ def test_tests_run_in_memory_and_on_rabbitmq(tmp_path: Path, broker_url: str) ->
 
 @pytest.mark.parametrize("fixture", ["rabbitdelay_memory", "rabbitdelay_broker"])
 def test_the_fixtures_are_described(tmp_path: Path, fixture: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "rabbitdelay_pytest", "--fixtures", "-q"]
+    command = [sys.executable, "-m", "pytest", "--fixtures", "-q"]
     done = subprocess.run(
         command,
         cwd=tmp_path,

@@ -33,6 +33,8 @@ from tests.support.programs.script import Process
 
 SAYS_CUT_OFF = "log of deletes: cut off, handing out no jobs"
 SAYS_READ = "log of deletes: read ("
+REFUSED_SECONDS = 2.0
+"""Time that a publisher gives a stream that refuses messages, before it tries another channel."""
 
 
 class Seen:
@@ -315,7 +317,7 @@ def test_deletes_hold_when_the_log_is_deleted_repeatedly(
 
     with working(worker):
         wait_until(lambda: log_reader_of(worker).is_current)
-        delay = 3 + 6 * delete_with_the_log_between("trial")
+        delay = 3 + 4 * (delete_with_the_log_between("trial") + REFUSED_SECONDS)
         prefixes = ("a", "b", "c")
         specs = [JobSpec("t", id=f"{one}-{n}", delay=delay) for one in prefixes for n in range(200)]
         client.put_many(specs)
