@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rabbitdelay.engine.consume.leased_job import LeasedJob
+from rabbitdelay.engine.settle.leased_job import LeasedJob
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)

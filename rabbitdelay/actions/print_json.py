@@ -8,7 +8,7 @@ from base64 import b64encode
 from typing import Any, TextIO
 
 from rabbitdelay.actions.job_facts import headers_as_json, iso_time
-from rabbitdelay.engine.consume.leased_job import LeasedJob
+from rabbitdelay.engine.settle.leased_job import LeasedJob
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.models import JSON
 

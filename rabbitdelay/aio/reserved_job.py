@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from rabbitdelay.aio.awaiting import drive
-from rabbitdelay.engine.consume.leased_job import LeasedJob, leased_job
+from rabbitdelay.engine.settle.leased_job import LeasedJob, leased_job
 
 
 @dataclass(frozen=True, slots=True, eq=False)

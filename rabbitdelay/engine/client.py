@@ -25,7 +25,6 @@ from rabbitdelay.engine.administration.queue_queries import QueueQueries
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Connections
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.consume.leased_job import LeasedJob
 from rabbitdelay.engine.consuming_side import ConsumingSide
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.deletes.writer import LogWriter, OnDeleted
@@ -37,6 +36,7 @@ from rabbitdelay.engine.parked.unrouted_queue import UnroutedQueue
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.publish.batch import Batch, OnConfirmed
 from rabbitdelay.engine.publish.publisher import Publisher
+from rabbitdelay.engine.settle.leased_job import LeasedJob
 from rabbitdelay.engine.transport import Transport, nothing
 from rabbitdelay.engine.transport_source import TransportSource
 from rabbitdelay.errors import (

@@ -6,7 +6,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from rabbitdelay.engine.consume.leased_job import LeasedJob, leased_job
+from rabbitdelay.engine.settle.leased_job import LeasedJob, leased_job
 from rabbitdelay.executors.blocking import drive
 
 

@@ -27,7 +27,7 @@ from rabbitdelay.actions.command.interruption import deferred_signals
 from rabbitdelay.actions.command.pipes import StderrRelay, write_payload
 from rabbitdelay.actions.command.process_group import ProcessGroup
 from rabbitdelay.actions.job_facts import headers_as_json, iso_time
-from rabbitdelay.engine.consume.leased_job import LeasedJob
+from rabbitdelay.engine.settle.leased_job import LeasedJob
 from rabbitdelay.errors import ActionFailed, Bury, InvalidConfiguration, LeaseLost
 
 BURY_EXIT_CODE = 100

@@ -19,7 +19,7 @@ from rabbitdelay.actions.webhook.host_lookup import Resolver, look_up, resolve
 from rabbitdelay.actions.webhook.http_post import Cutoff, post
 from rabbitdelay.actions.webhook.status import WebhookResponse, printable_excerpt, raise_for_status
 from rabbitdelay.actions.webhook.url import InvalidWebhookUrl, WebhookUrl
-from rabbitdelay.engine.consume.leased_job import LeasedJob
+from rabbitdelay.engine.settle.leased_job import LeasedJob
 from rabbitdelay.errors import ActionFailed, Bury, InvalidConfiguration, LeaseLost
 
 RESOLVE_SECONDS = 10.0

@@ -23,12 +23,12 @@ from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.core.work.error_policies import Policies
 from rabbitdelay.core.work.reply_queues import ReplyQueues
 from rabbitdelay.engine import process_lifetime
+from rabbitdelay.engine.acks.ack_buffer import AckBuffer
+from rabbitdelay.engine.acks.ack_proof import AckProof
 from rabbitdelay.engine.connection import Connector, FirstConnection, logger
 from rabbitdelay.engine.consume.listener import ConsumerListener
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.publish.publisher import Publisher
-from rabbitdelay.engine.settle.ack_buffer import AckBuffer
-from rabbitdelay.engine.settle.ack_proof import AckProof
 from rabbitdelay.engine.settle.republisher import KeepKnown
 from rabbitdelay.engine.settle.settlement import Settlement
 from rabbitdelay.engine.topology.declarer import Declarer, flush_name

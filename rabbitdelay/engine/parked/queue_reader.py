@@ -12,11 +12,11 @@ from functools import partial
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.settle.acknowledgements import Acks
+from rabbitdelay.engine.acks.ack_proof import AckProof
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import PROOF_SECONDS, Consumer
 from rabbitdelay.engine.flow import Flow, Sleep, Wait
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.settle.ack_proof import AckProof
 from rabbitdelay.engine.transport import Channel, Closed, Connection, nothing
 from rabbitdelay.errors import ConnectionFailed
 

@@ -1,1 +1,1 @@
-"""Settling leased jobs: acknowledging and republishing them, with proof that the broker did so."""
+"""Settling leased jobs: finishing them, and republishing those that are given back."""

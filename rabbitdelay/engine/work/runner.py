@@ -14,9 +14,9 @@ from rabbitdelay.core.work.exceptions import GiveUpNow, Verdict
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.core.work.outcome import RETURNED, Outcome
 from rabbitdelay.core.work.retry import Again, Dropped, Fate, GiveUp
-from rabbitdelay.engine.consume.leased_job import LeasedJob
 from rabbitdelay.engine.flow import Call, Flow, Wait
 from rabbitdelay.engine.futures import Future
+from rabbitdelay.engine.settle.leased_job import LeasedJob
 from rabbitdelay.engine.settle.settlement import Settlement
 from rabbitdelay.engine.work.run import EndRun, Run, log_fields, title
 from rabbitdelay.engine.work.tracebacks import traceback_of

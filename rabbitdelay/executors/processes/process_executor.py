@@ -15,7 +15,7 @@ from typing import Any, Self
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine import process_lifetime
-from rabbitdelay.engine.consume.leased_job import JobSettlement
+from rabbitdelay.engine.settle.leased_job import JobSettlement
 from rabbitdelay.errors import HandlerDied, InvalidConfiguration, LeaseLost, RabbitDelayError
 from rabbitdelay.executors.processes import process_main
 from rabbitdelay.executors.processes.process_handle import (

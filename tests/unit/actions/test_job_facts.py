@@ -11,8 +11,8 @@ from rabbitdelay.actions.job_facts import headers_as_json, iso_time
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.settle.failure import Failure
-from rabbitdelay.engine.consume.leased_job import LeasedJob
 from rabbitdelay.engine.futures import Future
+from rabbitdelay.engine.settle.leased_job import LeasedJob
 from rabbitdelay.models import Job
 
 

@@ -1,0 +1,1 @@
+"""Acks and nacks of a consuming connection: buffered, sent together, and proven."""
