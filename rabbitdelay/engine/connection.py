@@ -70,6 +70,18 @@ class Connector:
 
     # On the transport's thread
 
+    @property
+    def open_connection(self) -> Connection | None:
+        """The connection if it can be used, else None."""
+        connection = self.connection
+        return connection if connection is not None and connection.is_open else None
+
+    def send(self, data: bytes) -> None:
+        """Send frames now; do nothing without a connection."""
+        connection = self.open_connection
+        if connection is not None:
+            connection.send_frames(data)
+
     def close(self, patience_seconds: float = process_lifetime.CLOSE_SECONDS) -> None:
         """Close the connection, or the attempt to connect, and end the transport.
 

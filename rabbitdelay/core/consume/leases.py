@@ -125,6 +125,10 @@ class Leases:
         """Return all leases, including jobs that are only prefetched."""
         return list(self._leases.values())
 
+    def holds(self, lease: Lease) -> bool:
+        """Whether a lease exists. Another one may have its channel and tag on a new connection."""
+        return self._leases.get((lease.channel, lease.tag)) is lease
+
     def take(self, lease: Lease) -> None:
         """Add a job that was delivered and is not being processed yet."""
         self._leases[lease.channel, lease.tag] = lease
@@ -189,14 +193,14 @@ class Leases:
 
     def hand_back(self, lease: Lease) -> Do:
         """Requeue a job that was never started, or whose worker stops."""
-        if (lease.channel, lease.tag) not in self._leases or lease.leaving is not None:
+        if lease.leaving is not None or not self.holds(lease):
             return Do.NOTHING
         self._end(lease, State.READY, Event.LOSE)
         return Do.NACK
 
     def delete(self, lease: Lease) -> Do:
         """End the lease of a job that was deleted by its id, reserved or not."""
-        if lease.leaving is not None or (lease.channel, lease.tag) not in self._leases:
+        if lease.leaving is not None or not self.holds(lease):
             return Do.NOTHING
         self._end(lease, State.DELETED, Event.DELETE)
         return Do.ACK

@@ -85,7 +85,7 @@ class Subscription:
         if self._is_wanted and not self._is_opening and self._channel is None:
             self._is_opening = True
             made = partial(self._made, self._round)
-            self._consumer.make(self._parts, made, may_found=self._may_found)
+            self._consumer.queues.make(self._parts, made, may_found=self._may_found)
 
     @property
     def is_idle(self) -> bool:
@@ -165,14 +165,14 @@ class Subscription:
             return
         if error is None:
             opened = partial(self._opened, round_)
-            self._consumer.open_channel(opened, self._inbound, self._prefetch, self.make_room)
+            self._consumer.channels.open(opened, self._inbound, self._prefetch, self.make_room)
         else:
             self._is_opening = False
             self._try_again(error)
 
     def _opened(self, round_: int, channel: Channel) -> None:
         if round_ != self._round:
-            self._consumer.lose_channel(channel)
+            self._consumer.channels.lose(channel)
             channel.close()
             return
         self._channel = channel
@@ -203,14 +203,14 @@ class Subscription:
             "job was unacked for longer than the broker's consumer_timeout)",
             self.queue,
         )
-        self._consumer.forget_made()
+        self._consumer.queues.forget()
         lost = self._drop_channel()
         self._consumer.call_later(RETRY_SECONDS, self.begin)
         self._subscriber.interrupted(lost)
 
     def _drop_channel(self) -> Sequence[Lease]:
         channel = self._channel
-        lost = self._consumer.lose_channel(channel)
+        lost = self._consumer.channels.lose(channel)
         if channel is not None and channel.is_open:
             channel.close()
         self.connection_lost()

@@ -47,7 +47,7 @@ class SnapshotReader:
 
         `found` is called if there is a snapshot, `done` with what was read, or with None.
         """
-        self._consumer.make((self._part,), self._made)
+        self._consumer.queues.make((self._part,), self._made)
 
     def abandon(self) -> None:
         """Stop without calling back, because the connection is lost."""
@@ -55,7 +55,7 @@ class SnapshotReader:
 
     def _made(self, error: Exception | None) -> None:
         if error is None:
-            self._consumer.open_channel(self._opened, self._inbound)
+            self._consumer.channels.open(self._opened, self._inbound)
         else:
             self._finish(str(error))
 
@@ -107,7 +107,7 @@ class SnapshotReader:
         logger.info("snapshot: reading (%d tombstones)", trailer.count)
         self._found()
         old, self._channel = self._channel, None
-        self._consumer.lose_channel(old)
+        self._consumer.channels.lose(old)
         if old is not None and old.is_open:
             old.close()
 
@@ -116,7 +116,7 @@ class SnapshotReader:
             channel.qos(PREFETCH)
             self._consume(position)
 
-        self._consumer.open_channel(opened, self._inbound)
+        self._consumer.channels.open(opened, self._inbound)
 
     def _look_again_later(self) -> None:
         self._consumer.call_later(PATIENCE_SECONDS, partial(self._look, self._progress))
@@ -140,7 +140,7 @@ class SnapshotReader:
         if problem is not None:
             logger.warning("snapshot: not used (%s)", problem)
         channel, self._channel = self._channel, None
-        self._consumer.lose_channel(channel)
+        self._consumer.channels.lose(channel)
         if channel is not None and channel.is_open:
             channel.close()
         done(reading)

@@ -14,7 +14,8 @@ from rabbitdelay.core.amqp.decode import Delivery, GetEmpty
 from rabbitdelay.core.settle.acknowledgements import Acks
 from rabbitdelay.engine.acks.ack_proof import AckProof
 from rabbitdelay.engine.connection import logger
-from rabbitdelay.engine.consume.consumer import PROOF_SECONDS, Consumer
+from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.consume.orderly_end import PROOF_SECONDS
 from rabbitdelay.engine.flow import Flow, Sleep, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.transport import Channel, Closed, Connection, nothing
@@ -174,7 +175,7 @@ class QueueReader:
         if connection is None or not connection.is_open or connection is self._connection:
             return
         self._connection = connection
-        self._consumer.open_channel(self._channel_opened, self._inbound)
+        self._consumer.channels.open(self._channel_opened, self._inbound)
 
     def _channel_opened(self, channel: Channel) -> None:
         self._channel = channel
@@ -246,6 +247,6 @@ class QueueReader:
         self._is_over = True
         channel, is_usable = self._channel, self._is_usable
         if channel is not None and is_usable:
-            self._consumer.lose_channel(channel)
+            self._consumer.channels.lose(channel)
             channel.close()
         self._channel = None

@@ -13,7 +13,7 @@ from rabbitdelay.core.publish.outbox import LadderEntry, Pending, Target
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.publish.publisher import Publisher
-from rabbitdelay.engine.settle.republisher import MAX_HEADERS_BYTES
+from rabbitdelay.engine.republish.copies import MAX_HEADERS_BYTES
 from rabbitdelay.errors import InvalidJob, JobRefused
 
 

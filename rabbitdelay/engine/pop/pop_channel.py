@@ -109,7 +109,7 @@ class PopChannel:
             channel.on_cancelled(self._queue_gone)
             then()
 
-        self._consumer.open_channel(opened, self._inbound)
+        self._consumer.channels.open(opened, self._inbound)
 
     def begin(self, request: PopRequest, topics: Sequence[str]) -> None:
         """Serve a pop."""
@@ -184,7 +184,7 @@ class PopChannel:
         topic, request = self._getting, self._request
         self._getting = None
         assert topic is not None
-        lease = self._consumer.read_job(delivery, topic)
+        lease = self._consumer.jobs.read(delivery, topic)
         if lease is None:
             self._untried.appendleft(topic)  # not a job; one may follow in the queue
             self._get_next()
@@ -247,7 +247,7 @@ class PopChannel:
 
     def _delivered(self, delivery: Delivery, tag: str) -> None:
         topic, request = self._topics.get(tag), self._request
-        lease = None if topic is None else self._consumer.read_job(delivery, topic)
+        lease = None if topic is None else self._consumer.jobs.read(delivery, topic)
         if lease is None:
             return
         if request is None or request.is_over:

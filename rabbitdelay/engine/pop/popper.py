@@ -87,7 +87,7 @@ class Popper:
     def begin_again(self, request: PopRequest) -> None:
         """Serve a pop again, because one of its queues was deleted."""
         request.channel = None
-        self.consumer.forget_made()
+        self.consumer.queues.forget()
         self._go(request)
 
     def _go(self, request: PopRequest) -> None:
@@ -104,7 +104,7 @@ class Popper:
             self._wait_for_change(request)
             return
         self._log_reader.prepare()
-        self.consumer.find(self._parts(request.topics), partial(self._found, request))
+        self.consumer.queues.find(self._parts(request.topics), partial(self._found, request))
 
     def _parts(self, topics: Sequence[str]) -> list[Part]:
         return [part for topic in topics for part in self.consumer.topology.topic(topic)]
@@ -118,7 +118,7 @@ class Popper:
         queues = {topic: set(map(_name, self._parts([topic]))) for topic in request.topics}
         damaged = [topic for topic, names in queues.items() if names & there and names - there]
         if damaged:
-            self.consumer.make(self._parts(damaged), partial(self._made_whole, request))
+            self.consumer.queues.make(self._parts(damaged), partial(self._made_whole, request))
             return
         request.missing_topics = [topic for topic, names in queues.items() if not names & there]
         self._look_later(request)
@@ -181,7 +181,7 @@ class Popper:
         request.look_timer = None
         if not request.is_over:
             missing = self._parts(request.missing_topics)
-            self.consumer.find(missing, partial(self._looked, request))
+            self.consumer.queues.find(missing, partial(self._looked, request))
             self._look_later(request)
 
     def _looked(self, request: PopRequest, found: Sequence[Part] | Exception) -> None:

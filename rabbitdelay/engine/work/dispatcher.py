@@ -5,7 +5,7 @@ takes the job away from its handler, even if the handler is still running.
 
 It runs on the transport's thread, except for `end`: a thread that has finished a job starts the
 next one itself, which saves two thread switches per job. Therefore all prefetched and running jobs
-are guarded by the settlement lock.
+are guarded by the dispatcher's lock.
 """
 
 import logging
@@ -63,6 +63,7 @@ class Dispatcher:
         self.is_done = False
         """Whether the worker has to stop, because it failed or has nothing more to do."""
         self._told = told
+        self._lock = threading.RLock()
         self.consumer = consumer
         self.settlement = consumer.settlement
         self._log_reader = log_reader
@@ -93,7 +94,7 @@ class Dispatcher:
         self._ended_at = -math.inf
         self._running: dict[Lease, Run] = {}
         self._by_identity: dict[Identity, Run] = {}
-        self._ended: deque[Run] = deque()  # guarded by the settlement lock
+        self._ended: deque[Run] = deque()
         self._may_start_here = not any(handler.auto_touch for handler in handlers.values())
         """Whether the thread that ends a run may start the next one. It may not with `auto_touch`,
         because timers are set on the transport's thread."""
@@ -115,11 +116,11 @@ class Dispatcher:
 
     def end(self, run: Run, settle: Callable[[], None] = lambda: None) -> None:
         """End a run whose handler has returned; `settle` settles its job in the same step."""
-        with self.settlement.lock:
+        with self._lock:
             try:
                 settle()
             finally:
-                run.is_through = True
+                run.end()
                 self._ended.append(run)
                 if self._may_start_here and self._prefetched.suspects_since is None:
                     self._remove_ended()
@@ -140,13 +141,13 @@ class Dispatcher:
                 self._pause(topic)
             elif self._log_reader.is_current and self._takes_more:
                 topic.subscription.go_on()
-        with self.settlement.lock:
+        with self._lock:
             self._dispatch()
 
     def _pause(self, topic: "_Topic") -> None:
         """Stop consuming a topic, and return its prefetched jobs."""
         topic.subscription.end()
-        with self.settlement.lock:
+        with self._lock:
             for lease in self._prefetched.take_of(topic.name):
                 self.settlement.hand_back(lease)
 
@@ -155,7 +156,7 @@ class Dispatcher:
 
         Running handlers continue, because their jobs may be redelivered here.
         """
-        with self.settlement.lock:
+        with self._lock:
             for topic in self._topics:
                 topic.subscription.connection_lost()
                 self._prefetched.forget(topic.name)
@@ -163,7 +164,7 @@ class Dispatcher:
 
     def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
         """Handle a closed channel: its queue was deleted, or a job was unacked for too long."""
-        with self.settlement.lock:
+        with self._lock:
             for topic in self._topics:
                 if topic.subscription.channel_lost(number, error):
                     self._prefetched.forget(topic.name)
@@ -179,7 +180,7 @@ class Dispatcher:
 
     def topic_interrupted(self, topic: str, lost: Sequence[Lease]) -> None:
         """Handle the deletion of a topic's queue, which is declared again."""
-        with self.settlement.lock:
+        with self._lock:
             self._prefetched.forget(topic)
             self.watch_lost(lost)
 
@@ -193,13 +194,13 @@ class Dispatcher:
     def delivered(self, handler: Handler, delivery: Delivery) -> None:
         """Prefetch a job, unless its attempt is already running or finished here."""
         ttr_ms = DEFAULT_TTR_MS if handler.ttr_ms is None else handler.ttr_ms
-        lease = self.consumer.read_job(delivery, handler.topic, ttr_ms)
+        lease = self.consumer.jobs.read(delivery, handler.topic, ttr_ms)
         if lease is None or (delivery.redelivered and self._is_known(lease)):
             return
         if self._stopping or self._log_reader.is_paused(handler.topic):
             self.settlement.hand_back(lease)
             return
-        with self.settlement.lock:
+        with self._lock:
             self._prefetched.add(lease, self.consumer.monotonic())
             is_enough = self._jobs_left is not None and self._prefetched.count >= self._jobs_left
         if is_enough:
@@ -207,20 +208,19 @@ class Dispatcher:
 
     def _is_known(self, lease: Lease) -> bool:
         """Whether this very attempt is running or was finished here, and so need not run again."""
-        with self.settlement.lock:
-            if self.settlement.is_finished(lease.identity):
-                self.settlement.ack(lease)
+        with self._lock:
+            if self.settlement.acknowledge_again(lease):
                 return True
             run = self._by_identity.get(lease.identity)
-            if run is None or not lease.job.token or not run.may_go_on:
+            if run is None or not lease.job.token:
                 return False
-            self.settlement.adopt(run.lease, lease, renew=run.handler.auto_touch)
-            return True
+            renew = run.handler.auto_touch
+            return run.go_on(partial(self.settlement.adopt, run.lease, lease, renew=renew))
 
     def read(self) -> None:
         """Hand out prefetched jobs to the slots that have become free."""
         self.heard()
-        with self.settlement.lock:
+        with self._lock:
             self._remove_ended()
             self._dispatch()
 
@@ -274,7 +274,7 @@ class Dispatcher:
                 self._start(lease)
 
     def _may_start(self, lease: Lease, now: float) -> bool:
-        """Return whether a job may start; drop it if it was deleted in the meantime."""
+        """Return whether a job may start, which reserves it; drop it if it was deleted."""
         liveness = self._log_reader.liveness(lease)
         if isinstance(liveness, Death):
             self.settlement.drop(lease, liveness)
@@ -282,7 +282,7 @@ class Dispatcher:
         elif liveness is not Liveness.ALIVE:  # wait for `_may_have_changed`
             self._prefetched.put_back(lease, now)
             self._waits_for_log = True
-        return liveness is Liveness.ALIVE
+        return liveness is Liveness.ALIVE and self.settlement.reserve(lease)
 
     def _dispatch_later(self) -> None:
         if not self._dispatches_later:
@@ -291,7 +291,7 @@ class Dispatcher:
 
     def _dispatch_now(self) -> None:
         self._dispatches_later = False
-        with self.settlement.lock:
+        with self._lock:
             self._dispatch()
 
     def _start_suspect(self, now: float) -> None:
@@ -303,7 +303,6 @@ class Dispatcher:
     def _start(self, lease: Lease) -> None:
         handler = self._handlers[lease.job.topic]
         run = Run(lease, handler)
-        self.settlement.reserve(lease)
         self._running[lease] = run
         self._by_identity[lease.identity] = run
         if self._jobs_left is not None:
@@ -325,7 +324,7 @@ class Dispatcher:
 
     def expired(self, expired: Sequence[tuple[Lease, Fate]]) -> None:
         """Abandon handlers that exceeded their job's ttr and free their slots."""
-        with self.settlement.lock:
+        with self._lock:
             late = [(self._running.get(lease), lease, fate) for lease, fate in expired]
             for run, _, _ in late:
                 if run is not None:
@@ -350,7 +349,7 @@ class Dispatcher:
 
     def _let_go_if_lost(self, run: Run) -> None:
         run.is_watched = False
-        with self.settlement.lock:
+        with self._lock:
             if self._running.get(run.lease) is not run or run.lease.ended_by is not Event.LOSE:
                 return
             if run.lease.deadline > self.consumer.monotonic():  # touched in the meantime
@@ -381,7 +380,7 @@ class Dispatcher:
     def _stop(self) -> None:
         self._stopping = True
         self._take_no_more()
-        with self.settlement.lock:
+        with self._lock:
             for lease in self._prefetched.take_all():
                 self.settlement.hand_back(lease)
             self._look_whether_done()

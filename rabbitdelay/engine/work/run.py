@@ -1,7 +1,8 @@
 """A run: one handler running one job, and the interface of the executors that run handlers."""
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rabbitdelay.core.consume.leases import Lease
@@ -22,14 +23,30 @@ class Run:
     """Whether its job was taken from it; its slot is free."""
     touch_timer: object = None
     is_through: bool = False
-    """Whether its handler has returned; guarded by the settlement lock."""
+    """Whether its handler has returned, or is not to be started any more."""
     is_watched: bool = False
     """Whether a timer is set for the end of the ttr of its job, which was lost."""
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    """Held while it is decided whether a lost job goes on here or has ended."""
 
-    @property
-    def may_go_on(self) -> bool:
-        """Whether its job was lost, and its handler would still settle it."""
-        return self.lease.ended_by is Event.LOSE and not self.is_through
+    def end(self) -> None:
+        """Note that the handler has returned."""
+        with self._lock:
+            self.is_through = True
+
+    def end_if_over(self) -> bool:
+        """End a run that has not started if its job was taken away; return whether it was."""
+        with self._lock:
+            self.is_through = self.is_through or self.lease.is_over
+            return self.is_through
+
+    def go_on(self, adopt: Callable[[], None]) -> bool:
+        """Have a lost job adopted, if its handler would still settle it; return whether it was."""
+        with self._lock:
+            if self.is_through or self.lease.ended_by is not Event.LOSE:
+                return False
+            adopt()
+            return True
 
 
 class EndRun(Protocol):

@@ -71,10 +71,9 @@ class Runner:
 
     def work(self, run: Run, end: EndRun) -> Flow[None]:
         """Run the handler of a job. Errors of the handler do not end the thread."""
-        with self._settlement.lock:
-            if run.lease.is_over:  # its ttr has expired here, or its connection was lost
-                end(run)
-                return
+        if run.end_if_over():  # its ttr has expired here, or its connection was lost
+            end(run)
+            return
         try:
             yield from self._work(run, end)
         except BaseException:  # for example an error whose __str__ fails; the ttr will expire
@@ -145,7 +144,7 @@ class Runner:
         if isinstance(verdict, GiveUpNow):
             return GiveUp(verdict.reason)
         by_type = None if isinstance(error, HandlerVerdict) else error
-        return self._settlement.plan(lease, verdict.delay_ms, by_type)
+        return self._settlement.fates.plan(lease, verdict.delay_ms, by_type)
 
     def _tell_failed(
         self, lease: Lease, job: LeasedJob, error: BaseException, planned: Fate
@@ -153,8 +152,8 @@ class Runner:
         """Call the on_error hooks with the job's outcome."""
         if not self._hooks.on_error:
             return
-        fate = self._settlement.fate_of(lease, planned)
-        most = lease.job.max_attempts or self._settlement.max_attempts(job.topic, error)
+        fate = self._settlement.fates.known(lease, planned)
+        most = lease.job.max_attempts or self._settlement.fates.max_attempts(job.topic, error)
         outcome = Outcome.of(
             job, fate, max_attempts=most, now_ms=int(self._settlement.clock() * 1000)
         )
@@ -175,7 +174,7 @@ class Runner:
         lease = run.lease
         if lease.is_timed_out or lease.ended_by in _SETTLED_BY_HANDLER:
             return
-        if not (targets := self._settlement.response_targets(job, keep=keep)):
+        if not (targets := self._settlement.responses.targets(job, keep=keep)):
             return
         try:
             message = responses.of_value(job, value)
@@ -186,7 +185,7 @@ class Runner:
         for target in targets:
             try:
                 # If the ttr ends first, the response is still published.
-                published = self._settlement.publish(job, message, target)
+                published = self._settlement.responses.publish(job, message, target)
                 yield Wait(published, max(0.0, job.time_left - RESPONSE_MARGIN_SECONDS))
             except (RabbitDelayError, TimeoutError) as error:
                 why = str(error) or "the broker has not confirmed it in time"

@@ -540,7 +540,7 @@ def test_pops_leave_no_state_behind(client: Client, caplog: pytest.LogCaptureFix
     popper = popper_of(client)
     consumer = popper.consumer
     assert len(consumer.settlement.leases) == 0
-    assert len(consumer._inbound_handlers) <= 5  # two of them are for the log of deletes
+    assert len(consumer.channels) <= 5  # two of them are for the log of deletes
     assert not popper._pops
     transport = consumer._connector.transport
     assert isinstance(transport, ThreadTransport | LoopTransport)

@@ -18,7 +18,7 @@ from rabbitdelay import (
     NoResponse,
     Worker,
 )
-from rabbitdelay.engine.settle import settlement
+from rabbitdelay.engine.settle import response_sender
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.brokers.receiver import Receiver
 from tests.support.jobs.connections import cut_pops
@@ -241,7 +241,7 @@ class TestAllowedQueues:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(settlement, "MOST_REFUSED_LOGGED", 3)
+        monkeypatch.setattr(response_sender, "MOST_REFUSED_LOGGED", 3)
         worker = make_worker()
         worker.handler("orders")(lambda body: body)
         client.put_many(JobSpec("orders", n, reply_to=f"queue-{n}") for n in range(10))

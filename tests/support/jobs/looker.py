@@ -50,7 +50,7 @@ class Looker:
 
     def connected(self) -> None:
         """Consume the queue without acknowledging, so that the messages stay in it."""
-        self._consumer.open_channel(self._opened, self._take)
+        self._consumer.channels.open(self._opened, self._take)
 
     def _opened(self, channel: Channel) -> None:
         channel.consume(self._queue, {}, nothing)
