@@ -13,6 +13,7 @@ from rabbitdelay import discovery
 from rabbitdelay.address import Address
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.topology import QueueType, Topology
+from rabbitdelay.errors import NamespaceMissing
 from rabbitdelay.executors.thread_executor import PoolKind
 from rabbitdelay.sync.client import Client
 from rabbitdelay.sync.worker import Worker
@@ -167,6 +168,14 @@ class Settings:
             "stabilise_seconds": self.stabilise_seconds,
             "max_delay": self.max_delay,
         }
+
+
+def note_missing_namespace(client: Client) -> None:
+    """Print a note with similar names, if the namespace does not exist."""
+    try:
+        client.topology.require()
+    except NamespaceMissing as error:
+        click.echo(f"note: {error}", err=True)
 
 
 pass_settings = click.make_pass_decorator(Settings)

@@ -28,6 +28,16 @@ def read_duration(text: str) -> timedelta:
         raise click.BadParameter(f"{text!r} is too long") from None
 
 
+def read_single_backoff(text: str) -> timedelta:
+    """Parse one duration. A job carries no schedule, only a handler has one."""
+    if "," in text:
+        raise click.BadParameter(
+            f"{text!r} is a schedule, and a job takes a single delay: give schedules to "
+            "`consume --backoff`, or to the handler"
+        )
+    return read_duration(text)
+
+
 def read_backoff(text: str) -> timedelta | tuple[timedelta, ...]:
     """Parse one duration, or a fixed schedule of comma-separated durations."""
     if "," not in text:

@@ -10,6 +10,7 @@ import time
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -44,6 +45,17 @@ def test_help_lists_the_commands() -> None:
         assert f"\n  {command} " in text
     listed = text.partition("\nJobs:\n")[2].partition("\n  Exit codes:")[0]
     assert "..." not in listed, "a line is truncated"
+
+
+def test_help_fits_into_80_columns() -> None:
+    def check(command: click.Command, *path: str) -> None:
+        result = CliRunner().invoke(root, [*path, "--help"], terminal_width=80)
+        assert result.exit_code == 0
+        assert [line for line in result.stdout.splitlines() if len(line) > 80] == [], path
+        for name, child in command.commands.items() if isinstance(command, click.Group) else ():
+            check(child, *path, name)
+
+    check(root)
 
 
 def test_a_password_in_the_url_option_is_warned_about() -> None:
@@ -111,6 +123,13 @@ def test_invalid_input_exits_with_2(arguments: tuple[str, ...]) -> None:
 
 def test_the_error_for_a_time_without_a_zone_says_what_to_add() -> None:
     assert "add Z" in run("put", "orderclose", "--at", "2027-01-01T00:00:00")[2]
+
+
+def test_the_error_for_a_schedule_as_the_backoff_of_a_job_says_where_to_give_it() -> None:
+    code, _, told = run("put", "orderclose", "--backoff", "5s,15s")
+    assert code == 2
+    assert "'5s,15s' is a schedule, and a job takes a single delay" in told
+    assert "`consume --backoff`" in told
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,25 @@ def test_a_command_in_a_namespace_that_does_not_exist_is_an_error_and_makes_noth
     assert made(misspelt) == []
 
 
+@pytest.mark.parametrize(("command", "code"), [("verify", 3), ("doctor", 0)])
+def test_a_check_of_a_namespace_that_does_not_exist_suggests_the_similar_name(
+    *,
+    rabbitdelay: CommandLine,
+    make_topics: TopicsFactory,
+    namespace: str,
+    made: Callable[[str], list[str]],
+    command: str,
+    code: int,
+) -> None:
+    make_topics("mail")
+    arguments = ("topology", command) if command == "verify" else (command,)
+    told = rabbitdelay("--namespace", f"{namespace}x", *arguments)
+    assert told.exit_code == code, told.output
+    assert f"note: there is no namespace {namespace}x on this broker: did you mean" in told.stderr
+    assert namespace in told.stderr.split("did you mean")[1]
+    assert made(f"{namespace}x") == []
+
+
 def test_without_the_management_api_no_name_is_suggested(rabbitdelay: CommandLine) -> None:
     told = rabbitdelay(*NO_MANAGEMENT, "delete", "x")
     assert told.exit_code == 1
@@ -197,11 +216,17 @@ def test_a_namespace_with_jobs_is_removed_only_by_force(
         shared_broker.management.remove(f"{bindings}/{key}")
         client.put("sms")
     client.close()
-    told = rabbitdelay("topology", "remove", "--yes")
-    assert told.exit_code == 3
-    assert f"1 {where}" in told.stderr
-    assert "--force" in told.stderr
-    assert made(namespace)
+    for option in ("--yes", "--dry-run"):
+        told = rabbitdelay("topology", "remove", option)
+        assert told.exit_code == 3
+        assert f"1 {where}" in told.stderr
+        assert "--force" in told.stderr
+        assert made(namespace)
+    assert f"queue {namespace}.v1.ready.mail\n" in told.stdout, "a dry run lists it all the same"
+    assert "would remove" not in told.stdout
+    told = rabbitdelay("topology", "remove", "--dry-run", "--force")
+    assert (told.exit_code, told.stderr) == (0, "")
+    assert told.stdout.splitlines()[-1].startswith(f"would remove namespace {namespace} (")
     told = rabbitdelay("topology", "remove", "--force", "--yes", "--json")
     assert told.exit_code == 0
     assert json.loads(told.stdout)["jobs"][where] == 1

@@ -46,7 +46,8 @@ _CALLBACK = ""
     short_help="Run a function, a command or a webhook for each job.",
     epilog=f"""\b
 A command run by --exec receives the body on stdin, and in its environment
-RABBITDELAY_JOB_ID, _TOPIC, _ATTEMPT, _DUE, _DUE_MS, _TTR_MS, _CONTENT_TYPE, _CALLBACK.
+RABBITDELAY_JOB_ID, _TOPIC, _ATTEMPT, _DUE, _DUE_MS, _TTR_MS, _CONTENT_TYPE,
+_CALLBACK and _HEADERS.
 Exit code 0 finishes the job, {BURY_EXIT_CODE} buries it, any other retries it.
 """,
 )

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rabbitdelay import duration
-from rabbitdelay.cli.context import Settings, pass_settings
+from rabbitdelay.cli.context import Settings, note_missing_namespace, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.options import json_option, read_duration
 from rabbitdelay.cli.output.console import output, print_json, print_table
@@ -54,6 +54,8 @@ def doctor(
     """
     with _steps() as on_step, settings.administrator() as client:
         checks = client.examine(longest_ttr=ttr, on_step=on_step)
+        if any(check.name == "topology" and check.status != "ok" for check in checks):
+            note_missing_namespace(client)
     if as_json:
         print_json([asdict(check) for check in checks])
     else:

@@ -18,6 +18,7 @@ from rabbitdelay.cli.options import (
     json_option,
     read_duration,
     read_headers,
+    read_single_backoff,
     read_topic,
 )
 from rabbitdelay.cli.output.console import print_json
@@ -54,7 +55,7 @@ _WAITING = "waiting for the broker's confirm"
 )
 @click.option(
     "--backoff",
-    type=read_duration,
+    type=read_single_backoff,
     metavar="DURATION",
     help="Delay before the second attempt, then doubled each time.  [default: the handler's]",
 )
@@ -101,7 +102,7 @@ def put(
 
     \b
     rabbitdelay put orderclose '{"order": 42}' --delay 30m --id orderclose-42
-    rabbitdelay put orderclose '{"order": 42}' --delay 1h --id orderclose-42 --replace
+    rabbitdelay put orderclose '{"order": 42}' --delay 1h --id order-42 --replace
     rabbitdelay put mail --file jobs.jsonl
     """  # noqa: D301 - click needs the character itself, to keep lines as they are
     given = {name: value for name, value in options.items() if value is not None}

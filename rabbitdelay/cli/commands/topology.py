@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from rabbitdelay import duration
-from rabbitdelay.cli.context import Settings, pass_settings
+from rabbitdelay.cli.context import Settings, note_missing_namespace, pass_settings
 from rabbitdelay.cli.exit_codes import answer_no
 from rabbitdelay.cli.input.questions import agree
 from rabbitdelay.cli.input.topology_options import TopologyOptions, takes_topology_options
@@ -152,6 +152,8 @@ def verify(settings: Settings, *, selected: TopologyOptions, as_json: bool) -> N
     """
     with settings.administrator() as client:
         found = client.topology.verify(**selected.arguments())
+        if found.problems:
+            note_missing_namespace(client)
     if found.unchecked:
         click.echo(f"note: bindings and policies were not checked: {found.unchecked}", err=True)
     if as_json:
@@ -181,7 +183,11 @@ def _print_findings(findings: Sequence[Finding]) -> None:
 @topology.command(short_help="Remove the namespace.")
 @click.option("--force", is_flag=True, help="Remove the namespace despite jobs and consumers.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--dry-run", is_flag=True, help="Print what would be removed, without removing it.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print what would be removed, or why it is refused.",
+)
 @json_option
 @pass_settings
 def remove(settings: Settings, *, force: bool, yes: bool, dry_run: bool, as_json: bool) -> None:
@@ -193,7 +199,7 @@ def remove(settings: Settings, *, force: bool, yes: bool, dry_run: bool, as_json
     the namespace again. Exits with 3 if the namespace is in use or the answer is no.
     """
     with settings.administrator() as client:
-        found = client.topology.remove(force=force, dry_run=True)
+        found = client.topology.remove(force=force or dry_run, dry_run=True)
     if not dry_run and not (yes or agree(_question(found), "remove")):
         click.echo("nothing was removed", err=True)
         answer_no()
@@ -201,8 +207,12 @@ def remove(settings: Settings, *, force: bool, yes: bool, dry_run: bool, as_json
         found = _remove(settings.beginning_now(), force=force)
     if as_json:
         print_json(_removal_json(found, removed=not dry_run))
-    else:
-        _print_removal(found, dry_run=dry_run)
+    elif dry_run:
+        _print_objects(found)
+    if dry_run and not force:
+        found.check()
+    if not as_json:
+        click.echo(f"{'would remove' if dry_run else 'removed'} namespace {_described(found)}")
 
 
 def _remove(settings: Settings, *, force: bool) -> Removal:
@@ -220,15 +230,11 @@ def _described(plan: Removal) -> str:
     return f"{plan.namespace} ({queues}, {exchanges}; {plan.jobs})"
 
 
-def _print_removal(plan: Removal, *, dry_run: bool) -> None:
-    if not dry_run:
-        click.echo(f"removed namespace {_described(plan)}")
-        return
+def _print_objects(plan: Removal) -> None:
     for queue in plan.queues:
         click.echo(f"queue {queue.name}")
     for exchange in plan.exchanges:
         click.echo(f"exchange {exchange.name}")
-    click.echo(f"would remove namespace {_described(plan)}")
 
 
 def _removal_json(plan: Removal, *, removed: bool) -> dict[str, Any]:
