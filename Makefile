@@ -5,7 +5,7 @@
 #   make test WORKERS=0                one process, for a debugger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-faults test-lowest lint lock bench clean
+.PHONY: help demo test test-unit coverage test-slow test-faults test-lowest lint lock bench clean
 
 PYTHON := .venv/bin/python
 PYTEST_ARGS ?=
@@ -30,6 +30,14 @@ demo: ## watch delayed jobs arrive on time, on a private RabbitMQ
 test: ## run every test that takes less than a minute
 	@scripts/bootstrap --with-test-broker
 	@$(PYTHON) -m pytest -m "not slow" -n $(WORKERS) $(PYTEST_ARGS)
+
+test-unit: ## run every test that needs no RabbitMQ, in less than a minute
+	@scripts/bootstrap
+	@$(PYTHON) -m pytest --no-rabbitmq -m "not slow" -n $(WORKERS) $(PYTEST_ARGS) tests/unit tests/conformance
+
+coverage: ## measure which branches of core and engine those tests cover
+	@scripts/bootstrap
+	@scripts/coverage -n $(WORKERS) $(PYTEST_ARGS)
 
 test-slow: ## run the cluster and soak tests
 	@scripts/bootstrap --with-test-broker

@@ -15,7 +15,7 @@ from xdist.remote import Producer
 from rabbitdelay import Client, Worker
 from rabbitdelay.core.topology.topology import QueueType, Topology
 from rabbitdelay.private_broker import PrivateBroker
-from tests.support import xdist_workers
+from tests.support import rabbitmq_free, xdist_workers
 from tests.support.brokers import suite_broker
 from tests.support.brokers.receiver import Receiver
 from tests.support.brokers.suite_broker import SharedBroker
@@ -36,14 +36,21 @@ ReceiverFactory = Callable[..., Receiver]
 TopicsFactory = Callable[..., None]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make test-unit`."""
+    parser.addoption(
+        "--no-rabbitmq", action="store_true", help="run only tests that need no RabbitMQ"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Treat SIGTERM like Ctrl-C, so that an ended run stops every broker it started."""
     signal.signal(signal.SIGTERM, _interrupt)
     suite_broker.keep_files_in_memory()
     if os.environ.get("PYTEST_XDIST_WORKER"):
         xdist_workers.prepare()
-    elif config.getoption("numprocesses"):  # xdist workers without a broker cannot end the run
-        suite_broker.require()
+    elif config.getoption("numprocesses") and not config.getoption("no_rabbitmq"):
+        suite_broker.require()  # xdist workers without a broker cannot end the run
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -52,11 +59,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         mark = item.get_closest_marker("timeout")
         seconds = mark.args[0] if mark else float(config.getini("timeout"))
         item.add_marker(pytest.mark.timeout(patience(seconds)), append=False)
+    if config.getoption("no_rabbitmq"):
+        rabbitmq_free.select(config, items)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Give the workers of an interrupted run time to stop their brokers."""
+    """Give the workers time to write what coverage measured, or to stop their brokers."""
+    xdist_workers.extend_exit(session.config)
     if exitstatus == pytest.ExitCode.INTERRUPTED:
         xdist_workers.interrupt(session.config)
 
@@ -66,13 +76,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
     return GroupScheduling(config, log)
 
 
-def pytest_report_header() -> str:
+def pytest_report_header(config: pytest.Config) -> str:
     """Name the broker of this run in the report's header."""
-    return f"broker: {suite_broker.describe()}"
+    is_in_memory = config.getoption("no_rabbitmq")
+    return f"broker: {'in memory' if is_in_memory else suite_broker.describe()}"
 
 
 @pytest.fixture(scope="session")
-def shared_broker() -> Iterator[SharedBroker]:
+def rabbitmq(pytestconfig: pytest.Config) -> None:
+    """The permission to use RabbitMQ. Every fixture that starts or finds one requests it."""
+    rabbitmq_free.permit(is_excluded=pytestconfig.getoption("no_rabbitmq"))
+
+
+@pytest.fixture(scope="session")
+def shared_broker(rabbitmq: None) -> Iterator[SharedBroker]:  # noqa: ARG001 - permission
     """The broker that all tests share, with its management API."""
     with suite_broker.shared_broker() as shared:
         yield shared
@@ -95,7 +112,7 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def breakable_broker() -> Iterator[PrivateBroker]:
+def breakable_broker(rabbitmq: None) -> Iterator[PrivateBroker]:  # noqa: ARG001 - permission
     """A broker of the test's own, which it may kill. No other test uses it afterwards.
 
     RabbitMQ 3.10 may answer every declare with INTERNAL_ERROR after it was killed several times.
@@ -105,7 +122,7 @@ def breakable_broker() -> Iterator[PrivateBroker]:
 
 
 @pytest.fixture
-def start_private_broker() -> Iterator[PrivateBrokerFactory]:
+def start_private_broker(rabbitmq: None) -> Iterator[PrivateBrokerFactory]:  # noqa: ARG001 - permission
     """Start brokers of the test's own, for tests that need options `breakable_broker` lacks."""
     with ExitStack() as brokers_to_end:
 

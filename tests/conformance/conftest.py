@@ -9,13 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support import fronts
-from tests.support.fronts import IN_MEMORY, Front, front_named
+from tests.support.fronts import Front, front_named
 from tests.support.memory import exceptions
+from tests.support.rabbitmq_free import is_in_memory
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the broker in memory cannot be tested with."""
-    left_out = [item for item in items if _is_in_memory(item) and exceptions.reason(item)]
+    left_out = [item for item in items if is_in_memory(item) and exceptions.reason(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
@@ -32,8 +33,3 @@ def front(request: pytest.FixtureRequest) -> Iterator[Front]:
 def broker_url(front: Front, request: pytest.FixtureRequest) -> str:
     """The AMQP URL of the broker in memory, else of the shared broker."""
     return front.url or str(request.getfixturevalue("shared_broker").url)
-
-
-def _is_in_memory(item: pytest.Item) -> bool:
-    callspec = getattr(item, "callspec", None)
-    return callspec is not None and str(callspec.params.get("front", "")).endswith(IN_MEMORY)

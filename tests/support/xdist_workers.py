@@ -67,11 +67,17 @@ def _reserve_port_range() -> range:
     pytest.exit(f"All {len(_PORT_RANGES)} port ranges are used by other test runs.", returncode=1)
 
 
-def interrupt(config: pytest.Config) -> None:
-    """Terminate all workers and wait for their cleanup, because xdist kills them after 10 s."""
+def extend_exit(config: pytest.Config) -> None:
+    """Let workers end on a busy machine, because xdist kills them after 10 s."""
     session = config.pluginmanager.get_plugin("dsession")
     if isinstance(session, DSession) and session.nodemanager is not None:
         session.nodemanager.EXIT_TIMEOUT = _END_SECONDS
+
+
+def interrupt(config: pytest.Config) -> None:
+    """Terminate all workers."""
+    session = config.pluginmanager.get_plugin("dsession")
+    if isinstance(session, DSession) and session.nodemanager is not None:
         for gateway in session.nodemanager.group:
             gateway._io.popen.terminate()  # type: ignore[attr-defined]  # on purpose
 
