@@ -56,7 +56,9 @@ def ready(broker_url: str, namespace: str) -> Iterator[Receiver]:
         yield receiver
 
 
-def test_list_shows_when_and_why_and_removes_nothing(rabbitdelay: CommandLine, bury: Bury) -> None:
+def test_list_shows_times_and_reasons_and_removes_nothing(
+    rabbitdelay: CommandLine, bury: Bury
+) -> None:
     bury("a")
     for _ in range(2):
         lines = rabbitdelay("buried", "list", "mail").stdout.splitlines()
@@ -68,7 +70,7 @@ def test_list_shows_when_and_why_and_removes_nothing(rabbitdelay: CommandLine, b
         assert lines[-1] == "1 of 1 buried job"
 
 
-def test_list_json(rabbitdelay: CommandLine, bury: Bury) -> None:
+def test_list_prints_json(rabbitdelay: CommandLine, bury: Bury) -> None:
     bury("a", "b", "c")
     listed = json.loads(rabbitdelay("buried", "list", "mail", "--limit", "2", "--json").stdout)
     assert (listed["total"], len(listed["jobs"])) == (3, 2)
@@ -79,7 +81,7 @@ def test_list_json(rabbitdelay: CommandLine, bury: Bury) -> None:
     assert [job["id"] for job in chosen["jobs"]] == ["c"]
 
 
-def test_show_tells_everything(rabbitdelay: CommandLine, bury: Bury) -> None:
+def test_show_prints_every_property_of_a_job(rabbitdelay: CommandLine, bury: Bury) -> None:
     bury("a", ttr=60_000)
     bury("b")
     result = rabbitdelay("buried", "show", "mail", "a")
@@ -105,7 +107,7 @@ def test_show_prints_the_traceback_line_by_line(rabbitdelay: CommandLine, bury: 
     assert job["traceback"] == text
 
 
-def test_show_of_an_id_that_is_there_twice(rabbitdelay: CommandLine, bury: Bury) -> None:
+def test_show_prints_every_job_with_the_id(rabbitdelay: CommandLine, bury: Bury) -> None:
     bury("a", "a", body=b"\xff\x00")
     shown = json.loads(rabbitdelay("buried", "show", "mail", "a", "--json").stdout)
     assert [job["id"] for job in shown] == ["a", "a"]
@@ -125,7 +127,7 @@ def test_strange_messages_are_listed_and_shown(rabbitdelay: CommandLine, bury: B
         assert "1152921504606846976 ms since 1970" in result.stdout
 
 
-def test_kick_makes_ready_again(rabbitdelay: CommandLine, bury: Bury, ready: Receiver) -> None:
+def test_kick_makes_jobs_ready_again(rabbitdelay: CommandLine, bury: Bury, ready: Receiver) -> None:
     bury("a", "b", "c")
     assert rabbitdelay("buried", "kick", "mail", "--id", "b").stdout == "1 job kicked\n"
     one = rabbitdelay("buried", "kick", "mail", "--all", "--limit", "1", "--json")
@@ -156,7 +158,7 @@ def test_deleted_jobs_are_neither_shown_nor_kicked(
     assert _total(rabbitdelay) == 0
 
 
-def test_a_kick_of_nothing_but_deleted_jobs_is_3(rabbitdelay: CommandLine, bury: Bury) -> None:
+def test_a_kick_of_deleted_jobs_alone_exits_with_3(rabbitdelay: CommandLine, bury: Bury) -> None:
     bury("a")
     rabbitdelay("delete", "a")
     kicked = rabbitdelay("buried", "kick", "mail", "--all")
@@ -224,7 +226,7 @@ def room_in(queue: str, broker: SharedBroker, namespace: str) -> Iterator[Callab
             broker.management.remove(policy)
 
 
-def test_drop_asks_first(rabbitdelay: CommandLine, bury: Bury) -> None:
+def test_drop_asks_for_confirmation(rabbitdelay: CommandLine, bury: Bury) -> None:
     bury("a", "b")
     refused = rabbitdelay("buried", "drop", "mail", "--all", input="n\n")
     assert (refused.exit_code, refused.stdout) == (3, "0 jobs dropped\n")
@@ -248,14 +250,16 @@ def test_drop_asks_first(rabbitdelay: CommandLine, bury: Bury) -> None:
         ("drop", "mail", "--id", "x"),
     ],
 )
-def test_no_such_job_is_3(rabbitdelay: CommandLine, bury: Bury, arguments: tuple[str, ...]) -> None:
+def test_a_missing_job_exits_with_3(
+    rabbitdelay: CommandLine, bury: Bury, arguments: tuple[str, ...]
+) -> None:
     bury("a")
     assert rabbitdelay("buried", *arguments).exit_code == 3
     assert _total(rabbitdelay) == 1
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_no_such_topic_is_3(rabbitdelay: CommandLine) -> None:
+def test_a_missing_topic_exits_with_3(rabbitdelay: CommandLine) -> None:
     for arguments in (["list", "x"], ["show", "x", "a"], ["kick", "x", "--all"]):
         result = rabbitdelay("buried", *arguments)
         assert (result.exit_code, result.stdout) == (3, "")
@@ -269,7 +273,7 @@ def test_an_empty_queue_is_listed(rabbitdelay: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("command", ["kick", "drop"])
-def test_it_must_be_said_which(rabbitdelay: CommandLine, command: str) -> None:
+def test_kick_and_drop_require_an_id_or_all(rabbitdelay: CommandLine, command: str) -> None:
     for arguments in ((), ("--id", "a", "--all")):
         result = rabbitdelay("buried", command, "mail", *arguments)
         assert result.exit_code == 2

@@ -66,9 +66,7 @@ def change(broker_url: str) -> Callable[[Callable[[BlockingChannel], object]], N
 # A healthy broker
 
 
-def test_a_namespace_that_is_well_has_no_problem(
-    rabbitdelay: CommandLine, examine: Examine
-) -> None:
+def test_a_healthy_namespace_has_no_problem(rabbitdelay: CommandLine, examine: Examine) -> None:
     wait_until(lambda: rabbitdelay("doctor").exit_code == 0, what="counts of new queues")
     found = examine()
     assert {name for name, one in found.items() if one["status"] == "problem"} == set()
@@ -78,7 +76,9 @@ def test_a_namespace_that_is_well_has_no_problem(
 
 
 @pytest.mark.usefixtures("applied")
-def test_people_see_what_is_not_ok_first_and_all_on_request(rabbitdelay: CommandLine) -> None:
+def test_the_table_starts_with_problems_and_shows_all_checks_on_request(
+    rabbitdelay: CommandLine,
+) -> None:
     short, long = rabbitdelay("doctor"), rabbitdelay("doctor", "--all")
     assert "version" not in short.stdout
     assert "RabbitMQ " in long.stdout
@@ -88,7 +88,7 @@ def test_people_see_what_is_not_ok_first_and_all_on_request(rabbitdelay: Command
     assert "→ start a worker for the topic" in short.stdout
 
 
-def test_settings_that_cannot_be_seen_are_unknown_with_the_line_to_set(
+def test_invisible_settings_are_unknown_and_name_the_line_to_set(
     examine: Examine,
 ) -> None:
     found = examine()
@@ -111,7 +111,7 @@ def test_a_ttr_above_the_default_of_the_broker_is_a_warning(rabbitdelay: Command
     assert found["fix"].endswith("consumer_timeout = 14400000")
 
 
-def test_a_broker_that_is_not_there_is_no_connection() -> None:
+def test_an_unreachable_broker_exits_with_4() -> None:
     result = CliRunner().invoke(root, ["--url", "amqp://127.0.0.1:1", "doctor"])
     assert result.exit_code == 4
     assert result.stdout == ""
@@ -120,7 +120,7 @@ def test_a_broker_that_is_not_there_is_no_connection() -> None:
 # Problems of a namespace
 
 
-def test_a_namespace_that_is_not_there_is_a_warning_and_is_not_made(
+def test_a_missing_namespace_is_a_warning_and_is_not_created(
     rabbitdelay: CommandLine, shared_broker: SharedBroker, namespace: str
 ) -> None:
     for options in ((), NO_MANAGEMENT):
@@ -131,7 +131,7 @@ def test_a_namespace_that_is_not_there_is_a_warning_and_is_not_made(
     assert shared_broker.management.names("exchanges", namespace) == []
 
 
-def test_without_the_management_api_what_needs_it_is_unknown(
+def test_without_the_management_api_some_checks_are_unknown(
     rabbitdelay: CommandLine, examine: Examine
 ) -> None:
     found = examine(*NO_MANAGEMENT)
@@ -200,7 +200,7 @@ def test_unrouted_and_buried_jobs_and_jobs_without_a_worker_are_found(
     assert rabbitdelay("doctor").exit_code == 3
 
 
-def test_jobs_that_are_stuck_between_queues_are_a_problem(
+def test_jobs_stuck_between_queues_are_a_problem(
     examine: Examine, change: Callable[..., None], namespace: str
 ) -> None:
     """AMQP does not count them in any queue. Here the exchange of the next level is missing."""
@@ -212,9 +212,7 @@ def test_jobs_that_are_stuck_between_queues_are_a_problem(
     assert f"1 job stuck on the way out of {hold}" in found["reason"]
 
 
-def test_a_clock_that_is_wrong_is_a_problem(
-    examine: Examine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_clock_is_a_problem(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(management_api, "unix_seconds", lambda: time.time() + 3_600)
     found = examine()["clock"]
     assert found["status"] == "problem"
@@ -225,7 +223,7 @@ def test_a_clock_that_is_wrong_is_a_problem(
 
 
 @pytest.mark.usefixtures("applied")
-def test_what_a_user_may_do_is_tried(
+def test_the_permissions_of_a_user_are_tested(
     rabbitdelay: CommandLine, shared_broker: SharedBroker, namespace: str
 ) -> None:
     own = f"^{namespace}\\."
@@ -293,7 +291,7 @@ def private(monkeypatch: pytest.MonkeyPatch, broker: PrivateBroker) -> PrivateBr
     return broker
 
 
-def test_the_settings_of_a_private_broker_are_its_own(
+def test_the_settings_of_a_private_broker_are_read_from_its_node(
     start_private_broker: PrivateBrokerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = {"consumer_timeout": "90000", "max_message_size": "65536"}
@@ -345,7 +343,7 @@ def test_an_alarm_is_a_problem_with_and_without_the_management_api(
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_cluster_that_has_lost_a_node(
+def test_a_cluster_that_has_lost_a_node_has_problems(
     start_private_broker: PrivateBrokerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = private(monkeypatch, start_private_broker(nodes=3))

@@ -54,7 +54,7 @@ def made(shared_broker: SharedBroker) -> Callable[[str], list[str]]:
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_a_command_in_a_namespace_that_does_not_exist_is_an_error_and_makes_nothing(
+def test_a_command_in_a_missing_namespace_fails_and_creates_nothing(
     rabbitdelay: CommandLine,
     make_topics: TopicsFactory,
     namespace: str,
@@ -73,7 +73,7 @@ def test_a_command_in_a_namespace_that_does_not_exist_is_an_error_and_makes_noth
 
 
 @pytest.mark.parametrize(("command", "code"), [("verify", 3), ("doctor", 0)])
-def test_a_check_of_a_namespace_that_does_not_exist_suggests_the_similar_name(
+def test_a_check_of_a_missing_namespace_suggests_a_similar_name(
     *,
     rabbitdelay: CommandLine,
     make_topics: TopicsFactory,
@@ -98,7 +98,7 @@ def test_without_the_management_api_no_name_is_suggested(rabbitdelay: CommandLin
     assert "check --namespace" in told.stderr
 
 
-def test_a_pop_makes_no_topic(
+def test_a_pop_creates_no_topic(
     rabbitdelay: CommandLine,
     make_topics: TopicsFactory,
     namespace: str,
@@ -112,7 +112,7 @@ def test_a_pop_makes_no_topic(
     assert sorted(made(namespace)) == before
 
 
-def test_a_put_consume_and_apply_make_a_namespace(
+def test_put_consume_and_apply_create_a_namespace(
     rabbitdelay: CommandLine, namespace: str, made: Callable[[str], list[str]]
 ) -> None:
     for number, arguments in enumerate(
@@ -159,7 +159,7 @@ def test_namespaces_need_the_management_api(rabbitdelay: CommandLine) -> None:
 # topology remove
 
 
-def test_an_empty_namespace_is_removed_whole(
+def test_an_empty_namespace_is_removed_completely(
     *,
     rabbitdelay: CommandLine,
     make_topics: TopicsFactory,
@@ -248,5 +248,5 @@ def test_a_namespace_with_a_worker_is_not_removed(
     assert rabbitdelay("--namespace", namespace, "topology", "remove", "--yes").exit_code == 0
 
 
-def test_remove_needs_the_management_api_to_know_what_there_is(rabbitdelay: CommandLine) -> None:
+def test_remove_needs_the_management_api(rabbitdelay: CommandLine) -> None:
     assert rabbitdelay(*NO_MANAGEMENT, "topology", "remove", "--yes").exit_code == 4

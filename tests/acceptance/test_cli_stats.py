@@ -37,7 +37,7 @@ def delayed(rabbitdelay: CommandLine) -> None:
 
 @pytest.mark.usefixtures("delayed")
 @pytest.mark.parametrize("management", [(), NO_MANAGEMENT], ids=["management", "amqp"])
-def test_bars_of_the_hold_queues_that_are_not_empty(
+def test_hold_queues_with_jobs_are_drawn_as_bars(
     rabbitdelay: CommandLine, management: tuple[str, ...]
 ) -> None:
     result = rabbitdelay(*management, "stats", "mail")
@@ -56,7 +56,7 @@ def test_bars_of_the_hold_queues_that_are_not_empty(
 
 
 @pytest.mark.usefixtures("delayed")
-def test_json(rabbitdelay: CommandLine, namespace: str) -> None:
+def test_stats_prints_json(rabbitdelay: CommandLine, namespace: str) -> None:
     told = json.loads(rabbitdelay("stats", "--json").stdout)
     assert [topic["topic"] for topic in told["topics"]] == ["mail"]
     assert told["delayed_jobs"] == 5
@@ -78,7 +78,7 @@ def test_without_the_management_api_topics_must_be_named(rabbitdelay: CommandLin
     assert "rabbitmq-plugins enable rabbitmq_management" in result.stdout
 
 
-def test_what_could_not_be_routed_is_told_with_a_hint(
+def test_unrouted_jobs_are_reported_with_a_hint(
     rabbitdelay: CommandLine, broker_url: str, namespace: str
 ) -> None:
     rabbitdelay("topology", "apply")
@@ -89,7 +89,7 @@ def test_what_could_not_be_routed_is_told_with_a_hint(
     wait_until(lambda: hint in rabbitdelay("stats").stdout)
 
 
-def test_a_topic_that_is_not_there_is_3(rabbitdelay: CommandLine) -> None:
+def test_a_missing_topic_exits_with_3(rabbitdelay: CommandLine) -> None:
     rabbitdelay("put", "mail")
     result = rabbitdelay("stats", "mail", "nothing")
     assert result.exit_code == 3
@@ -100,18 +100,18 @@ def test_a_topic_that_is_not_there_is_3(rabbitdelay: CommandLine) -> None:
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_an_empty_namespace(rabbitdelay: CommandLine) -> None:
+def test_an_empty_namespace_has_no_jobs(rabbitdelay: CommandLine) -> None:
     assert rabbitdelay("stats").stdout == "no topics\n\n0 delayed jobs of all topics\n"
 
 
 @pytest.mark.parametrize("arguments", [("--interval", "1s"), ("--watch", "--interval", "1ms")])
-def test_an_interval_that_makes_no_sense_is_2(
+def test_an_invalid_interval_exits_with_2(
     rabbitdelay: CommandLine, arguments: tuple[str, ...]
 ) -> None:
     assert rabbitdelay("stats", *arguments).exit_code == 2
 
 
-def test_nobody_there_is_4(rabbitdelay: CommandLine) -> None:
+def test_an_unreachable_broker_exits_with_4(rabbitdelay: CommandLine) -> None:
     for arguments in ((), ("--watch",)):
         assert rabbitdelay("--url", "amqp://127.0.0.1:1", "stats", *arguments).exit_code == 4
 
@@ -135,7 +135,7 @@ def watching(
         process.kill()
 
 
-def test_watching_sees_new_jobs_and_ends_with_0(
+def test_watching_shows_new_jobs_and_exits_with_0(
     rabbitdelay: CommandLine, watching: subprocess.Popen[str]
 ) -> None:
     """Missing hold queues are queried in turns, so a new one appears a little later."""
@@ -173,7 +173,7 @@ def test_watching_shows_the_busiest_topics_first(
     assert lines == ["c-busy", "b-some", "a-quiet"]
 
 
-def test_watching_goes_on_when_the_broker_is_back(
+def test_watching_continues_when_the_broker_is_back(
     watching: subprocess.Popen[str], line: "Line"
 ) -> None:
     assert "topics" in look(watching)
@@ -186,7 +186,7 @@ def test_watching_goes_on_when_the_broker_is_back(
     wait_until(lambda: "topics" in look(watching))
 
 
-def test_jobs_that_the_broker_cannot_hand_on_are_counted(
+def test_jobs_that_the_broker_cannot_dead_letter_are_counted(
     rabbitdelay: CommandLine, broker_url: str, namespace: str
 ) -> None:
     """AMQP does not count them in any queue. Here the exchange of the next level is missing."""
@@ -219,7 +219,7 @@ def test_jobs_that_the_broker_cannot_hand_on_are_counted(
     unlisted=st.sampled_from([None, "it does not answer " * 20]),
 )
 @pytest.mark.usefixtures("existing_namespace")
-def test_the_picture_fits_a_small_terminal(
+def test_the_output_fits_a_small_terminal(
     topics: int, holds: set[ladder.Hop], unlisted: str | None
 ) -> None:
     """This includes the title and the cursor. Every delayed job is in a bar or in the last line."""
@@ -248,7 +248,7 @@ def test_the_picture_fits_a_small_terminal(
 
 
 @given(delay_ms=st.integers(1, ladder.MAX_DELAY_MS))
-def test_due_within_is_the_longest_that_may_be_left(delay_ms: int) -> None:
+def test_due_within_is_the_longest_remaining_delay(delay_ms: int) -> None:
     hops = ladder.hops(ladder.to_digits(delay_ms))
     for position, hop in enumerate(hops):
         left_ms = sum(later.hold_ms for later in hops[position:])

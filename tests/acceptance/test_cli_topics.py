@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("nothing_set")
 NO_MANAGEMENT = ("--management-url", "http://127.0.0.1:1")
 
 
-def test_a_table_of_all_topics(rabbitdelay: CommandLine) -> None:
+def test_all_topics_are_listed(rabbitdelay: CommandLine) -> None:
     for topic in ("mail", "mail", "orderclose"):
         rabbitdelay("put", topic)
     lines = [line.split() for line in rabbitdelay("topics").stdout.splitlines()]
@@ -21,7 +21,7 @@ def test_a_table_of_all_topics(rabbitdelay: CommandLine) -> None:
     assert [(line[0], line[1]) for line in lines[1:]] == [("mail", "2"), ("orderclose", "1")]
 
 
-def test_reserved_buried_and_consumers(
+def test_reserved_and_buried_jobs_and_consumers_are_counted(
     rabbitdelay: CommandLine, broker_url: str, namespace: str
 ) -> None:
     for _ in range(3):
@@ -48,14 +48,16 @@ def test_named_topics_need_no_management_api(rabbitdelay: CommandLine) -> None:
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_without_names_and_management_api_it_says_what_to_do(rabbitdelay: CommandLine) -> None:
+def test_the_error_without_names_and_management_api_says_what_to_do(
+    rabbitdelay: CommandLine,
+) -> None:
     result = rabbitdelay(*NO_MANAGEMENT, "topics")
     assert result.exit_code == 4
     assert "rabbitmq-plugins enable rabbitmq_management" in result.stderr
     assert "name the topics" in result.stderr
 
 
-def test_a_topic_that_is_not_there_is_3(rabbitdelay: CommandLine) -> None:
+def test_a_missing_topic_exits_with_3(rabbitdelay: CommandLine) -> None:
     rabbitdelay("put", "mail")
     result = rabbitdelay("topics", "mail", "nothing", "--json")
     assert result.exit_code == 3
@@ -63,7 +65,7 @@ def test_a_topic_that_is_not_there_is_3(rabbitdelay: CommandLine) -> None:
     assert [topic["topic"] for topic in json.loads(result.stdout)] == ["mail"]
 
 
-def test_without_any_of_the_topics_nothing_is_said_about_the_others(
+def test_nothing_is_printed_if_every_named_topic_is_missing(
     rabbitdelay: CommandLine,
 ) -> None:
     rabbitdelay("put", "mail")
@@ -72,7 +74,7 @@ def test_without_any_of_the_topics_nothing_is_said_about_the_others(
     assert result.stderr == "no such topic: nothing\n"
 
 
-def test_a_ready_queue_that_is_gone_is_told(
+def test_a_missing_ready_queue_is_shown(
     rabbitdelay: CommandLine, broker_url: str, namespace: str
 ) -> None:
     rabbitdelay("put", "mail")
@@ -83,5 +85,5 @@ def test_a_ready_queue_that_is_gone_is_told(
 
 
 @pytest.mark.usefixtures("existing_namespace")
-def test_an_empty_namespace(rabbitdelay: CommandLine, namespace: str) -> None:
+def test_an_empty_namespace_has_no_topics(rabbitdelay: CommandLine, namespace: str) -> None:
     assert rabbitdelay("topics").stdout == f"no topics in namespace {namespace}\n"

@@ -41,13 +41,13 @@ def test_show_needs_no_broker() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_show_json() -> None:
+def test_show_prints_json() -> None:
     shown = json.loads(CliRunner().invoke(root, ["topology", "show", "--json"]).stdout)
     assert [level["name"] for level in shown["levels"]] == list(LEVELS)
     assert len(shown["queues"]) == HOLD_QUEUES + 5
 
 
-def test_apply_makes_what_is_missing_once(rabbitdelay: CommandLine) -> None:
+def test_apply_creates_missing_queues_once(rabbitdelay: CommandLine) -> None:
     arguments = ("topology", "apply", "--topic", "mail", "--delay", "1h30m", "--json")
     first, second = (json.loads(rabbitdelay(*arguments).stdout) for _ in range(2))
     assert (first["queues"], first["made"]) == (4, 4)
@@ -56,7 +56,7 @@ def test_apply_makes_what_is_missing_once(rabbitdelay: CommandLine) -> None:
 
 
 @pytest.mark.slow
-def test_apply_makes_every_quorum_queue(shared_broker: SharedBroker, namespace: str) -> None:
+def test_apply_creates_every_quorum_queue(shared_broker: SharedBroker, namespace: str) -> None:
     options = ["--url", shared_broker.url, "--namespace", namespace]
     options += ["--management-url", shared_broker.management.url]
     made = CliRunner().invoke(root, [*options, "topology", "apply", "--all", "--topic", "mail"])
@@ -221,7 +221,7 @@ def await_policy_check(rabbitdelay: CommandLine, name: str, detail: str | None) 
     wait_until(is_reported)
 
 
-def test_verify_makes_nothing(
+def test_verify_creates_nothing(
     rabbitdelay: CommandLine, shared_broker: SharedBroker, namespace: str
 ) -> None:
     for way in ((), NO_MANAGEMENT):

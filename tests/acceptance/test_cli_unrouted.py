@@ -33,7 +33,9 @@ def park(rabbitdelay: CommandLine, broker_url: str, namespace: str) -> Park:
     return run
 
 
-def test_list_shows_what_and_why_and_removes_nothing(rabbitdelay: CommandLine, park: Park) -> None:
+def test_list_shows_jobs_and_reasons_and_removes_nothing(
+    rabbitdelay: CommandLine, park: Park
+) -> None:
     park("gone", "a")
     for _ in range(2):
         lines = rabbitdelay("unrouted", "list").stdout.splitlines()
@@ -45,7 +47,7 @@ def test_list_shows_what_and_why_and_removes_nothing(rabbitdelay: CommandLine, p
         assert all(line == line.rstrip() for line in lines)
 
 
-def test_list_json(rabbitdelay: CommandLine, park: Park) -> None:
+def test_list_prints_json(rabbitdelay: CommandLine, park: Park) -> None:
     park("gone", "a", "b", "c")
     listed = json.loads(rabbitdelay("unrouted", "list", "--limit", "2", "--json").stdout)
     assert listed["total"] == 3
@@ -53,7 +55,7 @@ def test_list_json(rabbitdelay: CommandLine, park: Park) -> None:
     assert listed["jobs"][0]["routing_key"] == "0.0.0.0.0.2.0.0.gone"
 
 
-def test_retry_delivers_with_body_and_id_kept(
+def test_retry_delivers_jobs_with_their_body_and_id(
     rabbitdelay: CommandLine, park: Park, broker_url: str, namespace: str
 ) -> None:
     park("gone", "a", "b")
@@ -68,7 +70,7 @@ def test_retry_delivers_with_body_and_id_kept(
     assert _total(rabbitdelay) == 0
 
 
-def test_a_body_does_not_reach_the_terminal_as_it_is(
+def test_control_characters_in_a_body_do_not_reach_the_terminal(
     rabbitdelay: CommandLine, broker_url: str, namespace: str
 ) -> None:
     rabbitdelay("topology", "apply")
@@ -78,7 +80,9 @@ def test_a_body_does_not_reach_the_terminal_as_it_is(
     assert "·[31m[red]" in rabbitdelay("unrouted", "list").stdout
 
 
-def test_retry_tells_what_stays(rabbitdelay: CommandLine, broker_url: str, namespace: str) -> None:
+def test_retry_reports_messages_that_stay(
+    rabbitdelay: CommandLine, broker_url: str, namespace: str
+) -> None:
     rabbitdelay("topology", "apply")
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
         connection.channel().basic_publish(f"{namespace}.v1.ready", "strange", b"?")
@@ -89,7 +93,7 @@ def test_retry_tells_what_stays(rabbitdelay: CommandLine, broker_url: str, names
     assert result.stderr == "stays: without an id: not a routing key of ours\n"
 
 
-def test_drop_asks_first(rabbitdelay: CommandLine, park: Park) -> None:
+def test_drop_asks_for_confirmation(rabbitdelay: CommandLine, park: Park) -> None:
     park("gone", "a", "b")
     refused = rabbitdelay("unrouted", "drop", "--all", input="n\n")
     assert (refused.exit_code, refused.stdout) == (3, "0 jobs dropped\n")
@@ -99,7 +103,9 @@ def test_drop_asks_first(rabbitdelay: CommandLine, park: Park) -> None:
     assert _total(rabbitdelay) == 0
 
 
-def test_drop_that_nobody_can_answer_is_2(rabbitdelay: CommandLine, park: Park) -> None:
+def test_drop_without_a_terminal_to_ask_on_exits_with_2(
+    rabbitdelay: CommandLine, park: Park
+) -> None:
     park("gone", "a")
     result = rabbitdelay("unrouted", "drop", "--all", input="")
     assert (result.exit_code, result.stdout) == (2, "")
@@ -108,7 +114,7 @@ def test_drop_that_nobody_can_answer_is_2(rabbitdelay: CommandLine, park: Park) 
     assert _total(rabbitdelay) == 1
 
 
-def test_one_job_is_told_as_one(rabbitdelay: CommandLine, park: Park) -> None:
+def test_a_single_job_is_counted_in_the_singular(rabbitdelay: CommandLine, park: Park) -> None:
     park("gone", "a")
     assert rabbitdelay("unrouted", "retry").stdout == "1 job sent on, 0 stay\n"
 
@@ -120,7 +126,7 @@ def test_drop_of_one_id_without_asking(rabbitdelay: CommandLine, park: Park) -> 
     assert [job["id"] for job in listed["jobs"]] == ["b"]
 
 
-def test_nothing_there_is_3(rabbitdelay: CommandLine) -> None:
+def test_an_empty_queue_exits_with_3(rabbitdelay: CommandLine) -> None:
     rabbitdelay("topology", "apply")
     assert rabbitdelay("unrouted", "list").stdout == "0 of 0 unrouted jobs\n"
     assert rabbitdelay("unrouted", "list", "--id", "a").exit_code == 3
@@ -128,7 +134,7 @@ def test_nothing_there_is_3(rabbitdelay: CommandLine) -> None:
     assert rabbitdelay("unrouted", "drop", "--all").exit_code == 3
 
 
-def test_a_namespace_that_is_not_there_is_1(rabbitdelay: CommandLine) -> None:
+def test_a_missing_namespace_exits_with_1(rabbitdelay: CommandLine) -> None:
     result = rabbitdelay("unrouted", "list")
     assert result.exit_code == 1
     assert "there is no namespace" in result.stderr

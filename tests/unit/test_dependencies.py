@@ -44,7 +44,7 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-def test_what_is_imported_is_declared_and_nothing_else() -> None:
+def test_exactly_the_imported_packages_are_declared() -> None:
     names = set().union(*map(imported, FILES)) - set(sys.stdlib_module_names) - {"rabbitdelay"}
     assert {name.replace("_", "-") for name in names} == declared().keys()
 
@@ -111,7 +111,7 @@ def test_the_lock_pins_versions_that_pyproject_allows() -> None:
         assert requirement.specifier.contains(version), f"{requirement}: run `make lock`"
 
 
-def test_the_lock_pins_what_the_pinned_packages_require() -> None:
+def test_the_lock_pins_every_requirement_of_the_pinned_packages() -> None:
     """On this version of Python: another one may require more, which the test says there."""
     locked, seen = pins(), set[str]()
     left = [requirement.name for requirement in required()]

@@ -108,7 +108,7 @@ def test_the_consumer_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("order", "code"), [(9, 0), (10, 1), (101, 0)])
-def test_what_the_consumer_runs_fails_for_every_tenth(order: int, code: int) -> None:
+def test_the_consumers_command_fails_for_every_tenth_job(order: int, code: int) -> None:
     script = CONSUMER["command"][-1].replace("$$", "$")
     environment = {"RABBITDELAY_JOB_TOPIC": "orderclose", "RABBITDELAY_JOB_ATTEMPT": "2"}
     done = subprocess.run(
@@ -144,13 +144,13 @@ def test_the_broker_is_the_one_that_the_command_line_starts() -> None:
 
 
 @pytest.mark.parametrize("service", [PUTTER, CONSUMER])
-def test_they_wait_for_a_healthy_broker(service: dict[str, Any]) -> None:
+def test_the_services_wait_for_a_healthy_broker(service: dict[str, Any]) -> None:
     assert service["depends_on"] == {"rabbitmq": {"condition": "service_healthy"}}
     assert RABBITMQ["healthcheck"]["test"][:2] == ["CMD", "rabbitmq-diagnostics"]
 
 
 @pytest.mark.parametrize("service", [PUTTER, CONSUMER])
-def test_they_log_in_to_that_broker(service: dict[str, Any]) -> None:
+def test_the_services_log_in_to_that_broker(service: dict[str, Any]) -> None:
     (broker,) = address.parse_all(service["environment"]["RABBITDELAY_URL"])
     assert broker.host in SERVICES
     login = RABBITMQ["environment"]
@@ -176,7 +176,7 @@ def test_the_data_outlives_the_container() -> None:
 # The image
 
 
-def test_the_build_has_what_the_package_is_made_of() -> None:
+def test_the_build_has_every_file_of_the_package() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = settings["project"]
     packages = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]

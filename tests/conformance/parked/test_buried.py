@@ -103,7 +103,7 @@ def ids(jobs: BuriedJobs, **choice: Any) -> set[str | None]:  # noqa: ANN401 - p
 
 
 @QUORUM
-def test_looking_removes_nothing_however_often(jobs: BuriedJobs, bury: Bury) -> None:
+def test_listing_often_removes_nothing(jobs: BuriedJobs, bury: Bury) -> None:
     """RabbitMQ 4 drops a message after 20 deliveries by default; this lists more often."""
     bury("a", "b")
     for _ in range(25):
@@ -111,7 +111,7 @@ def test_looking_removes_nothing_however_often(jobs: BuriedJobs, bury: Bury) -> 
     assert jobs.count() == 2
 
 
-def test_a_limit_ids_and_a_filter_choose(jobs: BuriedJobs, bury: Bury) -> None:
+def test_jobs_are_chosen_by_limit_id_and_filter(jobs: BuriedJobs, bury: Bury) -> None:
     bury("a", "b", "c")
     assert len(ids(jobs, limit=2)) == 2
     assert ids(jobs, id="c") == {"c"}
@@ -124,7 +124,7 @@ def test_a_limit_ids_and_a_filter_choose(jobs: BuriedJobs, bury: Bury) -> None:
         ids(jobs, limit=0)
 
 
-def test_what_a_buried_job_tells(jobs: BuriedJobs, bury: Bury) -> None:
+def test_a_buried_job_has_its_times_error_and_body(jobs: BuriedJobs, bury: Bury) -> None:
     headers = {
         "rd-attempt": 3,
         "rd-put": 1_800_000_000_000,
@@ -151,7 +151,7 @@ def test_what_a_buried_job_tells(jobs: BuriedJobs, bury: Bury) -> None:
     assert repr(job) == "BuriedJob(topic='mail', id='a', reason='attempt 3 of 3 failed')"
 
 
-def test_an_iterator_that_is_left_gives_back_what_it_holds(jobs: BuriedJobs, bury: Bury) -> None:
+def test_a_closed_iterator_returns_its_jobs_to_the_queue(jobs: BuriedJobs, bury: Bury) -> None:
     bury("a", "b", "c")
     found = jobs.list()
     next(found)
@@ -161,7 +161,7 @@ def test_an_iterator_that_is_left_gives_back_what_it_holds(jobs: BuriedJobs, bur
     assert ids(jobs) == {"a", "b", "c"}
 
 
-def test_a_kicked_job_keeps_all_it_has_but_why_it_failed(
+def test_a_kicked_job_loses_only_the_headers_of_its_failure(
     jobs: BuriedJobs, bury: Bury, receive: ReceiverFactory
 ) -> None:
     headers = {
@@ -204,7 +204,7 @@ def test_a_kicked_job_keeps_all_it_has_but_why_it_failed(
 
 
 @QUORUM
-def test_a_job_that_a_plain_consumer_rejected(
+def test_a_job_rejected_by_a_plain_consumer_is_kicked(
     client: Client, jobs: BuriedJobs, reject: Callable[[], None], receive: ReceiverFactory
 ) -> None:
     """The broker's record has the time and the reason, and a kick removes it."""
@@ -223,7 +223,7 @@ def test_a_job_that_a_plain_consumer_rejected(
 
 
 @QUORUM
-def test_a_job_whose_consumers_died_with_it(
+def test_a_job_whose_consumers_died_is_kicked(
     client: Client, jobs: BuriedJobs, broker_url: str
 ) -> None:
     client.put("mail", id="a")
@@ -236,7 +236,7 @@ def test_a_job_whose_consumers_died_with_it(
     assert jobs.kick().sent == 1
 
 
-def test_what_is_not_a_job_is_kicked_too(
+def test_a_message_that_is_not_a_job_is_kicked(
     jobs: BuriedJobs, bury: Bury, receive: ReceiverFactory
 ) -> None:
     bury("a", headers={"rd-ttr": "soon", "rd-reason": "header rd-ttr: not an integer"})
@@ -246,7 +246,7 @@ def test_what_is_not_a_job_is_kicked_too(
     assert "rd-reason" not in received.headers
 
 
-def test_only_what_is_chosen_is_kicked(
+def test_only_chosen_jobs_are_kicked(
     jobs: BuriedJobs, bury: Bury, receive: ReceiverFactory
 ) -> None:
     bury("a", "b", "c", "d", "e")
@@ -258,7 +258,9 @@ def test_only_what_is_chosen_is_kicked(
 
 
 @pytest.mark.parametrize("client", ["classic", "quorum"], indirect=True)
-def test_more_than_are_received_at_once(jobs: BuriedJobs, bury: Bury) -> None:
+def test_more_jobs_than_one_batch_are_listed_kicked_and_dropped(
+    jobs: BuriedJobs, bury: Bury
+) -> None:
     names = [f"j{number}" for number in range(2 * BATCH + 50)]
     bury(*names)
     assert ids(jobs) == set(names)
@@ -271,7 +273,7 @@ def test_more_than_are_received_at_once(jobs: BuriedJobs, bury: Bury) -> None:
     assert jobs.count() == 0
 
 
-def test_a_pass_ends_when_another_client_takes_the_rest(
+def test_a_kick_ends_when_the_other_jobs_are_removed(
     client: Client,
     channel: BlockingChannel,
     jobs: BuriedJobs,
@@ -287,7 +289,7 @@ def test_a_pass_ends_when_another_client_takes_the_rest(
     assert jobs.kick(on_tried=take_the_rest).sent == BATCH
 
 
-def test_a_pass_ends_though_the_jobs_are_buried_again(jobs: BuriedJobs, bury: Bury) -> None:
+def test_a_kick_ends_although_its_jobs_are_buried_again(jobs: BuriedJobs, bury: Bury) -> None:
     """Each is tried once, even if there are more jobs than one batch."""
     names = [f"j{number}" for number in range(BATCH + 10)]
     bury(*names)
@@ -303,7 +305,7 @@ def test_a_pass_ends_though_the_jobs_are_buried_again(jobs: BuriedJobs, bury: Bu
     assert jobs.count() == len(names)
 
 
-def test_a_ready_queue_that_is_gone_is_made(
+def test_a_kick_declares_a_missing_ready_queue(
     client: Client,
     channel: BlockingChannel,
     jobs: BuriedJobs,
@@ -316,7 +318,7 @@ def test_a_ready_queue_that_is_gone_is_made(
     receive("mail").wait_for("a")
 
 
-def test_what_the_broker_does_not_take_stays(
+def test_a_job_that_the_broker_returns_stays_buried(
     client: Client, channel: BlockingChannel, jobs: BuriedJobs, bury: Bury
 ) -> None:
     """The topic and the queue `unrouted` are deleted during the kick."""
@@ -332,7 +334,7 @@ def test_what_the_broker_does_not_take_stays(
 
 
 @QUORUM
-def test_killed_before_a_new_queue_has_stabilised_nothing_is_lost(
+def test_a_kick_that_ends_before_its_new_queue_has_stabilised_loses_nothing(
     client: Client,
     make_client: ClientFactory,
     channel: BlockingChannel,
@@ -358,7 +360,7 @@ def test_killed_before_a_new_queue_has_stabilised_nothing_is_lost(
     wait_until(lambda: ids(jobs) == {"a"})
 
 
-def test_a_connection_that_is_lost_half_way_loses_nothing(
+def test_a_kick_that_loses_its_connection_loses_no_job(
     client: Client, jobs: BuriedJobs, bury: Bury, receive: ReceiverFactory
 ) -> None:
     names = {f"j{number}" for number in range(2 * BATCH)}
@@ -379,7 +381,7 @@ def test_a_connection_that_is_lost_half_way_loses_nothing(
     assert ids(jobs) | ready.ids.keys() == names
 
 
-def test_a_user_who_may_not_declare_kicks_where_all_is_made(
+def test_a_user_without_configure_permission_kicks_into_existing_queues(
     make_client: ClientFactory, restricted_url: str, jobs: BuriedJobs, bury: Bury
 ) -> None:
     bury("a", "b")
@@ -388,7 +390,7 @@ def test_a_user_who_may_not_declare_kicks_where_all_is_made(
     assert jobs.count() == 1
 
 
-def test_dropping_removes_what_is_chosen_and_no_more(jobs: BuriedJobs, bury: Bury) -> None:
+def test_drop_removes_only_chosen_jobs(jobs: BuriedJobs, bury: Bury) -> None:
     bury("a", "b", "c", "d")
     assert jobs.drop(id="b") == 1
     assert jobs.drop(where=lambda job: job.id == "d") == 1
@@ -400,7 +402,7 @@ def test_dropping_removes_what_is_chosen_and_no_more(jobs: BuriedJobs, bury: Bur
 # Deleted jobs
 
 
-def test_what_is_deleted_is_dropped_where_it_is_come_across(
+def test_list_drops_the_deleted_jobs_that_it_passes(
     client: Client, jobs: BuriedJobs, bury: Bury
 ) -> None:
     """Such a job is not counted, and does not use up the limit."""
@@ -412,7 +414,7 @@ def test_what_is_deleted_is_dropped_where_it_is_come_across(
     assert (jobs.dropped_deleted, jobs.count()) == (2, 2)
 
 
-def test_without_the_log_of_deletes_all_are_listed(
+def test_deleted_jobs_are_listed_without_the_log_of_deletes(
     client: Client, jobs: BuriedJobs, bury: Bury
 ) -> None:
     bury("dead", "a")
@@ -423,16 +425,14 @@ def test_without_the_log_of_deletes_all_are_listed(
     assert (jobs.dropped_deleted, jobs.count()) == (1, 1)
 
 
-def test_only_those_that_are_chosen_are_dropped(
-    client: Client, jobs: BuriedJobs, bury: Bury
-) -> None:
+def test_list_drops_only_chosen_deleted_jobs(client: Client, jobs: BuriedJobs, bury: Bury) -> None:
     bury("a", "b")
     client.delete_many(["a", "b"])
     assert ids(jobs, id="b") == set()
     assert (jobs.dropped_deleted, jobs.count()) == (1, 1)
 
 
-def test_a_kick_sends_on_only_what_lives(
+def test_a_kick_drops_deleted_jobs(
     client: Client, jobs: BuriedJobs, bury: Bury, receive: ReceiverFactory
 ) -> None:
     now_ms = time.time_ns() // 1_000_000
@@ -448,7 +448,9 @@ def test_a_kick_sends_on_only_what_lives(
     assert [one.headers.get("rd-token") for one in ready.messages if one.id == "a"] == ["new"]
 
 
-def test_what_is_not_a_job_is_never_dropped(client: Client, jobs: BuriedJobs, bury: Bury) -> None:
+def test_a_message_that_is_not_a_job_is_never_dropped_as_deleted(
+    client: Client, jobs: BuriedJobs, bury: Bury
+) -> None:
     bury("a", headers={"rd-version": 99})
     client.delete("a")
     assert ids(jobs) == {"a"}
@@ -470,14 +472,14 @@ def test_a_delete_that_consumers_have_forgotten_is_found_in_the_log(
 
 
 @pytest.mark.usefixtures("jobs")
-def test_a_topic_that_is_not_there(client: Client) -> None:
+def test_a_missing_topic_is_an_error(client: Client) -> None:
     jobs = client.buried("nothing")
     for look in (jobs.count, lambda: list(jobs.list()), jobs.kick, jobs.drop):
         with pytest.raises(TopologyMissing, match="nothing was ever put to topic nothing"):
             look()
 
 
-def test_without_a_namespace_it_says_so(client: Client) -> None:
+def test_a_missing_namespace_is_an_error(client: Client) -> None:
     jobs = client.buried("mail")
     for look in (jobs.count, lambda: list(jobs.list()), jobs.kick, jobs.drop):
         with pytest.raises(NamespaceMissing, match="there is no namespace"):

@@ -71,7 +71,7 @@ def ids(unrouted: UnroutedJobs, **choice: Any) -> set[str | None]:  # noqa: ANN4
 
 
 @QUORUM
-def test_a_vanished_topic_delays_nobody_and_its_jobs_are_sent_on(
+def test_a_deleted_topic_delays_no_other_and_its_jobs_are_sent_on(
     client: Client,
     channel: BlockingChannel,
     unrouted: UnroutedJobs,
@@ -101,9 +101,7 @@ def test_a_vanished_topic_delays_nobody_and_its_jobs_are_sent_on(
 
 
 @QUORUM
-def test_looking_removes_nothing_however_often(
-    unrouted: UnroutedJobs, park: Callable[..., None]
-) -> None:
+def test_listing_often_removes_nothing(unrouted: UnroutedJobs, park: Callable[..., None]) -> None:
     """RabbitMQ 4 drops a message after 20 deliveries by default; this lists more often."""
     park("gone", "a", "b")
     wait_until(lambda: unrouted.count() == 2)
@@ -112,7 +110,7 @@ def test_looking_removes_nothing_however_often(
     assert unrouted.count() == 2
 
 
-def test_what_is_found_is_explained(
+def test_an_unrouted_job_says_which_queue_is_missing(
     client: Client, unrouted: UnroutedJobs, park: Callable[..., None]
 ) -> None:
     park("gone", "a")
@@ -124,7 +122,7 @@ def test_what_is_found_is_explained(
     assert one.headers["x-death"][0]["queue"] == f"{client.topology.prefix}hold.2s"
 
 
-def test_a_job_whose_hold_queue_was_gone_still_comes_at_its_time(
+def test_a_job_whose_hold_queue_was_deleted_is_on_time(
     client: Client,
     channel: BlockingChannel,
     unrouted: UnroutedJobs,
@@ -145,7 +143,7 @@ def test_a_job_whose_hold_queue_was_gone_still_comes_at_its_time(
     assert 0 <= received.lateness_ms < patience(5) * 1000
 
 
-def test_a_clock_that_is_ahead_makes_no_job_early(
+def test_a_fast_clock_makes_no_job_early(
     *,
     client: Client,
     channel: BlockingChannel,
@@ -168,7 +166,7 @@ def test_a_clock_that_is_ahead_makes_no_job_early(
     assert received.received_ms / 1000 - sent_at >= 2
 
 
-def test_only_what_is_chosen_is_sent_on(
+def test_only_chosen_jobs_are_sent_on(
     unrouted: UnroutedJobs, retry: Retry, park: Callable[..., None], receive: ReceiverFactory
 ) -> None:
     park("gone", "a", "b")
@@ -180,7 +178,7 @@ def test_only_what_is_chosen_is_sent_on(
     assert ids(unrouted) == {"b", "c"}
 
 
-def test_what_cannot_be_understood_stays(
+def test_a_message_that_cannot_be_decoded_stays(
     client: Client, channel: BlockingChannel, unrouted: UnroutedJobs, retry: Retry
 ) -> None:
     client.put("mail")
@@ -193,7 +191,7 @@ def test_what_cannot_be_understood_stays(
         assert unrouted.count() == 1
 
 
-def test_a_message_of_somebody_else_keeps_all_it_has(
+def test_a_message_of_another_program_keeps_its_headers_and_properties(
     client: Client,
     channel: BlockingChannel,
     unrouted: UnroutedJobs,
@@ -223,7 +221,7 @@ def test_a_message_of_somebody_else_keeps_all_it_has(
     assert received.properties.delivery_mode == 2
 
 
-def test_a_pass_ends_though_the_jobs_come_back(
+def test_a_retry_ends_although_its_jobs_are_parked_again(
     client: Client,
     unrouted: UnroutedJobs,
     retry: Retry,
@@ -249,7 +247,7 @@ def test_a_pass_ends_though_the_jobs_come_back(
 
 
 @QUORUM
-def test_killed_before_the_new_queues_have_stabilised_nothing_is_lost(
+def test_a_retry_that_ends_before_its_new_queues_have_stabilised_loses_nothing(
     unrouted: UnroutedJobs,
     park: Callable[..., None],
     make_client: ClientFactory,
@@ -273,7 +271,7 @@ def test_killed_before_the_new_queues_have_stabilised_nothing_is_lost(
     wait_until(lambda: ids(unrouted) == {"a"})
 
 
-def test_a_job_whose_buried_queue_is_gone_is_buried_by_a_retry(
+def test_a_retry_buries_a_job_whose_buried_queue_was_deleted(
     client: Client, channel: BlockingChannel, unrouted: UnroutedJobs, retry: Retry
 ) -> None:
     client.put("mail", id="a")
@@ -294,9 +292,7 @@ def test_a_job_whose_buried_queue_is_gone_is_buried_by_a_retry(
     wait_until(lambda: channel.queue_declare(buried, passive=True).method.message_count == 1)
 
 
-def test_dropping_removes_what_is_chosen_and_no_more(
-    unrouted: UnroutedJobs, park: Callable[..., None]
-) -> None:
+def test_drop_removes_only_chosen_jobs(unrouted: UnroutedJobs, park: Callable[..., None]) -> None:
     park("gone", "a", "b")
     park("lost", "c")
     wait_until(lambda: unrouted.count() == 3)
@@ -309,12 +305,12 @@ def test_dropping_removes_what_is_chosen_and_no_more(
     assert unrouted.count() == 0
 
 
-def test_without_a_namespace_it_says_so(unrouted: UnroutedJobs) -> None:
+def test_a_missing_namespace_is_an_error(unrouted: UnroutedJobs) -> None:
     with pytest.raises(NamespaceMissing, match="there is no namespace"):
         unrouted.count()
 
 
-def test_without_its_queue_it_says_how_to_declare_it(
+def test_the_error_for_a_missing_unrouted_queue_says_how_to_declare_it(
     client: Client, channel: BlockingChannel, unrouted: UnroutedJobs
 ) -> None:
     client.put("mail")

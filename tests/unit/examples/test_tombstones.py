@@ -64,7 +64,7 @@ def assert_same(plain: Any, ours: Tombstones) -> None:  # noqa: ANN401 - loaded 
 
 
 @given(st.lists(any_records, max_size=8))
-def test_it_kills_what_rabbitdelay_kills(log: list[Record]) -> None:
+def test_the_example_kills_the_same_jobs_as_rabbitdelay(log: list[Record]) -> None:
     plain, ours = PLAIN.Tombstones(), Tombstones()
     following = Following(ours)
     for position, record in enumerate(log):
@@ -74,7 +74,7 @@ def test_it_kills_what_rabbitdelay_kills(log: list[Record]) -> None:
 
 
 @given(st.lists(any_records, max_size=6), st.lists(any_records, max_size=4))
-def test_it_reads_what_consumers_write_when_the_stream_was_deleted(
+def test_the_example_reads_records_that_consumers_rewrite_after_the_stream_was_deleted(
     old: list[Record], new: list[Record]
 ) -> None:
     plain, before, ours = PLAIN.Tombstones(), Tombstones(), Tombstones()
@@ -101,7 +101,7 @@ def test_it_reads_what_consumers_write_when_the_stream_was_deleted(
         *(b'{"some": "kind"}', b'{"version": "new", "delete": ["x"], "time": 9}'),
     ],
 )
-def test_both_pass_over_what_is_no_record(body: bytes) -> None:
+def test_both_skip_messages_that_are_not_records(body: bytes) -> None:
     plain, ours = PLAIN.Tombstones(), Tombstones()
     plain.read(0, body)
     Following(ours).read(0, body)
@@ -109,6 +109,6 @@ def test_both_pass_over_what_is_no_record(body: bytes) -> None:
     assert not any((plain.before, plain.exact, plain.purged_ms, plain.switches))
 
 
-def test_a_record_of_a_version_that_is_not_known_stops_it() -> None:
+def test_a_record_of_an_unknown_version_stops_the_example() -> None:
     with pytest.raises(PLAIN.TooNew, match="version 2"):
         PLAIN.Tombstones().read(0, json.dumps({"version": 2, "revive": ["x"]}).encode())

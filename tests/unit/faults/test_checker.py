@@ -50,7 +50,7 @@ def test_a_confirmed_job_that_is_not_finished_is_lost(seen: tuple[Line, ...]) ->
     ],
     ids=["unconfirmed", "deleted", "perhaps deleted"],
 )
-def test_what_was_not_promised_is_not_lost(seen: tuple[Line, ...]) -> None:
+def test_an_unconfirmed_put_is_not_lost(seen: tuple[Line, ...]) -> None:
     assert judge(*seen).is_good
 
 
@@ -175,7 +175,7 @@ def test_a_hung_job_counts_as_timed_out_when_it_comes_again_as_the_next_attempt(
     assert redelivered.timeouts == 0
 
 
-def test_lateness_is_told_by_the_last_fault_before_the_due_time() -> None:
+def test_lateness_is_reported_by_the_last_fault_before_the_due_time() -> None:
     events = [_event(*line) for line in (*PUT, (13.0, Kind.DELIVERED), (13.1, Kind.FINISHED))] + [
         Event(1.0, Kind.FAULT, detail="kill-node 3.0s"),
         Event(9.0, Kind.FAULT, detail="stop-app 2.0s"),
@@ -239,7 +239,7 @@ def test_all_workers_that_do_nothing_without_a_reason_stand_still(
     assert judgement.is_good == (standstill <= 15)
 
 
-def test_the_slowest_calls_are_told() -> None:
+def test_the_slowest_calls_are_reported() -> None:
     judgement = judge(*PUT, (5.0, Kind.DELETE), (7.5, Kind.DELETED))
     assert judgement.slowest_calls == {"put": pytest.approx(0.1), "delete": pytest.approx(2.5)}
 

@@ -118,7 +118,7 @@ def test_the_socket_is_opened_by_our_factory() -> None:
     run(check)
 
 
-def test_what_was_agreed_can_be_read() -> None:
+def test_negotiated_settings_can_be_read() -> None:
     async def check(connection: FactoryConnection, _server: Server, _factory: Factory) -> None:
         below = aiormq_internals.underlying(connection)
         assert aiormq_internals.frame_max(below) == 8_192
@@ -127,7 +127,7 @@ def test_what_was_agreed_can_be_read() -> None:
     run(check)
 
 
-def test_frames_of_a_channel_go_to_what_is_put_in_its_place() -> None:
+def test_a_replaced_channel_receives_the_frames() -> None:
     async def check(connection: FactoryConnection, server: Server, _factory: Factory) -> None:
         listener = Listener()
         aiormq_internals.channels(aiormq_internals.underlying(connection))[7] = listener

@@ -50,7 +50,7 @@ def test_its_url_is_that_of_the_broker_at_another_port(proxy: Proxy, echo_url: s
     assert proxy.url.startswith("amqp://guest:guest@127.0.0.1:")
 
 
-def test_what_is_sent_arrives_both_ways(proxy: Proxy) -> None:
+def test_bytes_arrive_in_both_directions(proxy: Proxy) -> None:
     with connect(proxy) as peer:
         peer.sendall(b"one")
         assert peer.recv(10) == b"one"

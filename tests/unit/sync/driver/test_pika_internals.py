@@ -76,7 +76,7 @@ def connected() -> Iterator[Connected]:
         yield made
 
 
-def test_bytes_that_come_are_handed_over_in_large_pieces_and_count(connected: Connected) -> None:
+def test_received_bytes_are_passed_on_in_large_pieces_and_counted(connected: Connected) -> None:
     taken: list[bytes] = []
     connection = connected.connection
     connection.read_bytes(taken.append)
@@ -93,14 +93,14 @@ def test_bytes_are_written_past_pika(connected: Connected) -> None:
     assert connected.peer.recv(5) == b"hello"
 
 
-def test_what_is_passed_on_reaches_pika(connected: Connected) -> None:
+def test_bytes_passed_on_reach_pika(connected: Connected) -> None:
     """A broker of another protocol version replies with eight bytes, and pika closes."""
     connected.connection.read_bytes(connected.connection.pass_on)
     connected.peer.sendall(b"AMQP\x00\x00\x09\x00")
     connected.run_until(lambda: connected.connection._transport is None)
 
 
-def test_an_abort_ends_it_without_a_word(connected: Connected) -> None:
+def test_an_abort_closes_the_connection_without_a_handshake(connected: Connected) -> None:
     connected.connection._error = ClientCut()  # as on a connection that is already closed
     connected.connection.cut()
     connected.run_until(lambda: connected.connection._transport is None)
@@ -116,7 +116,7 @@ def test_a_close_during_the_handshake_is_reported_as_an_error_on_opening(
     assert isinstance(error, ConnectionOpenAborted)
 
 
-def test_the_socket_can_be_closed_behind_the_back_of_pika(connected: Connected) -> None:
+def test_the_socket_can_be_closed_without_pika(connected: Connected) -> None:
     transport = connected.connection._transport
     there = getattr(transport, "_sock", None)
     assert isinstance(there, socket.socket)
