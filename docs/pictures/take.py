@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def fill(url: str) -> None:
-    """What a small shop has on its broker on an ordinary day."""
+    """Create the jobs of a small shop on an ordinary day."""
     with Client(url) as client:
         client.put("orderclose", UNPAID, id="orderclose-41", max_attempts=3, backoff=0)
         client.put("report", {"month": "2026-10"})
@@ -58,7 +58,7 @@ def fill(url: str) -> None:
 
 
 def bury_one(url: str) -> None:
-    """Let a job fail as often as it may."""
+    """Fail a job until it is buried."""
     worker = Worker(url)
 
     @worker.handler("orderclose")

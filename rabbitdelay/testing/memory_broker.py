@@ -176,11 +176,11 @@ class MemoryBroker(Network):
         await self.aio_advance(0)
 
     def sleep(self, seconds: float) -> None:
-        """Let a handler or a test take time, on the clock of the broker."""
+        """Block a handler or a test for a time on the clock of the broker."""
         self._wait_quietly(Future(), seconds)
 
     async def aio_sleep(self, seconds: float) -> None:
-        """Let a coroutine take time, on the clock of the broker."""
+        """Suspend a coroutine for a time on the clock of the broker."""
         try:
             await self.wait_async(Wait(Future(), seconds))
         except TimeoutError:
@@ -191,7 +191,7 @@ class MemoryBroker(Network):
     def jobs(self, topic: str, *, namespace: str = NAMESPACE) -> list[Job]:
         """Return the delayed, ready and reserved jobs of a topic, the first to become due first.
 
-        In a coroutine, await `aio_run_until_idle()` first: this call does not let the loop run.
+        In a coroutine, await `aio_run_until_idle()` first: this call does not run the event loop.
         """
         return self._ask(lambda: self._stored(namespace).waiting(topic))
 
@@ -247,7 +247,7 @@ class MemoryBroker(Network):
 
     @property
     def _settings(self) -> tuple[Changes, NewEngine]:
-        """What clients and workers of the application need. New queues are safe at once here."""
+        """Settings of the application's clients and workers. New queues are safe at once here."""
         changes = {"url": None, "transport": self, "stabilise_seconds": 0}
         return changes, partial(ClientEngine.over, self)
 

@@ -56,7 +56,7 @@ class RunningWorkers:
             self._start_thread(running, worker)
 
     def stop(self) -> list[Running]:
-        """Tell every worker to stop; return them."""
+        """Request every worker to stop; return them."""
         for executor in self._executors:
             executor.forget()
         for running in self._running:
@@ -92,7 +92,7 @@ class RunningWorkers:
         task.add_done_callback(ended)
 
     def _note(self, _job: Job, error: BaseException) -> None:
-        """Note what a handler raised, unless it asked for a retry or for being buried."""
+        """Record a handler's error, unless it requested a retry or a burial."""
         if not isinstance(error, Bury | Retry):
             self._errors.append(error)
 

@@ -68,7 +68,7 @@ def _reserve_port_range() -> range:
 
 
 def extend_exit(config: pytest.Config) -> None:
-    """Let workers end on a busy machine, because xdist kills them after 10 s."""
+    """Give workers more time to end on a busy machine, because xdist kills them after 10 s."""
     session = config.pluginmanager.get_plugin("dsession")
     if isinstance(session, DSession) and session.nodemanager is not None:
         session.nodemanager.EXIT_TIMEOUT = _END_SECONDS

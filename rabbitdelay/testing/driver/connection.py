@@ -65,7 +65,7 @@ class MemoryConnection:
         self._frames = Frames()
         self._deliveries = Deliveries()
         self._inbox: deque[Event | _Answer] = deque()
-        """What the broker has sent and the client has not read. Appended by the broker."""
+        """Events and answers that the client has not read. The broker appends them."""
         self._on_inbound: OnInbound = nothing
         self._on_read: Then = nothing
         self._blocked: Callable[[str | None], None] = nothing

@@ -1,4 +1,4 @@
-"""Where clients connect to: the broker, or why it cannot be reached."""
+"""The broker that clients connect to, on a timeline."""
 
 from dataclasses import dataclass, field
 

@@ -45,7 +45,7 @@ class Links:
     def silence(
         self, *, to_broker: bool = True, to_client: bool = True, only: int | None = None
     ) -> None:
-        """Let nothing arrive in these directions, and lose no connection.
+        """Stop the traffic in these directions without losing a connection.
 
         With `only`, the connection with this index is silenced, otherwise all, also future ones.
         """
@@ -61,7 +61,7 @@ class Links:
                     pipe.silence()
 
     def restore(self) -> None:
-        """Let arrive what was sent meanwhile."""
+        """Restore the traffic, and deliver what was sent in the meantime."""
         self._is_silent = {"to_broker": False, "to_client": False}
         for connection in self.connections:
             for _, pipe in _pipes(connection):

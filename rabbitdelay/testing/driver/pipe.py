@@ -16,7 +16,7 @@ class Pipe:
         self._place = place
         self._lock = Lock()
         self._held: deque[Act] | None = None
-        """What is held up; None while the pipe is not silent."""
+        """Callbacks that are held back; None while the pipe is not silent."""
         self._last_due = 0.0
         self._is_cut = False
         self.delay_seconds = 0.0
@@ -51,14 +51,14 @@ class Pipe:
         return len(self._held or ())
 
     def let_through(self, count: int = 1) -> None:
-        """Let the next things arrive that are held up, and hold up the rest."""
+        """Deliver the next callbacks that are held back, and keep holding back the rest."""
         with self._lock:
             for _ in range(min(count, self.held)):
                 assert self._held is not None
                 self._send(self._held.popleft())
 
     def restore(self) -> None:
-        """Let arrive what was held up, and what is sent from now on."""
+        """Deliver the callbacks that were held back, and all later ones."""
         with self._lock:
             held, self._held = self._held, None
             for act in held or ():

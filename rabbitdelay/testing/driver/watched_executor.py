@@ -67,7 +67,7 @@ class WatchedExecutor:
         return self._executor.close()
 
     def forget(self) -> None:
-        """Let time move on, although handlers may be stuck."""
+        """Stop waiting for handlers, so that time moves on even if one is stuck."""
         for run in tuple(self._runs):
             self._end(run)
 

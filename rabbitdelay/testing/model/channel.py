@@ -114,7 +114,7 @@ class Channel:
         self._send(queue, entry, consumer, is_kept=consumer.acknowledges)
 
     def cancelled(self, consumer: Consumer) -> None:
-        """Tell the client that the queue of a consumer was deleted."""
+        """Notify the client that the queue of a consumer was deleted."""
         if self._consumers.pop(consumer.tag, None) is not None:
             self._emit(ConsumerCancelled(self.number, consumer.tag))
 

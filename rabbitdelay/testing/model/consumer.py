@@ -13,7 +13,7 @@ class Receiver(Protocol):
         """Send a message to the client."""
 
     def cancelled(self, consumer: "Consumer") -> None:
-        """Tell the client that its consumer is gone, with its queue."""
+        """Notify the client that its consumer was cancelled, because its queue was deleted."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""How the messages that die in a queue reach its dead-letter exchange."""
+"""Publishing of dead-lettered messages to the dead-letter exchange of their queue."""
 
 from collections import deque
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the broker sends to a client, in order."""
+"""Events that the broker sends to a client, in order."""
 
 from dataclasses import dataclass
 

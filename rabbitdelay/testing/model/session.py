@@ -24,7 +24,7 @@ class Session:
         self._alarm: str | None = None
         self._is_blocked = False
         self._held: deque[Act] = deque()
-        """What a blocked connection has sent, which the broker does not read."""
+        """Requests that a blocked connection has sent and the broker does not read."""
         self._exclusive: list[str] = []
 
     def receive(self, act: Act, *, is_publish: bool = False) -> None:

@@ -20,7 +20,7 @@ AnyQueue = Queue | Stream
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a published message."""
+    """The result of publishing a message."""
 
     is_routed: bool
     is_taken: bool | None

@@ -1,4 +1,4 @@
-"""What is going on beside the callbacks: waits, and handlers and workers that run."""
+"""Activity outside the callbacks: waits, and running handlers and workers."""
 
 import threading
 from collections.abc import Callable

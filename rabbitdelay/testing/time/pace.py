@@ -1,15 +1,15 @@
-"""How time passes: by itself, as on the clock of the machine, or only when it is told to."""
+"""The pace of time: that of the machine's clock, or one that moves only on request."""
 
 import time
 from typing import Protocol
 
 
 class Pace(Protocol):
-    """How time passes."""
+    """The interface to a clock and its pace."""
 
     is_virtual: bool
     late_seconds: float
-    """How late a timer is that may be late."""
+    """Delay of timers that may be late, in seconds."""
 
     def time(self) -> float:
         """Return the Unix time in seconds."""

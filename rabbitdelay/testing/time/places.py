@@ -1,4 +1,4 @@
-"""Where callbacks run: on the thread of the timeline, or on an event loop."""
+"""Places in which callbacks run: the thread of the timeline, or an event loop."""
 
 import asyncio
 import threading

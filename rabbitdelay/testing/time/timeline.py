@@ -1,9 +1,9 @@
-"""The timeline: what is to be done now, and what later.
+"""The timeline: callbacks to run now, and timers for later.
 
 Callbacks run in the order in which they were posted, one at a time. In virtual time, the clock
 moves only when nothing is left to do: no callback is posted, no event loop has anything to run, and
-every handler has returned or waits itself. Then it moves to the next timer, if somebody waits for
-that: `advance` up to a limit, or a call such as `client.pop(wait=10)` for its result.
+every handler has returned or waits itself. Then it moves to the next timer, but only while a call
+waits: `advance` for its limit, or `client.pop(wait=10)` for its result.
 """
 
 import asyncio
@@ -51,11 +51,11 @@ class Timeline:
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self.errors: list[BaseException] = []
-        """What callbacks raised."""
+        """Errors that callbacks raised."""
 
     @property
     def is_virtual(self) -> bool:
-        """Whether time passes only when it is told to."""
+        """Whether time moves only on request."""
         return self._pace.is_virtual
 
     def time(self) -> float:

@@ -98,11 +98,11 @@ class MemoryProxy:
         self._links.delay_seconds = seconds
 
     def silence(self, **options: Any) -> None:  # noqa: ANN401 - passed on
-        """Let nothing arrive until `restore`, and reset no connection."""
+        """Stop the traffic until `restore`, without resetting a connection."""
         self._links.silence(**options)
 
     def restore(self) -> None:
-        """Let arrive what was sent meanwhile."""
+        """Restore the traffic, and deliver what was sent in the meantime."""
         self._links.restore()
 
     def cut(self) -> None:

@@ -27,7 +27,7 @@ KNOWN = {
 
 
 def test_every_error_of_aiormq_is_known() -> None:
-    """When this fails, look at what is new, map it in aio/driver/errors.py, and add it here."""
+    """If this fails, map the new error in aio/driver/errors.py, and add it here."""
     classes = inspect.getmembers(aiormq_errors, inspect.isclass)
     assert {name for name, kind in classes if issubclass(kind, BaseException)} == KNOWN
 

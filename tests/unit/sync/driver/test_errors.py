@@ -28,7 +28,7 @@ KNOWN = {
 
 
 def test_every_error_of_pika_is_known() -> None:
-    """When this fails, look at what is new, map it in sync/driver/errors.py, and add it here."""
+    """If this fails, map the new error in sync/driver/errors.py, and add it here."""
     there = {name for name, _ in inspect.getmembers(pika_errors, inspect.isclass)}
     assert {name for name in there if issubclass(getattr(pika_errors, name), Exception)} == KNOWN
 
