@@ -216,7 +216,7 @@ class Runner:
             return
         event = "failed" if isinstance(fate, Again) else "buried"
         fields = log_fields(run.lease, event)
-        fields |= {"error": str(error), "error_type": type(error).__name__}
+        fields |= {"error": Failure.of(error).text, "error_type": type(error).__name__}
         # An error that is raised on purpose needs no traceback.
         traceback = None if isinstance(error, (HandlerVerdict, NotAJob)) else error
         if isinstance(fate, Again):
