@@ -136,13 +136,16 @@ class Dispatcher:
         """Handle a change: the log of deletes was read or cut off, or a topic paused or resumed."""
         if self._log_reader.failure is not None:
             self.fail(self._log_reader.failure)
+        self._consume_topics()
+        with self._lock:
+            self._dispatch()
+
+    def _consume_topics(self) -> None:
         for topic in self._topics:
             if self._log_reader.is_paused(topic.name):
                 self._pause(topic)
             elif self._log_reader.is_current and self._takes_more:
                 topic.subscription.go_on()
-        with self._lock:
-            self._dispatch()
 
     def _pause(self, topic: "_Topic") -> None:
         """Stop consuming a topic, and return its prefetched jobs."""
@@ -161,6 +164,7 @@ class Dispatcher:
                 topic.subscription.connection_lost()
                 self._prefetched.forget(topic.name)
             self.watch_lost(lost)
+        self._take_as_many_as_may_run()
 
     def channel_lost(self, number: int, error: Exception, lost: Sequence[Lease]) -> None:
         """Handle a closed channel: its queue was deleted, or a job was unacked for too long."""
@@ -169,6 +173,7 @@ class Dispatcher:
                 if topic.subscription.channel_lost(number, error):
                     self._prefetched.forget(topic.name)
             self.watch_lost(lost)
+        self._take_as_many_as_may_run()
 
     def closed(self) -> None:
         """End; without a preceding stop this is a failure."""
@@ -183,6 +188,7 @@ class Dispatcher:
         with self._lock:
             self._prefetched.forget(topic)
             self.watch_lost(lost)
+        self._take_as_many_as_may_run()
 
     def fail(self, error: Exception) -> None:
         """Give up because of an error."""
@@ -202,9 +208,22 @@ class Dispatcher:
             return
         with self._lock:
             self._prefetched.add(lease, self.consumer.monotonic())
-            is_enough = self._jobs_left is not None and self._prefetched.count >= self._jobs_left
-        if is_enough:
+        self._take_as_many_as_may_run()
+
+    def _take_as_many_as_may_run(self) -> None:
+        """Take jobs only while more may run than are prefetched, because of `max_jobs`.
+
+        A prefetched job may be deleted or lost, and another one takes its place.
+        """
+        left = self._jobs_left
+        if left is None or self._stopping:
+            return
+        is_enough = self._prefetched.count >= left
+        if is_enough and self._takes_more:
             self._take_no_more()
+        elif not is_enough and not self._takes_more:
+            self._takes_more = True
+            self._consume_topics()
 
     def _is_known(self, lease: Lease) -> bool:
         """Whether this very attempt is running or was finished here, and so need not run again."""
@@ -223,6 +242,7 @@ class Dispatcher:
         with self._lock:
             self._remove_ended()
             self._dispatch()
+        self._take_as_many_as_may_run()
 
     def _remove_ended(self) -> None:
         if not self._ended:
