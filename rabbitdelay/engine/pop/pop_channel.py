@@ -98,6 +98,8 @@ class PopChannel:
         """The jobs that arrived for a pop that was over."""
         self._unproven: list[tuple[Lease, str | None]] = []
         """The jobs that wait for proof; each with its topic if it was received by basic.get."""
+        self._is_ending = False
+        """Whether the consumers of a pop that is over are being cancelled."""
         self.number = 0
 
     def open(self, then: Callable[[], None]) -> None:
@@ -113,7 +115,7 @@ class PopChannel:
 
     def begin(self, request: PopRequest, topics: Sequence[str]) -> None:
         """Serve a pop."""
-        if request.is_over:
+        if request.is_over or request.channel is not None:
             self._popper.idle(self)
             return
         self._request = request
@@ -149,14 +151,15 @@ class PopChannel:
         """End serving the current pop: cancel its consumers, and become ready for the next pop."""
         self._surplus += [lease for lease, _ in self._unproven]
         self._unproven.clear()
-        if self._getting is not None:
-            return  # the reply to basic.get is outstanding
+        if self._getting is not None or self._is_ending:
+            return  # a reply is outstanding
         if self._topics:
             self._cancel_next()
         else:
             self._rest()
 
     def _rest(self) -> None:
+        self._is_ending = False
         self._request = None
         surplus, self._surplus = self._surplus, []
         for lease in surplus:
@@ -258,6 +261,7 @@ class PopChannel:
     def _cancel_next(self) -> None:
         """Cancel one consumer at a time, because pika calls all callbacks at the first reply."""
         assert self._channel is not None
+        self._is_ending = True
         tag = next(iter(self._topics), None)
         if tag is None:
             self._rest()

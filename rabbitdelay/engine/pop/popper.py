@@ -47,7 +47,8 @@ class Popper:
         log_reader.watch(self._may_have_changed)
         self._pops: set[PopRequest] = set()
         self._idle: deque[PopChannel] = deque()
-        self._channel_count = 0
+        self._channels: set[PopChannel] = set()
+        """All channels, including those that are being opened."""
         self._without_channel: deque[PopRequest] = deque()
         self._turn = 0
 
@@ -155,7 +156,7 @@ class Popper:
         return any(map(self._log_reader.is_paused, request.topics))
 
     def _take_channel(self, request: PopRequest) -> None:
-        if request.is_over:
+        if request.is_over or request.channel is not None:
             return
         missing = request.missing_topics
         topics = self._rotated([one for one in self._topics(request) if one not in missing])
@@ -163,11 +164,11 @@ class Popper:
             self._wait_for_change(request)
         elif self._idle:
             self._idle.pop().begin(request, topics)
-        elif self._channel_count >= MAX_CHANNELS:
+        elif len(self._channels) >= MAX_CHANNELS:
             self._without_channel.append(request)
         else:
-            self._channel_count += 1
             channel = PopChannel(self)
+            self._channels.add(channel)
             channel.open(partial(channel.begin, request, topics))
 
     # Topics that do not exist yet
@@ -237,7 +238,11 @@ class Popper:
     def idle(self, channel: PopChannel) -> None:
         """Take back a channel that has no pop to serve."""
         self._idle.append(channel)
-        if self._without_channel:
+        self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
+        """Give free channels to the pops that wait for one and still need it."""
+        while self._without_channel and (self._idle or len(self._channels) < MAX_CHANNELS):
             self._take_channel(self._without_channel.popleft())
 
     # Ending
@@ -320,7 +325,7 @@ class Popper:
         """Forget the channels, which were lost with the connection."""
         self._idle.clear()
         self._without_channel.clear()
-        self._channel_count = 0
+        self._channels.clear()
         for request in list(self._pops):
             self._when_disconnected(request, error)
 
@@ -338,10 +343,11 @@ class Popper:
         Its queue was deleted, or a job was unacked for too long.
         """
         self._idle = deque(channel for channel in self._idle if channel.number != number)
-        self._channel_count -= 1
+        self._channels = {channel for channel in self._channels if channel.number != number}
         for request in list(self._pops):
             if request.channel is not None and request.channel.number == number:
                 self._begin_again_once(request, error)
+        self._serve_waiting()
 
     def _begin_again_once(self, request: PopRequest, error: Exception) -> None:
         request.channel = None
