@@ -18,6 +18,7 @@ from benchmarks.costs import Cost, Stopwatch, in_turns, rates_and_figures
 from benchmarks.measuring import BODY, TOPIC, Report, broker_version, is_quick
 from rabbitdelay import Client, Job, JobSpec, aio
 from rabbitdelay.core.jobs import envelope
+from rabbitdelay.core.topology.routes import Routes
 from rabbitdelay.private_broker import PrivateBroker
 
 DELAY_SECONDS = 3_600
@@ -43,7 +44,8 @@ async def publish(url: str, client: Client, count: int) -> Cost:
     """Publish prepared messages, 500 at a time."""
     job = client.put(TOPIC, BODY, delay=DELAY_SECONDS)
     message = message_of(job)
-    route = next(iter(client._engine.connections._publisher._routes._routes.values()))  # type: ignore[union-attr] # noqa: SLF001 - the route of the job
+    topology = client._engine.settings.topology  # noqa: SLF001 - has the route of the job
+    route = Routes(topology, may_declare=False).route(DELAY_SECONDS * 1000)
     async with await aio_pika.connect(url) as connection:
         channel = await connection.channel()
         exchange = await channel.get_exchange(route.exchange, ensure=False)

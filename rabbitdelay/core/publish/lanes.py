@@ -25,6 +25,8 @@ RECOVERED_COUNT = 32
 FIRST_BACKOFF_SECONDS = 0.25
 LONGEST_BACKOFF_SECONDS = 4.0
 
+MAIN = ""
+"""Name of the channel for all messages without a lane of their own."""
 SUSPECTS = "suspects"
 """Lane of the messages that were in flight when the broker closed their channel."""
 SUSPECT = "suspect"
@@ -76,6 +78,47 @@ class Lane:
     def has_recovered(self) -> bool:
         """Whether the target confirms messages like any other."""
         return self.confirmed >= RECOVERED_COUNT
+
+    @property
+    def is_for_suspects(self) -> bool:
+        """Whether the lane's messages may have closed a channel. Its targets are not in trouble."""
+        return self.name in (SUSPECTS, SUSPECT)
+
+
+class Lanes:
+    """The lanes of one connection, by name."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, Lane] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._lanes
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def all(self) -> tuple[Lane, ...]:
+        """Return all lanes, the oldest first."""
+        return tuple(self._lanes.values())
+
+    def get(self, name: str) -> Lane | None:
+        """Return a lane if it exists."""
+        return self._lanes.get(name)
+
+    def open(self, name: str, *, is_stream: bool = False) -> Lane:
+        """Return a lane; make it if it does not exist."""
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = make(name, is_stream=is_stream)
+        return lane
+
+    def remove(self, lane: Lane) -> None:
+        """Remove a lane."""
+        del self._lanes[lane.name]
+
+    def clear(self) -> None:
+        """Remove all lanes, because the connection was lost."""
+        self._lanes.clear()
 
 
 def make(name: str, *, is_stream: bool) -> Lane:

@@ -9,8 +9,8 @@ from rabbitdelay.core.publish.outbox import Outbox
 from rabbitdelay.core.publish.pending import Pending, Target
 from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.topology.routes import Routes
+from rabbitdelay.engine.confirms.stall_detector import StallDetector
 from rabbitdelay.engine.connection import Connector, logger
-from rabbitdelay.engine.publish.stall_detector import StallDetector
 from rabbitdelay.engine.topology.declarer import Declarer, flush_name
 from rabbitdelay.engine.transport import Connection, Then
 

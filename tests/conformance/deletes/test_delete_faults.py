@@ -3,6 +3,7 @@
 Every test has jobs that must run beside those that must not.
 """
 
+import logging
 import signal
 import threading
 import time
@@ -272,15 +273,17 @@ def test_deletes_hold_when_the_log_is_deleted_under_a_worker(
     with working(first):
         log_reader = log_reader_of(first)
         wait_until(lambda: log_reader.is_current and log_reader.stats().count == 100)
-        current_at: list[float] = []
-        log_reader.watch(
-            lambda: current_at.append(time.monotonic()) if log_reader.is_current else None
-        )
+        caplog.set_level(logging.INFO, logger="rabbitdelay")
+        caplog.clear()
         streams.delete_queue(broker_url, f"{namespace}.tombstones")
         wait_until(lambda: not log_reader.is_current)
         client.put("t", id="meanwhile")
         seen.wait_for({"meanwhile"})
-        assert seen.times["meanwhile"] > current_at[0]
+        wait_until(lambda: "job meanwhile" in caplog.text)
+        events = [record.getMessage() for record in list(caplog.records)]
+        read = next(n for n, text in enumerate(events) if text.startswith("log of deletes: read"))
+        run = next(n for n, text in enumerate(events) if text.startswith("job meanwhile"))
+        assert read < run
         wait_for_deleted(first, 50)
     assert SAYS_CUT_OFF in caplog.text
     assert seen.ids == {"meanwhile"}

@@ -5,12 +5,13 @@ from functools import partial
 
 import pytest
 
-from rabbitdelay import Client, Job, LeaseLost
+from rabbitdelay import Client, Job, JobRefused, LeaseLost
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.jobs.envelope import Message
+from rabbitdelay.core.publish.pending import Pending, Target
 from rabbitdelay.engine.consume.consumer import Consumer
 from tests.conftest import ReceiverFactory, WorkerFactory
-from tests.support.jobs.connections import popper_of, publisher_connector
+from tests.support.jobs.connections import popper_of, publisher_connector, publisher_of
 from tests.support.jobs.popped_jobs import drained, pop
 from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
@@ -68,23 +69,22 @@ def test_a_worker_survives_a_closed_channel(client: Client, make_worker: WorkerF
 def test_puts_survive_a_closed_channel(client: Client, receive: ReceiverFactory) -> None:
     """Unconfirmed puts are republished over the same connection."""
     client.put("t", delay=0.01)
-    publisher = client._engine.connections._publisher
-    assert publisher is not None
+    publisher = publisher_of(client)
+    refused: list[Exception | None] = []
 
     def publish_nowhere() -> None:
-        main, connection = publisher._outgoing.get(""), publisher._connector.connection
-        if (
-            main is not None and main.is_ready and connection is not None
-        ):  # otherwise it is closed already
-            number = main.number
-            connection.send_frames(encode.publish(number, "nowhere", "", Message(b"", {}), 131_072))
+        """Publish to an exchange that does not exist: the broker closes the channel."""
+        now, target = publisher.monotonic(), Target("nowhere", "")
+        message = Message(b"", {}, "nowhere")
+        publisher.submit(Pending(message, target, now, now + patience(20), refused.append, "it"))
 
     futures = []
     for n in range(300):
         futures.append(client.put_nowait("t", n, delay=0.01))
         if n % 100 == 50:
-            wait_until(lambda: "" in publisher._outgoing)
-            publisher_connector(client).call(publish_nowhere)
+            publish_nowhere()
     ids = [future.result(patience(20)).id for future in futures]
     receive("t").wait_for(*ids)
+    wait_until(lambda: len(refused) == 3)
+    assert all(isinstance(error, JobRefused) for error in refused)
     assert publisher_connector(client)._attempts == 0

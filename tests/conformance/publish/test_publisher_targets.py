@@ -11,7 +11,7 @@ import pytest
 from rabbitdelay import Client, Job, JobRefused
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine.publish import stall_detector
+from rabbitdelay.engine.confirms import stall_detector
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
 from tests.support.brokers.messages import publish

@@ -8,6 +8,7 @@ from rabbitdelay.aio.driver.frame_reader import FrameTransport
 from rabbitdelay.engine.connection import Connector
 from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.pop.popper import Popper
+from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.testing.driver.connection import MemoryConnection
 from tests.support.patience import wait_until
 
@@ -30,10 +31,16 @@ def cut(connector: Connector) -> bool:
     return True
 
 
+def publisher_of(client: Client) -> Publisher:
+    """Return the connected publisher of a client."""
+    publisher = client._engine.connections.ready_publisher()
+    assert publisher is not None
+    return publisher
+
+
 def publisher_connector(client: Client) -> Connector:
     """Return the connection on which a client puts."""
-    assert client._engine.connections._publisher is not None
-    return client._engine.connections._publisher._connector
+    return publisher_of(client)._connector
 
 
 def cut_pops(client: Client) -> None:

@@ -20,11 +20,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar
 
-from rabbitdelay import Client
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.testing import MemoryBroker
 from rabbitdelay.testing.driver.connection import MemoryConnection
 from rabbitdelay.testing.model import failures
@@ -165,10 +163,3 @@ class Stage(MemoryBroker):
             queue.arguments = replace(queue.arguments, max_length=most, rejects_when_full=rejects)
 
         self.on_broker(limit)
-
-
-def publisher_of(client: Client) -> Publisher:
-    """Return the connected publisher of a client."""
-    publisher = client._engine.connections.ready_publisher()
-    assert publisher is not None
-    return publisher

@@ -6,7 +6,8 @@ from concurrent.futures import Future
 import pytest
 
 from rabbitdelay import BrokerBlocked, Client, Job, OutcomeUnknown
-from tests.support.memory.stage import ALARM, Stage, publisher_of
+from tests.support.jobs.connections import publisher_of
+from tests.support.memory.stage import ALARM, Stage
 
 PORT, ANOTHER_PORT = 1, 2
 URL = f"amqp://node:{PORT}"

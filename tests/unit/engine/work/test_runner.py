@@ -306,6 +306,7 @@ def test_a_value_that_is_not_json_is_reported_to_the_putter(
     job = client.put("t", reply=True)
     with pytest.raises(NoResponse, match="object"):
         client.response(job, wait=5)
+    stage.settle()
     assert "no response" in log.text
     assert stage.jobs("t") == []
 

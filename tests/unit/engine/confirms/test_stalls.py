@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from rabbitdelay import Client, OutcomeUnknown
-from tests.support.memory.stage import Stage, publisher_of
+from tests.support.jobs.connections import publisher_of
+from tests.support.memory.stage import Stage
 
 STALLED = 8.2
 """Seconds after which a message to a target that does not answer is published again."""

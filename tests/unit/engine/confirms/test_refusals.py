@@ -9,7 +9,8 @@ from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.publish.pending import Pending, Target
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.testing.model import channel
-from tests.support.memory.stage import Stage, publisher_of
+from tests.support.jobs.connections import publisher_of
+from tests.support.memory.stage import Stage
 
 ACCESS_REFUSED, PRECONDITION_FAILED = 403, 406
 PASSING = "PRECONDITION_FAILED - queue 'q' in vhost '/' does not have a running replica"

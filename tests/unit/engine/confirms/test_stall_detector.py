@@ -6,7 +6,7 @@ from rabbitdelay.core.jobs.envelope import encode
 from rabbitdelay.core.publish.in_flight import Flight
 from rabbitdelay.core.publish.outbox import LadderEntry, Pending
 from rabbitdelay.core.publish.round_trip import RoundTrip
-from rabbitdelay.engine.publish.stall_detector import StallDetector
+from rabbitdelay.engine.confirms.stall_detector import StallDetector
 from rabbitdelay.models import Job
 
 

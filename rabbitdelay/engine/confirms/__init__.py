@@ -1,0 +1,1 @@
+"""Confirms: what the broker answers to published messages, and what follows."""
