@@ -27,9 +27,9 @@ from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.client import ClientEngine
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.listener import ConsumerListeners
+from rabbitdelay.engine.dispatch.dispatcher import Dispatcher
 from rabbitdelay.engine.flow import Bell, Flow, Sleep, Wait
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
-from rabbitdelay.engine.work.dispatcher import Dispatcher
 from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.engine.work.runner import Hooks
 from rabbitdelay.errors import (

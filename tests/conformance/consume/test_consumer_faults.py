@@ -147,7 +147,7 @@ def test_a_subscription_without_a_connection_is_made_after_the_reconnect(
         wait_until(lambda: seen == ["before"])
         dispatcher = worker._dispatcher
         assert dispatcher is not None
-        log_reader = dispatcher._log_reader
+        log_reader = dispatcher.log_reader
 
         def try_again() -> None:
             if not dispatcher.consumer.is_connected:

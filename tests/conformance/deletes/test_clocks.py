@@ -30,7 +30,7 @@ def skewed(days: float) -> Callable[[], float]:
 def has_started_to_forget(worker: Worker) -> bool:
     dispatcher = worker._dispatcher
     assert dispatcher is not None
-    return dispatcher._log_reader.following.tombstones.floor_ms > 0
+    return dispatcher.log_reader.following.tombstones.floor_ms > 0
 
 
 @pytest.mark.parametrize("days", SKEWS_DAYS)

@@ -600,12 +600,12 @@ def test_a_lost_suspect_does_not_block_its_worker(
         publish(broker_url, queue, (b"suspect", suspect))
         dispatcher = worker._dispatcher
         assert dispatcher is not None
-        wait_until(lambda: dispatcher._prefetched._suspects)
+        wait_until(lambda: len(dispatcher.settlement.leases) == 2)
         with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
             channel = connection.channel()
             channel.basic_consume(queue, lambda *_: None, auto_ack=True)
             cut_worker(worker)
-            wait_until(lambda: not dispatcher._prefetched._suspects)
+            wait_until(lambda: len(dispatcher.settlement.leases) == 0)
             release.set()
             connection.sleep(1.2)  # beyond a suspect's patience
         publish(broker_url, queue, (b"next", None))

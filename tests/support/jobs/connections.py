@@ -64,4 +64,4 @@ def cut_worker(worker: Worker) -> None:
 def log_reader_of(worker: Worker) -> LogReader:
     """Return the reader of the log of deletes of a running worker."""
     assert worker._dispatcher is not None
-    return worker._dispatcher._log_reader
+    return worker._dispatcher.log_reader

@@ -2,7 +2,7 @@
 
 from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.engine.work.prefetched import Prefetched
+from rabbitdelay.engine.dispatch.prefetched import Prefetched
 from rabbitdelay.models import Job
 
 
