@@ -20,6 +20,7 @@ from rabbitdelay.cli.exit_codes import ExitCode, exit_code
 from tests.acceptance.conftest import CommandLine
 from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.patience import patience, wait_until
+from tests.support.programs.background import background
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -74,12 +75,14 @@ def test_ctrl_c_during_imports_prints_no_traceback(tmp_path: Path) -> None:
     slow = tmp_path / "pika" / "__init__.py"
     slow.parent.mkdir()
     slow.write_text("import time\nprint('importing', flush=True)\ntime.sleep(600)\n")
-    with subprocess.Popen(
-        [sys.executable, "-c", "from rabbitdelay_command import main; main()", "--version"],
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    with background(
+        subprocess.Popen(
+            [sys.executable, "-c", "from rabbitdelay_command import main; main()", "--version"],
+            env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "importing\n"

@@ -17,6 +17,7 @@ from tests.acceptance.conftest import CommandLine
 from tests.support.brokers.receiver import Receiver
 from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.patience import patience, wait_until
+from tests.support.programs.background import background
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -182,7 +183,7 @@ def test_an_interrupted_kick_loses_nothing(
     command = [*program, *options, "buried", "kick", "mail", "--all"]
     with room_in(queue, shared_broker, namespace) as ready_count:
         before = ready_count()
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        with background(subprocess.Popen(command, stderr=subprocess.PIPE, text=True)) as process:
             assert process.stderr is not None
             wait_until(lambda: ready_count() > before)
             os.kill(process.pid, signal.SIGINT)

@@ -18,6 +18,7 @@ import pytest
 from rabbitdelay import Client
 from tests.acceptance.conftest import CommandLine
 from tests.support.patience import patience, wait_until
+from tests.support.programs.background import background
 
 Put = Callable[..., None]
 Reasons = Callable[[], dict[str, str]]
@@ -464,18 +465,20 @@ def test_a_terminal_shows_the_progress_of_jobs(
     ours, theirs = pty.openpty()
     arguments = ["consume", "t", "--handler", "handlers:fail", "--max-attempts", "1"]
     environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm", "COLUMNS": "80"}
-    with subprocess.Popen(
-        [*program, *options, *arguments],
-        cwd=tmp_path,
-        env=os.environ | environment,
-        stdout=subprocess.DEVNULL,
-        stderr=theirs,
+    client.delete(client.put("t", {"order": 0}))  # before a worker can take it
+    client.put("t", {"order": 1})
+    with background(
+        subprocess.Popen(
+            [*program, *options, *arguments],
+            cwd=tmp_path,
+            env=os.environ | environment,
+            stdout=subprocess.DEVNULL,
+            stderr=theirs,
+        )
     ) as process:
         os.close(theirs)
-        client.delete(client.put("t", {"order": 0}, delay=0.5))
-        client.put("t", {"order": 1})
         shown = b""
-        while any(text not in shown for text in (b"late p50", b"no such order", b"deleted")):
+        while any(text not in shown for text in (b"buried 1", b"no such order", b"deleted")):
             shown += os.read(ours, 4096)
         process.send_signal(signal.SIGINT)
         while b"0 finished, 0 released, 1 buried, 1 deleted" not in shown:

@@ -13,6 +13,7 @@ from rabbitdelay import errors
 from rabbitdelay.cli.exit_codes import exit_code
 from tests.acceptance.conftest import CommandLine
 from tests.support.patience import patience, wait_until
+from tests.support.programs.background import background
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -108,11 +109,13 @@ def test_ctrl_c_reports_the_number_of_recorded_deletes(
     options: list[str], program: list[str]
 ) -> None:
     """Two thousand ids are sent at once; the rest is still unread."""
-    with subprocess.Popen(
-        [*program, *options, "delete", "--from", "-"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+    with background(
+        subprocess.Popen(
+            [*program, *options, "delete", "--from", "-"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
     ) as process:
         assert process.stdin is not None
         assert process.stderr is not None
@@ -133,11 +136,13 @@ def test_a_terminal_shows_the_progress_of_deletes(
     file = tmp_path / "ids"
     file.write_text("".join(f"id-{number}\n" for number in range(50_000)))
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*program, *options, "delete", "--from", str(file)],
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "80"},
-        stdout=subprocess.PIPE,
-        stderr=theirs,
+    with background(
+        subprocess.Popen(
+            [*program, *options, "delete", "--from", str(file)],
+            env=os.environ | {"TERM": "xterm", "COLUMNS": "80"},
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+        )
     ) as process:
         os.close(theirs)
         shown = b""

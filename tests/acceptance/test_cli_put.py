@@ -16,6 +16,7 @@ from rabbitdelay.cli import root
 from tests.acceptance.conftest import CommandLine
 from tests.support.brokers.receiver import Received, Receiver
 from tests.support.patience import patience
+from tests.support.programs.background import background
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -129,11 +130,13 @@ def test_a_terminal_shows_that_a_file_waits_for_confirms(
     file.write_text('{"topic": "mail"}\n\n' * 3)
     stabilising = [*options, "--stabilise-seconds", "3"]
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*program, *stabilising, "put", "--file", str(file)],
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "200"},
-        stdout=subprocess.PIPE,
-        stderr=theirs,
+    with background(
+        subprocess.Popen(
+            [*program, *stabilising, "put", "--file", str(file)],
+            env=os.environ | {"TERM": "xterm", "COLUMNS": "200"},
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+        )
     ) as process:
         os.close(theirs)
         shown = b""
@@ -149,11 +152,13 @@ def test_put_says_that_it_reads_jobs_from_the_terminal(
     options: list[str], program: list[str]
 ) -> None:
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*program, *options, "put", "mail", "--file", "-"],
-        stdin=theirs,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+    with background(
+        subprocess.Popen(
+            [*program, *options, "put", "mail", "--file", "-"],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
     ) as process:
         os.close(theirs)
         assert process.stderr is not None

@@ -22,6 +22,7 @@ from rabbitdelay.core.administration.counts import HoldCount, Statistics, TopicC
 from rabbitdelay.core.topology import ladder
 from tests.acceptance.conftest import CommandLine
 from tests.support.patience import patience, wait_until
+from tests.support.programs.background import background
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -130,9 +131,11 @@ def watching(
     rabbitdelay("topology", "apply", "--topic", "mail")
     arguments = ["stats", "mail", "--watch", "--json", "--interval", "100ms"]
     command = [*program, *options, "--url", line.url, *NO_MANAGEMENT, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        yield process
-        process.kill()
+    with background(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_watching_shows_new_jobs_and_exits_with_0(
@@ -157,11 +160,13 @@ def test_watching_shows_the_busiest_topics_first(
         rabbitdelay("topology", "apply", "--topic", topic)
         for _ in range(count):
             rabbitdelay("put", topic)
-    with subprocess.Popen(
-        [*program, *options, "stats", "--watch", "--interval", "100ms"],
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
+    with background(
+        subprocess.Popen(
+            [*program, *options, "stats", "--watch", "--interval", "100ms"],
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
     ) as process:
         assert process.stdout is not None
         lines = list[str]()

@@ -26,6 +26,7 @@ from rabbitdelay.demo.shop import Shop
 from rabbitdelay.executors.reserved_job import ReservedJob
 from rabbitdelay.private_broker import PrivateBroker
 from tests.support.patience import patience, wait_until
+from tests.support.programs.background import background
 
 
 @pytest.fixture
@@ -167,8 +168,10 @@ def test_the_demo_says_how_to_find_a_kept_broker(capsys: pytest.CaptureFixture[s
 def test_an_interrupted_demo_leaves_nothing_behind(
     program: list[str], environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
-    with subprocess.Popen(
-        [*program, "demo"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    with background(
+        subprocess.Popen(
+            [*program, "demo"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
     ) as process:
         wait_until(lambda: processes_in(tmp_path), what="the broker starts")
         process.send_signal(number)
