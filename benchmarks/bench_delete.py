@@ -213,7 +213,7 @@ def read_all(url: str, namespace: str, count: int) -> Known:
     with Client(url, namespace=namespace) as client:
         client.connect()
         before_bytes = resident_bytes()
-        known = client._log_reader().following.tombstones  # noqa: SLF001 - it measures its memory
+        known = client._log_reader().known.following.tombstones  # noqa: SLF001 - it measures its memory
         memory_bytes = resident_bytes() - before_bytes
         lives, dead = range(count, 2 * count), range(count)
         return Known(memory_bytes, check(known, lives), check(known, dead))

@@ -13,7 +13,7 @@ from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.core.work.stats import WorkerCounts
 from rabbitdelay.engine.administration.administration import Applied, Verification
-from rabbitdelay.engine.deletes.delete_check import TombstoneStats
+from rabbitdelay.engine.deletes.known_deletes import TombstoneStats
 from rabbitdelay.engine.transport_source import TransportSource
 from rabbitdelay.engine.work.base_worker import WorkerStats
 from rabbitdelay.errors import (

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.status import Status
 
 from rabbitdelay.cli.context import LOOK_SECONDS, Settings
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.delete_log.reader import LogReader
 from rabbitdelay.errors import CutOff
 from rabbitdelay.sync.client import Client, read_tombstones
 

@@ -26,7 +26,8 @@ from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Connections
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consuming_side import ConsumingSide
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.delete_log.reader import LogReader
+from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from rabbitdelay.engine.deletes.writer import LogWriter, OnDeleted
 from rabbitdelay.engine.doctor.examination import Examination, OnStep
 from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
@@ -221,11 +222,11 @@ class ClientEngine:
         yield from self._log_writer.append(Resume(validation.check_topic(topic)), timeout)
         yield from self._until_known(lambda known: not known.is_paused(topic))
 
-    def _until_known(self, is_known: Callable[[LogReader], bool]) -> Flow[None]:
+    def _until_known(self, is_known: Callable[[KnownDeletes], bool]) -> Flow[None]:
         """Wait briefly until this client has read its own record, if it reads the log."""
         log_reader = self.connections.current_log_reader
         deadline = self.settings.monotonic() + OWN_RECORD_SECONDS
-        while log_reader is not None and log_reader.is_current and not is_known(log_reader):
+        while log_reader is not None and log_reader.is_current and not is_known(log_reader.known):
             if self.settings.monotonic() > deadline:
                 return
             yield Sleep(0.001)
@@ -234,7 +235,7 @@ class ClientEngine:
 
     def topics(self, names: Sequence[str]) -> Flow[list[TopicCounts]]:
         """Count the jobs of these topics, or of all, with the state of each topic."""
-        paused = (yield from self.log_reader()).paused()
+        paused = (yield from self.log_reader()).known.paused()
         chosen = [validation.check_topic(name) for name in names]
         try:
             listing = yield from self._management.listing(self.topology)
@@ -289,9 +290,9 @@ class ClientEngine:
         log_reader = yield from side.until_read(min(PAUSES_SECONDS, self.settings.timeout))
         while not log_reader.is_current:
             if self.settings.monotonic() > deadline:
-                raise CutOff(str(log_reader.failure or log_reader.state))
+                raise CutOff(str(log_reader.status.failure or log_reader.status.text))
             yield Sleep(POLL_SECONDS)
-        return log_reader.paused()
+        return log_reader.known.paused()
 
     def log_reader(self, timeout: float | None = None) -> Flow[LogReader]:
         """Return the reader of the log of deletes once it has read the log to its end."""
@@ -299,7 +300,7 @@ class ClientEngine:
         seconds = self.settings.timeout if timeout is None else timeout
         log_reader = yield from side.until_read(seconds)
         if not log_reader.is_current:
-            raise log_reader.failure or CutOff(log_reader.state)
+            raise log_reader.status.failure or CutOff(log_reader.status.text)
         return log_reader
 
     def known_deletes(self, timeout: float) -> Flow[LogReader | None]:

@@ -15,9 +15,9 @@ from rabbitdelay.engine.administration.side_connection import SideConnection
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consuming_side import ConsumingSide
+from rabbitdelay.engine.delete_log.reader import LogReader
 from rabbitdelay.engine.deletes.appender import Appender
 from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
-from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.parked.rescue_guard import RescueGuard
 from rabbitdelay.engine.publish.publisher import Publisher

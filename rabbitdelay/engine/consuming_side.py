@@ -5,7 +5,7 @@ import secrets
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.listener import ConsumerListeners
 from rabbitdelay.engine.consume.reply_queue import ReplyQueue
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.delete_log.reader import LogReader
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.pop.popper import Popper
 from rabbitdelay.errors import CutOff, NamespaceMissing
@@ -27,11 +27,11 @@ class ConsumingSide:
     def until_read(self, timeout: float) -> Flow[LogReader]:
         """Wait until the log of deletes has been read to its end once."""
         log_reader = self.log_reader
-        if log_reader.has_caught_up and not isinstance(log_reader.failure, NamespaceMissing):
+        if log_reader.has_caught_up and not isinstance(log_reader.status.failure, NamespaceMissing):
             return log_reader
         read = log_reader.begin()
         try:
             yield Wait(read, timeout)
         except TimeoutError:
-            raise CutOff(log_reader.state) from None
+            raise CutOff(log_reader.status.text) from None
         return log_reader

@@ -16,8 +16,8 @@ from rabbitdelay.core.work.responses import Response
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.engine.client import ClientEngine, Duration
 from rabbitdelay.engine.client_settings import ClientSettings
-from rabbitdelay.engine.deletes.delete_check import TombstoneStats
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.delete_log.reader import LogReader
+from rabbitdelay.engine.deletes.known_deletes import TombstoneStats
 from rabbitdelay.engine.deletes.writer import OnDeleted
 from rabbitdelay.engine.doctor.examination import OnStep
 from rabbitdelay.engine.flow import Flow
@@ -352,7 +352,7 @@ class Client:
 
     def tombstones(self) -> TombstoneStats:
         """Read the log of deletes to its end and return statistics of its records."""
-        return self._log_reader().stats()
+        return self._log_reader().known.stats()
 
     def buried(self, topic: str) -> BuriedJobs:
         """Return the buried jobs of a topic, with verbs to count, list, show, kick and drop them.

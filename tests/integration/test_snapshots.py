@@ -28,8 +28,10 @@ from rabbitdelay.core.deletes.tombstones import Tombstones
 from rabbitdelay.core.topology import topology
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.consume.subscription import Subscription
-from rabbitdelay.engine.deletes import fence, reader, snapshot_reader, snapshot_writer
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.delete_log import fence, log_upkeep, record_reader
+from rabbitdelay.engine.delete_log.log_start import LogStart
+from rabbitdelay.engine.delete_log.reader import LogReader
+from rabbitdelay.engine.deletes import snapshot_reader, snapshot_writer
 from tests.conftest import ClientFactory
 from tests.support.brokers import streams
 from tests.support.jobs.delete_load import COMPACTOR
@@ -51,19 +53,20 @@ def _slow_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Normally the consumer reads both at once, and continues with the one that is read first.
     """
-    read, snapshot_read = LogReader.read, LogReader._snapshot_read
+    read, snapshot_read = LogReader.read, LogStart._snapshot_read
 
     def read_later(log_reader: LogReader) -> None:
-        if log_reader._reader is None or log_reader._reader._done is None:
+        snapshot = log_reader._start._snapshot_reader
+        if snapshot is None or snapshot._done is None:
             read(log_reader)
 
-    def read_on(log_reader: LogReader, reading: Reading | None) -> None:
-        snapshot_read(log_reader, reading)
-        read(log_reader)
+    def read_on(start: LogStart, reading: Reading | None) -> None:
+        snapshot_read(start, reading)
+        start._record_reader.acknowledge()
 
     monkeypatch.setattr(LogReader, "read", read_later)
-    monkeypatch.setattr(LogReader, "_snapshot_read", read_on)
-    monkeypatch.setattr(reader, "PREFETCH", 1)
+    monkeypatch.setattr(LogStart, "_snapshot_read", read_on)
+    monkeypatch.setattr(record_reader, "PREFETCH", 1)
     monkeypatch.setattr(fence, "PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(snapshot_reader, "PATIENCE_SECONDS", 1.0)
 
@@ -77,8 +80,8 @@ def delete_singly(client: Client, ids: list[str]) -> None:
 def knows(client: Client, id: str) -> bool:
     """Return whether a client's consumer knows that a job was deleted."""
     log_reader = client._log_reader()
-    with log_reader.lock:
-        return log_reader.following.tombstones.kills("t", id, "", 1) is not None
+    with log_reader.known.locked() as following:
+        return following.tombstones.kills("t", id, "", 1) is not None
 
 
 def snapshot_ms(client: Client) -> int:
@@ -118,7 +121,7 @@ def test_one_of_three_consumers_writes_a_snapshot_and_the_next_starts_with_it(
 def has_recent_snapshot(client: Client) -> bool:
     """Return whether the latest snapshot covers nearly the whole log, so that no other is due."""
     log_reader = client._log_reader()
-    return log_reader.following.since_snapshot < snapshot_writer.SNAPSHOT_EVERY
+    return log_reader.known.following.since_snapshot < snapshot_writer.SNAPSHOT_EVERY
 
 
 @pytest.mark.usefixtures("existing_namespace")
@@ -134,7 +137,7 @@ def test_exactly_one_of_three_consumers_writes_a_snapshot(
         client._log_reader()
     consumers[0].delete_many(f"packed-{n}" for n in range(900))
     wait_until(lambda: all(map(snapshot_ms, consumers)), seconds=60)
-    time.sleep(2 * reader.SWEEP_SECONDS)  # another would be asked for by then
+    time.sleep(2 * log_upkeep.SWEEP_SECONDS)  # another would be asked for by then
     (trailer,) = streams.trailers(broker_url, names.snapshots)
     assert read_trailer(trailer).count == 900
 
@@ -379,18 +382,18 @@ def test_a_snapshot_that_arrives_while_the_log_is_opened_loses_no_records(
     """Records of the log read before the snapshot takes effect are read again."""
     leave_only_a_snapshot(make_client(), broker_url, names, monkeypatch)
     delete_singly(make_client(), [f"new-{n}" for n in range(50)])
-    made, snapshot_read = Subscription._made, LogReader._snapshot_read
+    made, snapshot_read = Subscription._made, LogStart._snapshot_read
 
     def made_later(subscription: Subscription, round_: int, error: Exception | None) -> None:
         seconds = opens_after_seconds if subscription.queue == names.tombstones else 0.0
         subscription._consumer.call_later(seconds, partial(made, subscription, round_, error))
 
-    def read_later(log_reader: LogReader, reading: Reading | None) -> None:
+    def read_later(start: LogStart, reading: Reading | None) -> None:
         assert reading is not None
-        log_reader.consumer.call_later(0.6, partial(snapshot_read, log_reader, reading))
+        start._consumer.call_later(0.6, partial(snapshot_read, start, reading))
 
     monkeypatch.setattr(Subscription, "_made", made_later)
-    monkeypatch.setattr(LogReader, "_snapshot_read", read_later)
+    monkeypatch.setattr(LogStart, "_snapshot_read", read_later)
     starting = make_client()
     starting._log_reader()
     wait_until(lambda: starting._log_reader().is_current, seconds=60)

@@ -68,7 +68,7 @@ def pop(
         jobs = client.pop(topics, max=most, wait=wait)
         if not jobs:
             log_reader = read_tombstones(client, settings.rest_seconds)
-            paused = set() if log_reader is None else log_reader.paused().intersection(topics)
+            paused = set() if log_reader is None else log_reader.known.paused().intersection(topics)
             click.echo(f"no job received{_why(client, topics, paused)}", err=True)
             answer_no()
         if command is not None:

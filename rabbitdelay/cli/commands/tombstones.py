@@ -10,7 +10,7 @@ from rabbitdelay.cli.deletes import known_deletes
 from rabbitdelay.cli.options import json_option
 from rabbitdelay.cli.output.console import print_json
 from rabbitdelay.cli.output.text import moment, relative
-from rabbitdelay.engine.deletes.delete_check import TombstoneStats
+from rabbitdelay.engine.deletes.known_deletes import TombstoneStats
 
 _NOTHING = TombstoneStats(0, 0, None, None, 0, ())
 _MEGABYTE = 1_000_000
@@ -28,7 +28,7 @@ def tombstones(settings: Settings, *, as_json: bool) -> None:
     began = time.monotonic()
     with known_deletes(settings) as log_reader:
         took_seconds = time.monotonic() - began
-        known = _NOTHING if log_reader is None else log_reader.stats()
+        known = _NOTHING if log_reader is None else log_reader.known.stats()
     if as_json:
         print_json(_as_json(known, took_seconds))
     else:

@@ -1,1 +1,1 @@
-"""The log of deletes: writing records, reading them, and looking up whether a job is deleted."""
+"""Deletes: writing records, keeping those that are known, and checking jobs against them."""

@@ -9,7 +9,6 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rabbitdelay.core.amqp import encode
 from rabbitdelay.core.amqp.decode import Delivery
@@ -20,12 +19,10 @@ from rabbitdelay.core.deletes.snapshots import Writing
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
-from rabbitdelay.engine.deletes.appender import TIMEOUT_SECONDS
+from rabbitdelay.engine.deletes.appender import TIMEOUT_SECONDS, Appender
+from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.errors import CutOff, RabbitDelayError
-
-if TYPE_CHECKING:
-    from rabbitdelay.engine.deletes.reader import LogReader
 
 SNAPSHOT_EVERY = 100_000
 """Cost of the records since the last snapshot at which the next one is due, in tombstones.
@@ -42,10 +39,11 @@ class SnapshotWriter:
     Runs on the transport's thread, except for the writing.
     """
 
-    def __init__(self, log_reader: "LogReader", consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, known: KnownDeletes, appender: Appender) -> None:
         topology = consumer.topology
-        self._log_reader = log_reader
         self._consumer = consumer
+        self._known = known
+        self._appender = appender
         self._requests = topology.log_compaction()
         self._snapshots = topology.log_snapshots()
         self._log = topology.log()
@@ -87,11 +85,11 @@ class SnapshotWriter:
         asked_lately = self._asked_at is not None and now - self._asked_at < ASK_AGAIN_SECONDS
         if self._is_due and not asked_lately and not self._is_writing:
             self._asked_at = now
-            self._log_reader.appender.append(self._requests, b"{}")
+            self._appender.append(self._requests, b"{}")
 
     @property
     def _is_due(self) -> bool:
-        following = self._log_reader.following
+        following = self._known.following
         count = following.tombstones.count
         return following.is_current and following.since_snapshot >= max(SNAPSHOT_EVERY, count // 2)
 
@@ -119,18 +117,17 @@ class SnapshotWriter:
             self._consumer.call(lambda: self._written(delivery))
 
     def _write_pieces(self) -> int:
-        log_reader, append = self._log_reader, self._log_reader.appender.append
-        now_ms = self._log_reader.known.now_ms()
+        known, append = self._known, self._appender.append
+        now_ms = known.now_ms()
         self._renew_anchor()
-        with log_reader.lock:
-            following = log_reader.following
+        with known.locked() as following:
             anchor = following.anchor
             if anchor is None:
                 raise CutOff("the log of deletes was deleted in the meantime")
             writing = Writing(following.tombstones, anchor, secrets.token_hex(8), now_ms)
         in_flight: deque[Future[None]] = deque()
         while True:
-            with log_reader.lock:
+            with known.locked():
                 piece = writing.next_piece()
             if piece is None:
                 break
@@ -139,7 +136,7 @@ class SnapshotWriter:
                 in_flight.popleft().result(2 * TIMEOUT_SECONDS)
         for future in in_flight:
             future.result(2 * TIMEOUT_SECONDS)
-        with log_reader.lock:
+        with known.locked():
             trailer = writing.trailer()
             again = following.tombstones.records(for_another_log=False)
             doubted = snapshots.doubted_again(following.doubted)
@@ -152,13 +149,12 @@ class SnapshotWriter:
 
     def _renew_anchor(self) -> None:
         """Write a fence and wait until it is read, so that readers can skip the records before."""
-        log_reader = self._log_reader
-        before = log_reader.following.anchor
+        before = self._known.following.anchor
         fence = records.encode(Fence(secrets.token_hex(8)))
-        log_reader.appender.append(self._log, fence).result(2 * TIMEOUT_SECONDS)
+        self._appender.append(self._log, fence).result(2 * TIMEOUT_SECONDS)
         deadline = self._consumer.monotonic() + TIMEOUT_SECONDS
         pause = threading.Event()
-        while log_reader.following.anchor == before:
+        while self._known.following.anchor == before:
             if self._consumer.monotonic() > deadline:
                 raise CutOff("a fence written to the log of deletes was not read back")
             pause.wait(0.01)

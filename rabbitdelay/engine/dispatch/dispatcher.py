@@ -13,7 +13,7 @@ from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.core.work.scheduler import Scheduler
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.delete_log.reader import LogReader
 from rabbitdelay.engine.dispatch.drain import Drain
 from rabbitdelay.engine.dispatch.job_limit import JobLimit
 from rabbitdelay.engine.dispatch.job_slots import JobSlots
@@ -51,7 +51,7 @@ class Dispatcher:
         self._limit = JobLimit(max_jobs)
         self._slots = JobSlots(
             consumer,
-            log_reader,
+            log_reader.check,
             handlers,
             Scheduler(concurrency, limits),
             executor=executor,
@@ -62,7 +62,7 @@ class Dispatcher:
             consumer,
             handlers,
             lambda topic: min(prefetch or limits[topic] or concurrency, max_jobs or MAX_AT_ONCE),
-            log_reader.is_paused,
+            log_reader.known.is_paused,
             self,
         )
         self._drain: Drain | None = None
@@ -76,7 +76,7 @@ class Dispatcher:
         """The error that made the worker give up, or None."""
         self.is_idle = threading.Event()
         """Set when no handler is running after `stop`."""
-        log_reader.watch(self._may_have_changed)
+        log_reader.status.watch(self._may_have_changed)
 
     # From any thread
 
@@ -144,7 +144,7 @@ class Dispatcher:
         lease = self.consumer.jobs.read(delivery, handler.topic, ttr_ms)
         if lease is None or (delivery.redelivered and self._slots.is_known(lease)):
             return
-        if self._slots.is_stopping or self.log_reader.is_paused(handler.topic):
+        if self._slots.is_stopping or self.log_reader.known.is_paused(handler.topic):
             self.settlement.hand_back(lease)
             return
         self._slots.add(lease)
@@ -169,8 +169,8 @@ class Dispatcher:
 
     def _may_have_changed(self) -> None:
         """Handle a change: the log of deletes was read or cut off, or a topic paused or resumed."""
-        if self.log_reader.failure is not None:
-            self.fail(self.log_reader.failure)
+        if self.log_reader.status.failure is not None:
+            self.fail(self.log_reader.status.failure)
         self._consume_topics()
         self._slots.start()
 

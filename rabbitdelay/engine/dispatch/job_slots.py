@@ -16,7 +16,7 @@ from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.core.work.retry import Dropped, Fate, GiveUp
 from rabbitdelay.core.work.scheduler import Scheduler
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.deletes.delete_check import DeleteCheck
 from rabbitdelay.engine.dispatch.job_limit import JobLimit
 from rabbitdelay.engine.dispatch.job_starter import JobStarter
 from rabbitdelay.engine.dispatch.prefetched import Prefetched
@@ -36,7 +36,7 @@ class JobSlots:
     def __init__(
         self,
         consumer: Consumer,
-        log_reader: LogReader,
+        check: DeleteCheck,
         handlers: Mapping[str, Handler],
         turns: Scheduler,
         *,
@@ -54,7 +54,7 @@ class JobSlots:
         self._running = RunningHandlers(consumer, turns, executor)
         self._starter = JobStarter(
             consumer,
-            log_reader,
+            check,
             handlers,
             turns,
             prefetched=self._prefetched,

@@ -9,8 +9,7 @@ from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.core.work.scheduler import Choice, Scheduler, Start
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.deletes.delete_check import Liveness
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.deletes.delete_check import DeleteCheck, Liveness
 from rabbitdelay.engine.dispatch.job_limit import JobLimit
 from rabbitdelay.engine.dispatch.prefetched import Prefetched
 from rabbitdelay.engine.dispatch.running_handlers import RunningHandlers
@@ -39,7 +38,7 @@ class JobStarter:
     def __init__(
         self,
         consumer: Consumer,
-        log_reader: LogReader,
+        check: DeleteCheck,
         handlers: Mapping[str, Handler],
         turns: Scheduler,
         *,
@@ -49,7 +48,7 @@ class JobStarter:
         start_again: Then,
     ) -> None:
         self._consumer = consumer
-        self._log_reader = log_reader
+        self._check = check
         self._handlers = handlers
         self._turns = turns
         self._prefetched = prefetched
@@ -62,7 +61,7 @@ class JobStarter:
 
     def start_all_that_may(self, end: EndRun) -> None:
         """Start jobs while there are free slots."""
-        if not self._prefetched.count or not self._log_reader.is_current:
+        if not self._prefetched.count or not self._check.is_current:
             return
         now = self._consumer.monotonic()
         while not self._limit.is_reached:
@@ -91,7 +90,7 @@ class JobStarter:
 
     def _reserve(self, lease: Lease, now: float) -> _Step:
         """Start the ttr of a job, unless it was deleted or that is unknown."""
-        liveness = self._log_reader.liveness(lease)
+        liveness = self._check.liveness(lease)
         if isinstance(liveness, Death):
             self._consumer.settlement.drop(lease, liveness)
             _log_dropped(lease)

@@ -10,7 +10,7 @@ from rabbitdelay.core.settle import republish
 from rabbitdelay.engine.administration.queue_queries import QueueQueries
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.connections import Connections
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.delete_log.reader import LogReader
 from rabbitdelay.engine.flow import Flow, Sleep
 from rabbitdelay.engine.parked.parked_queue import OnTried, ParkedQueue, Pass
 from rabbitdelay.engine.parked.sending import Copy
@@ -104,7 +104,7 @@ class BuriedQueue(ParkedQueue[BuriedJob]):
         deadline = self.monotonic() + self.timeout
         while True:
             log_reader = yield from self._current_log_reader(deadline)
-            if log_reader.is_sure_of(job, found.message):
+            if log_reader.check.is_sure_of(job, found.message):
                 return log_reader.known.death_of(job, found.message) is not None
             if self.monotonic() > deadline:
                 raise CutOff(

@@ -18,8 +18,8 @@ from rabbitdelay.core.deletes.tombstones import Death
 from rabbitdelay.core.topology.objects import Part
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.consume.consumer import Consumer
+from rabbitdelay.engine.delete_log.reader import LogReader
 from rabbitdelay.engine.deletes.delete_check import Liveness
-from rabbitdelay.engine.deletes.reader import LogReader
 from rabbitdelay.engine.flow import Flow, Wait
 from rabbitdelay.engine.pop.pop_channel import PopChannel, PopRequest
 from rabbitdelay.errors import ClientClosed, ConnectionFailed, CutOff, NamespaceMissing
@@ -44,7 +44,7 @@ class Popper:
     def __init__(self, consumer: Consumer, log_reader: LogReader) -> None:
         self.consumer = consumer
         self._log_reader = log_reader
-        log_reader.watch(self._may_have_changed)
+        log_reader.status.watch(self._may_have_changed)
         self._pops: set[PopRequest] = set()
         self._idle: deque[PopChannel] = deque()
         self._channels: set[PopChannel] = set()
@@ -97,14 +97,14 @@ class Popper:
         if self.consumer.first.error is not None:
             self._when_disconnected(request, self.consumer.first.error)
             return
-        failure = self._log_reader.failure
+        failure = self._log_reader.status.failure
         if failure is not None and not isinstance(failure, NamespaceMissing):
             self._fail(request, failure)
             return
         if not self._log_reader.is_current or not self._topics(request):
             self._wait_for_change(request)
             return
-        self._log_reader.prepare()
+        self._log_reader.check.prepare()
         self.consumer.queues.find(self._parts(request.topics), partial(self._found, request))
 
     def _parts(self, topics: Sequence[str]) -> list[Part]:
@@ -133,7 +133,7 @@ class Popper:
 
     def _topics(self, request: PopRequest) -> list[str]:
         """Return the topics of a pop that are not paused."""
-        topics = [topic for topic in request.topics if not self._log_reader.is_paused(topic)]
+        topics = [topic for topic in request.topics if not self._log_reader.known.is_paused(topic)]
         request.is_any_paused = len(topics) < len(request.topics)
         return topics
 
@@ -153,7 +153,7 @@ class Popper:
                 request.channel.judge_again()
 
     def _is_paused(self, request: PopRequest) -> bool:
-        return any(map(self._log_reader.is_paused, request.topics))
+        return any(map(self._log_reader.known.is_paused, request.topics))
 
     def _take_channel(self, request: PopRequest) -> None:
         if request.is_over or request.channel is not None:
@@ -210,7 +210,7 @@ class Popper:
 
     def liveness(self, lease: Lease) -> Liveness | Death:
         """Return whether a job may be handed out; drop it if it is dead."""
-        liveness = self._log_reader.liveness(lease)
+        liveness = self._log_reader.check.liveness(lease)
         if isinstance(liveness, Death):
             self.consumer.settlement.drop(lease, liveness)
         return liveness
@@ -272,7 +272,7 @@ class Popper:
     def _cut_off(self, request: PopRequest) -> Exception | None:
         """Return the error if the log of deletes prevents handing out jobs; else None."""
         if not self._log_reader.is_current:
-            return self._log_reader.failure or CutOff(self._log_reader.state)
+            return self._log_reader.status.failure or CutOff(self._log_reader.status.text)
         if request.channel is not None and request.channel.is_unproven:
             return CutOff(
                 "a job is ready, but whether it was deleted is unknown, because the log of deletes "

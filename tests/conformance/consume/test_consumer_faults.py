@@ -152,13 +152,13 @@ def test_a_subscription_without_a_connection_is_made_after_the_reconnect(
         def try_again() -> None:
             if not dispatcher.consumer.is_connected:
                 tried.append(True)
-                log_reader._subscription.begin()
+                log_reader._record_reader.begin()
 
-        log_reader.watch(try_again)
+        log_reader.status.watch(try_again)
         cut_worker(worker)
         wait_until(lambda: tried)
         client.put("t", id="after")
-        wait_until(lambda: seen == ["before", "after"], seconds=20, what=log_reader.state)
+        wait_until(lambda: seen == ["before", "after"], seconds=20, what=log_reader.status.text)
 
 
 @pytest.mark.timeout(180)

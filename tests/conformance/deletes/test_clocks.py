@@ -10,8 +10,8 @@ import pytest
 
 from rabbitdelay import Client, Job, Worker
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine.deletes import reader
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.delete_log import log_upkeep
+from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from tests.conftest import TopicsFactory, WorkerFactory
 from tests.support.brokers.messages import publish
 from tests.support.jobs.deletes import left_over
@@ -30,7 +30,7 @@ def skewed(days: float) -> Callable[[], float]:
 def has_started_to_forget(worker: Worker) -> bool:
     dispatcher = worker._dispatcher
     assert dispatcher is not None
-    return dispatcher.log_reader.following.tombstones.floor_ms > 0
+    return dispatcher.log_reader.known.following.tombstones.floor_ms > 0
 
 
 @pytest.mark.parametrize("days", SKEWS_DAYS)
@@ -50,10 +50,12 @@ def test_jobs_that_fail_and_are_deleted_meanwhile_do_not_run_again(
     """
     worker, runs = make_worker(clock=skewed(days), concurrency=JOBS), Counter[str]()
     may_forget, may_fail = threading.Event(), threading.Event()
-    forget_some = LogReader._forget_some
-    monkeypatch.setattr(reader, "SWEEP_SECONDS", 0.2)
+    forget_some = KnownDeletes.forget_some
+    monkeypatch.setattr(log_upkeep, "SWEEP_SECONDS", 0.2)
     monkeypatch.setattr(
-        LogReader, "_forget_some", lambda one: forget_some(one) if may_forget.is_set() else None
+        KnownDeletes,
+        "forget_some",
+        lambda known, now: forget_some(known, now) if may_forget.is_set() else None,
     )
 
     @worker.handler("t", backoff=[patience(1.5)])

@@ -22,7 +22,7 @@ from rabbitdelay import (
     RetryPolicy,
     Worker,
 )
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.delete_log.record_reader import RecordReader
 from rabbitdelay.errors import DeleteManyFailed
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.brokers.messages import publish
@@ -91,7 +91,7 @@ def test_a_client_does_not_pop_its_deleted_jobs_before_it_reads_its_own_record(
     """Deletes by job and by id, a replaced job and a purged topic, while the log's reader lags."""
     assert client.pop("t") is None  # the client has read the log, and its proof is fresh
     with monkeypatch.context() as patch:
-        patch.setattr(LogReader, "delivered", lambda _self, _delivery: None)
+        patch.setattr(RecordReader, "delivered", lambda _self, _delivery: None)
         client.delete(client.put("t"))
         client.put("t", id="by id")
         client.delete("by id")

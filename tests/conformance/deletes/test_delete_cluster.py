@@ -102,7 +102,7 @@ def test_no_deleted_job_runs_when_its_workers_node_is_suspended(
         with Stalls() as stalls, working(worker):
             wait_until(lambda: ids[2] in began, seconds=60)
             with standing_still(of_worker):
-                limit_seconds = log_reader_of(worker).following.proof.limit_seconds
+                limit_seconds = log_reader_of(worker).known.following.proof.limit_seconds
                 client.delete_many(ids)
                 deleted_at = time.monotonic()
                 time.sleep(5)  # only time shows that a job does not run

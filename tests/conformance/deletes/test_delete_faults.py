@@ -18,7 +18,8 @@ import pytest
 from rabbitdelay import Client, Job, JobSpec, Worker
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine import connections
-from rabbitdelay.engine.deletes import delete_check, fence, reader, snapshot_writer
+from rabbitdelay.engine.delete_log import fence, log_upkeep
+from rabbitdelay.engine.deletes import known_deletes, snapshot_writer
 from rabbitdelay.errors import OutcomeUnknown
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
@@ -146,7 +147,7 @@ def test_a_starting_worker_reads_all_of_a_long_log_first(
     with working(worker):
         seen.wait_for(alive)
         wait_for_deleted(worker, 300)
-        assert log_reader_of(worker).stats().count == 100_300
+        assert log_reader_of(worker).known.stats().count == 100_300
     assert seen.ids == alive
 
 
@@ -246,7 +247,7 @@ def test_no_deleted_job_runs_while_the_broker_is_suspended(
                 time.sleep(1.0)  # only time shows that no job is handed out
                 assert seen.ids == handed_out
                 assert not log_reader_of(worker).is_current
-                assert "was not read back in time" in log_reader_of(worker).state
+                assert "was not read back in time" in log_reader_of(worker).status.text
             seen.wait_for({str(n) for n in range(99)})
             wait_for_deleted(worker, 1)
             assert SAYS_READ in caplog.text
@@ -272,7 +273,7 @@ def test_deletes_hold_when_the_log_is_deleted_under_a_worker(
     client.pause("paused")
     with working(first):
         log_reader = log_reader_of(first)
-        wait_until(lambda: log_reader.is_current and log_reader.stats().count == 100)
+        wait_until(lambda: log_reader.is_current and log_reader.known.stats().count == 100)
         caplog.set_level(logging.INFO, logger="rabbitdelay")
         caplog.clear()
         streams.delete_queue(broker_url, f"{namespace}.tombstones")
@@ -291,7 +292,7 @@ def test_deletes_hold_when_the_log_is_deleted_under_a_worker(
         client.put("second", id="at last")
         wait_for_deleted(second, 50)
         seen_later.wait_for({"at last"})
-        assert log_reader_of(second).stats().paused == ("paused",)
+        assert log_reader_of(second).known.stats().paused == ("paused",)
     assert seen_later.ids == {"at last"}
 
 
@@ -336,8 +337,8 @@ def test_deletes_hold_when_the_log_is_deleted_repeatedly(
 def knows(worker: Worker, id: str) -> bool:
     """Return whether a worker knows that a job was deleted."""
     log_reader = log_reader_of(worker)
-    with log_reader.lock:
-        return log_reader.following.tombstones.kills("t", id, "", 1) is not None
+    with log_reader.known.locked() as following:
+        return following.tombstones.kills("t", id, "", 1) is not None
 
 
 def test_a_worker_continues_when_snapshots_and_their_queue_are_deleted(
@@ -356,14 +357,16 @@ def test_a_worker_continues_when_snapshots_and_their_queue_are_deleted(
     with working(worker):
         wait_until(lambda: log_reader_of(worker).is_current)
         client.delete_many(f"first-{n}" for n in range(600))
-        wait_until(lambda: log_reader_of(worker).stats().snapshot_ms is not None, seconds=30)
+        wait_until(lambda: log_reader_of(worker).known.stats().snapshot_ms is not None, seconds=30)
         for name in (topology.snapshots, topology.compaction):
             streams.delete_queue(broker_url, name)
-        taken_ms = log_reader_of(worker).stats().snapshot_ms or 0
+        taken_ms = log_reader_of(worker).known.stats().snapshot_ms or 0
         client.put("t", id="continues")
         seen.wait_for({"continues"})
         client.delete_many(f"second-{n}" for n in range(1_300))
-        wait_until(lambda: (log_reader_of(worker).stats().snapshot_ms or 0) > taken_ms, seconds=60)
+        wait_until(
+            lambda: (log_reader_of(worker).known.stats().snapshot_ms or 0) > taken_ms, seconds=60
+        )
         assert len(streams.trailers(broker_url, topology.snapshots)) == 1
         assert log_reader_of(worker).is_current
 
@@ -408,14 +411,14 @@ def test_one_reading_of_the_log_serves_jobs_with_ever_older_due_times(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each job was due two days before the previous one."""
-    monkeypatch.setattr(reader, "SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(log_upkeep, "SWEEP_SECONDS", 0.05)
     worker = make_worker()
     seen = Seen(worker)
     client.delete("dead")
     with working(worker):
         client.put("t", id="now")
         seen.wait_for({"now"})
-        wait_until(lambda: log_reader_of(worker).following.tombstones.floor_ms > 0)
+        wait_until(lambda: log_reader_of(worker).known.following.tombstones.floor_ms > 0)
         now_ms, day_ms = int(time.time() * 1000), 86_400_000
         dues = {f"due-{n}": now_ms - 2 * n * day_ms for n in range(1, 11)}
         dues["dead"] = now_ms - 30 * day_ms
@@ -433,5 +436,5 @@ def test_one_reading_of_the_log_serves_jobs_with_ever_older_due_times(
 def forget_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make consumers forget a tombstone half a second after its job is due."""
     monkeypatch.setattr(connections, "GRACE_MS", 500)
-    monkeypatch.setattr(reader, "SWEEP_SECONDS", 0.05)
-    monkeypatch.setattr(delete_check, "SWEPT_AT_ONCE", 1.0)
+    monkeypatch.setattr(log_upkeep, "SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(known_deletes, "SWEPT_AT_ONCE", 1.0)

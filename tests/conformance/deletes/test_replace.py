@@ -405,7 +405,7 @@ def test_a_long_delay_with_a_chosen_id_raises_the_horizon(client: Client) -> Non
     """Deletes of chosen ids are kept that long; a generated id carries its put time."""
 
     def horizon_ms() -> int:
-        return client._log_reader().following.tombstones.horizon_ms
+        return client._log_reader().known.following.tombstones.horizon_ms
 
     client.put("t", delay=60 * DAY)
     client.put("t", delay=30 * DAY, id="short")

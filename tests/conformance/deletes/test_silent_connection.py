@@ -13,7 +13,7 @@ import pytest
 from rabbitdelay import Client, JobSpec, ReservedJob, Worker
 from rabbitdelay.core.deletes import freshness
 from rabbitdelay.core.deletes.freshness import Freshness
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.delete_log.reader import LogReader
 from rabbitdelay.errors import CutOff
 from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
 from tests.support.brokers.proxy import Proxy
@@ -68,8 +68,8 @@ def wait_until_stale(log_reader: LogReader) -> None:
     """Wait until the proof of a consumer has expired."""
 
     def is_stale() -> bool:
-        with log_reader.lock:
-            return log_reader.following.proof.freshness(time.monotonic()) is Freshness.STALE
+        with log_reader.known.locked() as following:
+            return following.proof.freshness(time.monotonic()) is Freshness.STALE
 
     wait_until(is_stale, what="the proof has expired")
 
@@ -96,7 +96,7 @@ def test_no_job_runs_that_was_deleted_two_seconds_before(
     with Stalls() as stalls, working(worker):
         runs.wait_for(ids[2])
         proxy.silence(only=only)
-        limit_seconds = log_reader_of(worker).following.proof.limit_seconds
+        limit_seconds = log_reader_of(worker).known.following.proof.limit_seconds
         client.delete_many(ids)
         deleted_at = time.monotonic()
         # Only time shows that a job does not run.
@@ -119,16 +119,20 @@ def test_an_idle_worker_writes_no_fences_and_a_busy_one_renews_its_proof(
     with working(worker):
         runs.wait_for("first")
         log_reader = log_reader_of(worker)
-        wait_until(lambda: not log_reader.following.proof.is_awaited, what="its fence is read back")
-        while_idle = log_reader.following.read_count
+        wait_until(
+            lambda: not log_reader.known.following.proof.is_awaited, what="its fence is read back"
+        )
+        while_idle = log_reader.known.following.read_count
         time.sleep(4 * freshness.REFRESH_SECONDS)  # only time shows that no fence is written
-        assert log_reader.following.read_count == while_idle
+        assert log_reader.known.following.read_count == while_idle
         wait_until_stale(log_reader)
         began = time.monotonic()
         client.put_many(JobSpec("t", id=f"job-{number}") for number in range(10))
         runs.wait_for("job-9")
-        wait_until(lambda: log_reader.following.read_count >= while_idle + 2, what="it is renewed")
-        fences = log_reader.following.read_count - while_idle
+        wait_until(
+            lambda: log_reader.known.following.read_count >= while_idle + 2, what="it is renewed"
+        )
+        fences = log_reader.known.following.read_count - while_idle
         assert fences <= (time.monotonic() - began) / freshness.REFRESH_SECONDS + 2
 
 

@@ -463,7 +463,7 @@ def test_a_delete_that_consumers_have_forgotten_is_found_in_the_log(
     """A buried job waits for longer than its tombstone is kept in memory."""
     old_ms = time.time_ns() // 1_000_000 - 9 * 86_400_000
     log_reader = client._log_reader()
-    wait_until(lambda: log_reader.following.tombstones.floor_ms > old_ms, what="it was swept")
+    wait_until(lambda: log_reader.known.following.tombstones.floor_ms > old_ms, what="it was swept")
     record = {"delete": ["a"], "time": old_ms + 1, "due": old_ms}
     channel.basic_publish(client.topology.tombstones, "", json.dumps(record).encode())
     bury("a", "b", headers={"rd-put": old_ms, "rd-due": old_ms})

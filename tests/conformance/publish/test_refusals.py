@@ -31,8 +31,9 @@ from rabbitdelay import (
     VhostRefused,
 )
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine.deletes import appender, fence, snapshot_writer
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.delete_log import fence
+from rabbitdelay.engine.delete_log.reader import LogReader
+from rabbitdelay.engine.deletes import appender, snapshot_writer
 from rabbitdelay.private_broker import PrivateBroker
 from rabbitdelay.private_broker.machine.ports import pick_free
 from tests.support.brokers.receiver import Receiver
@@ -458,7 +459,7 @@ def test_jobs_are_consumed_during_an_alarm(
         )  # until the proof has expired: the next pop needs another one, which cannot be written
         second = client.pop("t", wait=patience(10))
         assert second is not None
-        assert client._log_reader().appender.is_blocked
+        assert client._log_reader().status._appender.is_blocked
         with new_client() as started_meanwhile:
             third = started_meanwhile.pop("t", wait=patience(20))
             assert third is not None
@@ -474,8 +475,8 @@ def test_jobs_are_consumed_during_an_alarm(
 
 def writes_in_vain(log_reader: LogReader) -> bool:
     """Whether the broker has blocked a log reader, which it does at the next fence only."""
-    log_reader.prepare()
-    return log_reader.appender.is_blocked
+    log_reader.check.prepare()
+    return log_reader.status._appender.is_blocked
 
 
 def test_a_consumer_that_starts_during_an_alarm_reads_a_new_log_from_its_beginning(

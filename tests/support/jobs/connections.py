@@ -6,7 +6,7 @@ from functools import partial
 from rabbitdelay import Client, Worker
 from rabbitdelay.aio.driver.frame_reader import FrameTransport
 from rabbitdelay.engine.connection import Connector
-from rabbitdelay.engine.deletes.reader import LogReader
+from rabbitdelay.engine.delete_log.reader import LogReader
 from rabbitdelay.engine.pop.popper import Popper
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.testing.driver.connection import MemoryConnection

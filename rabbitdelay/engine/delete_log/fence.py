@@ -12,16 +12,20 @@ before it answers, and a connection that has gone silent does not answer.
 """
 
 import secrets
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rabbitdelay.core.deletes import records
 from rabbitdelay.core.deletes.records import Fence
+from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
+from rabbitdelay.engine.deletes.appender import Appender
+from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from rabbitdelay.engine.futures import Future
 
 if TYPE_CHECKING:
-    from rabbitdelay.engine.deletes.reader import LogReader
+    from rabbitdelay.engine.delete_log.record_reader import RecordReader
 
 PATIENCE_SECONDS = 5.0
 """Time in which a fence has to be read back before the reader is no longer current."""
@@ -31,22 +35,37 @@ UNREAD_SECONDS = 2.0
 """Time after its confirm in which a fence may stay unread before the reader subscribes again."""
 
 
+@dataclass(slots=True)
+class _InFlight:
+    """The newest fence that was written and not read back."""
+
+    nonce: str
+    written_at: float
+    is_probe: bool
+    """Whether it is a round trip instead of a record."""
+    confirmed_at: float | None = None
+
+
 class FenceWriter:
     """Writes the fences of one reader, on the transport's thread."""
 
-    def __init__(self, log_reader: "LogReader", subscription: Subscription) -> None:
-        self._log_reader = log_reader
-        self._consumer = log_reader.consumer
-        self._appender = log_reader.appender
-        self._log = log_reader.consumer.topology.log()
+    def __init__(
+        self,
+        consumer: Consumer,
+        known: KnownDeletes,
+        appender: Appender,
+        subscription: Subscription,
+        record_reader: "RecordReader",
+    ) -> None:
+        self._consumer = consumer
+        self._known = known
+        self._appender = appender
         self._subscription = subscription
-        self._nonce: str | None = None
-        """Nonce of the newest fence in flight; None without one."""
-        self._is_probe = False
-        """Whether that fence is a round trip instead of a record."""
+        self._record_reader = record_reader
+        self._log = consumer.topology.log()
+        self._in_flight: _InFlight | None = None
         self._awaited_since: float | None = None
-        self._written_at = 0.0
-        self._confirmed_at: float | None = None
+        """Monotonic time at which the oldest fence was written of which none was read back."""
         self._read_count = 0
         self._quiet_since = 0.0
         """Monotonic time since which no record was read."""
@@ -54,42 +73,42 @@ class FenceWriter:
 
     def begin(self) -> None:
         """Write the first fence of a log that is about to be read."""
-        self._read_count = self._log_reader.following.read_count
+        self._read_count = self._known.following.read_count
         self._quiet_since = self._consumer.monotonic()
-        self.write()
+        self._write()
 
     def refresh(self) -> None:
         """Write a fence, unless one is in flight."""
-        if self._nonce is None and self._subscription.is_open:
-            self.write()
+        if self._in_flight is None and self._subscription.is_open:
+            self._write()
 
-    def write(self) -> None:
+    def came_back(self) -> None:
+        """Stop checking, unless a newer fence is in flight."""
+        self._awaited_since = None
+        if not self._known.following.proof.is_awaited:
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget the fence in flight."""
+        self._in_flight = self._awaited_since = None
+        self._stop_looking()
+
+    def _write(self) -> None:
         """Write a fence or, while publishers are blocked, start a round trip."""
         now, nonce = self._consumer.monotonic(), secrets.token_hex(8)
-        self._nonce, self._written_at, self._confirmed_at = nonce, now, None
+        is_probe = self._appender.is_blocked
+        self._in_flight = _InFlight(nonce, now, is_probe)
         self._awaited_since = now if self._awaited_since is None else self._awaited_since
-        self._is_probe = self._appender.is_blocked
         self._note_reading(now)
-        with self._log_reader.lock:
-            self._log_reader.following.await_fence(nonce, now)
-        if self._is_probe:
+        with self._known.locked() as following:
+            following.await_fence(nonce, now)
+        if is_probe:
             self._subscription.look(self._log.queue.name, partial(self._answered, nonce))
         else:
             fence = records.encode(Fence(nonce))
             written = self._appender.append(self._log, fence, is_expendable=True)
             written.add_done_callback(partial(self._appended, nonce))
         self._look_later()
-
-    def came_back(self) -> None:
-        """Stop checking, unless a newer fence is in flight."""
-        self._awaited_since = None
-        if not self._log_reader.following.proof.is_awaited:
-            self.forget()
-
-    def forget(self) -> None:
-        """Forget the fence in flight."""
-        self._nonce = self._awaited_since = None
-        self._stop_looking()
 
     # Results
 
@@ -102,15 +121,15 @@ class FenceWriter:
             self._consumer.call(partial(self._confirmed, nonce))
 
     def _confirmed(self, nonce: str) -> None:
-        if self._nonce == nonce:
-            self._confirmed_at = self._consumer.monotonic()
+        if self._in_flight is not None and self._in_flight.nonce == nonce:
+            self._in_flight.confirmed_at = self._consumer.monotonic()
 
     def _failed(self, nonce: str, error: Exception) -> None:
-        with self._log_reader.lock:
-            self._log_reader.following.proof.failed(nonce)
-        if self._nonce == nonce:
+        with self._known.locked() as following:
+            following.proof.failed(nonce)
+        if self._in_flight is not None and self._in_flight.nonce == nonce:
             self.forget()
-            self._log_reader.fence_failed(error)
+            self._record_reader.fence_failed(error)
             self._consumer.call_later(RETRY_SECONDS, self.refresh)
 
     def _answered(self, nonce: str) -> None:
@@ -118,19 +137,20 @@ class FenceWriter:
         if not self._appender.is_blocked:
             self._write_instead()
             return
-        now, log_reader = self._consumer.monotonic(), self._log_reader
+        now = self._consumer.monotonic()
         self._note_reading(now)
-        if not log_reader.is_current and now - self._quiet_since < PATIENCE_SECONDS:
+        if not self._known.is_current and now - self._quiet_since < PATIENCE_SECONDS:
             return
-        if log_reader.following.is_matching:
-            log_reader.read_again()  # no record at the position to resume at: this is another log
+        if self._known.following.is_matching:
+            # There is no record at the position to resume at, so this is another log.
+            self._record_reader.read_again()
         else:
-            log_reader.answered(nonce)
+            self._record_reader.answered(nonce)
 
     def _write_instead(self) -> None:
         """Write a record, because the alarm is over and a round trip proves nothing any more."""
-        if self._nonce is not None and self._is_probe:
-            self.write()
+        if self._in_flight is not None and self._in_flight.is_probe:
+            self._write()
 
     # Checking
 
@@ -145,38 +165,39 @@ class FenceWriter:
 
     def _look(self) -> None:
         self._timer = None
-        if self._nonce is None:
+        fence = self._in_flight
+        if fence is None:
             return
         now = self._consumer.monotonic()
         self._note_reading(now)
         if self._appender.is_blocked:
             self._look_while_blocked(now)
-        elif self._is_probe:
-            self.write()
-        elif now - self._written_at >= PATIENCE_SECONDS:
-            self._miss(now)
+        elif fence.is_probe:
+            self._write()
+        elif now - fence.written_at >= PATIENCE_SECONDS:
+            self._miss(fence, now)
         else:
             self._look_later()
 
     def _look_while_blocked(self, now: float) -> None:
         """Start another round trip. If none is answered in time, the reader is cut off."""
         since = self._awaited_since
-        if self._log_reader.is_current and since is not None and now - since >= PATIENCE_SECONDS:
-            self._log_reader.fence_missed()
-        self.write()
+        if self._known.is_current and since is not None and now - since >= PATIENCE_SECONDS:
+            self._record_reader.fence_missed()
+        self._write()
 
-    def _miss(self, now: float) -> None:
+    def _miss(self, fence: _InFlight, now: float) -> None:
         """Find out why a fence was not read back, and write another one."""
-        is_quiet = self._quiet_since <= self._written_at
-        if self._log_reader.is_current or is_quiet:
-            self._log_reader.fence_missed()
-        confirmed_at = self._confirmed_at
+        is_quiet = self._quiet_since <= fence.written_at
+        if self._known.is_current or is_quiet:
+            self._record_reader.fence_missed()
+        confirmed_at = fence.confirmed_at
         if is_quiet and confirmed_at is not None and now - confirmed_at >= UNREAD_SECONDS:
-            self._log_reader.read_again()
+            self._record_reader.read_again()
         else:
-            self.write()
+            self._write()
 
     def _note_reading(self, now: float) -> None:
-        count = self._log_reader.following.read_count
+        count = self._known.following.read_count
         if count != self._read_count:
             self._read_count, self._quiet_since = count, now

@@ -1,0 +1,1 @@
+"""The log of deletes, as one consumer follows it."""
