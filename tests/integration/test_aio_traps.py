@@ -143,8 +143,8 @@ def puts_in_flight(client: Client) -> int:
 def waits(client: Client) -> bool:
     """Return whether a pop of the client waits at the broker."""
     front = client._engine.connections._consuming_side
-    pops = list(front.popper._pops) if front is not None else []
-    return any(request.channel is not None and request.channel._topics for request in pops)
+    pops = list(front.popper.calls) if front is not None else []
+    return any(request.channel is not None and request.channel._consumers for request in pops)
 
 
 # Reconnects

@@ -25,7 +25,7 @@ from rabbitdelay import (
 from rabbitdelay.aio.driver.transport import LoopTransport
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.flow import Wait
-from rabbitdelay.engine.pop import popper as popping
+from rabbitdelay.engine.pop import channel_pool
 from rabbitdelay.sync.driver.transport import ThreadTransport
 from tests.conftest import ClientFactory, LookerFactory, ReceiverFactory, TopicsFactory
 from tests.support.brokers.messages import publish
@@ -88,11 +88,11 @@ def test_a_job_put_later_arrives_at_once(
 def has_waiting_pop(client: Client) -> bool:
     """Return whether a pop of the client is consuming."""
     requests = (
-        list(popper_of(client)._pops)
+        list(popper_of(client).calls)
         if client._engine.connections._consuming_side is not None
         else []
     )
-    return any(request.channel is not None and request.channel._topics for request in requests)
+    return any(request.channel is not None and request.channel._consumers for request in requests)
 
 
 def test_no_topic_starves_another(client: Client, buried: LookerFactory) -> None:
@@ -502,7 +502,7 @@ def test_a_deleted_ready_queue_is_declared_again(client: Client, broker_url: str
 def test_there_may_be_more_concurrent_pops_than_channels(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(popping, "MAX_CHANNELS", 3)
+    monkeypatch.setattr(channel_pool, "MAX_CHANNELS", 3)
     with ThreadPoolExecutor(20) as pool:
         popped = [pool.submit(client.pop, "t", wait=patience(20)) for _ in range(20)]
         client.put_many(JobSpec("t", n) for n in range(20))
@@ -541,7 +541,7 @@ def test_pops_leave_no_state_behind(client: Client, caplog: pytest.LogCaptureFix
     consumer = popper.consumer
     assert len(consumer.settlement.leases) == 0
     assert len(consumer.channels) <= 5  # two of them are for the log of deletes
-    assert not popper._pops
+    assert not popper.calls
     transport = consumer._connector.transport
     assert isinstance(transport, ThreadTransport | LoopTransport)
     assert timers(transport) < 1_500

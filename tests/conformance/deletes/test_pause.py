@@ -79,7 +79,7 @@ def test_a_waiting_pop_continues_when_its_topic_is_resumed(
     (first,) = take(client, 1)
     with ThreadPoolExecutor(1) as pool:
         popped = pool.submit(take, client, 1)
-        wait_until(lambda: popper_of(client)._pops)
+        wait_until(lambda: popper_of(client).calls)
         other.pause("t")
         wait_until(lambda: client.tombstones().paused)
         other.put("t", id="waits")
@@ -131,7 +131,7 @@ def test_a_waiting_pop_continues_with_the_topics_that_are_not_paused(
     assert client.pop(["paused", "open"]) is None
     with ThreadPoolExecutor(1) as pool:
         popped = pool.submit(client.pop, ["paused", "open"], wait=patience(10))
-        wait_until(lambda: popper_of(client)._pops)
+        wait_until(lambda: popper_of(client).calls)
         other.pause("paused")
         wait_until(lambda: client.tombstones().paused)
         other.put("paused", id="waits")

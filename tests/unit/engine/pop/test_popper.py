@@ -14,7 +14,7 @@ from rabbitdelay import (
     TopologyError,
 )
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.engine.pop import popper
+from rabbitdelay.engine.pop import channel_pool
 from tests.support.memory.manual_worker import WorkerStage
 from tests.support.memory.stepped_client import SteppedClient, SteppedPop
 
@@ -177,7 +177,7 @@ def test_a_burst_without_end_ends_a_pop_all_the_same(
 def test_many_pops_wait_for_channels(
     stage: WorkerStage, client: SteppedClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(popper, "MAX_CHANNELS", 2)
+    monkeypatch.setattr(channel_pool, "MAX_CHANNELS", 2)
     stage.put("old")
     popped(client, "t").finish()
     pops = [client.pop("t", wait=60) for _ in range(5)]
@@ -190,7 +190,7 @@ def test_many_pops_wait_for_channels(
 def test_a_pop_that_ended_while_it_waited_for_a_channel_keeps_none_from_the_next(
     stage: WorkerStage, client: SteppedClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(popper, "MAX_CHANNELS", 1)
+    monkeypatch.setattr(channel_pool, "MAX_CHANNELS", 1)
     stage.put("old")
     popped(client, "t").finish()
     first, short, last = (client.pop("t", wait=wait) for wait in (60, 0.5, 60))
@@ -205,7 +205,7 @@ def test_a_pop_that_ended_while_it_waited_for_a_channel_keeps_none_from_the_next
 def test_a_pop_of_a_paused_topic_leaves_its_channel_to_the_next(
     stage: WorkerStage, client: SteppedClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(popper, "MAX_CHANNELS", 1)
+    monkeypatch.setattr(channel_pool, "MAX_CHANNELS", 1)
     for topic in "tu":
         stage.put("old", topic=topic)
         popped(client, topic).finish()
@@ -222,7 +222,7 @@ def test_a_lost_channel_is_replaced_for_a_pop_that_waits_for_one(
     stage: WorkerStage, client: SteppedClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pop that the channel served has ended, so nothing else frees a channel."""
-    monkeypatch.setattr(popper, "MAX_CHANNELS", 1)
+    monkeypatch.setattr(channel_pool, "MAX_CHANNELS", 1)
     stage.put("old")
     old = popped(client, "t")
     old.finish()
@@ -244,7 +244,7 @@ def test_a_lost_channel_is_replaced_for_a_pop_that_waits_for_one(
 def test_a_lost_channel_of_the_log_does_not_count_as_one_of_a_pop(
     stage: WorkerStage, client: SteppedClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(popper, "MAX_CHANNELS", 1)
+    monkeypatch.setattr(channel_pool, "MAX_CHANNELS", 1)
     stage.put("old")
     popped(client, "t").finish()
     stage.close_log_channel()
