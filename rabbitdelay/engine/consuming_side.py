@@ -2,6 +2,7 @@
 
 import secrets
 
+from rabbitdelay.engine import process_lifetime
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.listener import ConsumerListeners
 from rabbitdelay.engine.consume.reply_queue import ReplyQueue
@@ -23,6 +24,23 @@ class ConsumingSide:
     def start(self) -> None:
         """Start to connect."""
         self.consumer.start(ConsumerListeners(self.log_reader, self.popper, self.replies))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the connection's thread has died, or its event loop has ended."""
+        return self.consumer.has_ended
+
+    def connected(self, timeout: float) -> Flow[None]:
+        """Wait for the first connection; raise the error that prevents it."""
+        return self.consumer.connected(timeout)
+
+    def close(self, flush_seconds: float) -> Flow[None]:
+        """Return unfinished jobs, wait for the copies in flight, and close."""
+        return self.consumer.close(flush_seconds)
+
+    def close_soon(self, flush_seconds: float = process_lifetime.EXIT_FLUSH_SECONDS) -> None:
+        """Close in the background."""
+        self.consumer.close_soon(flush_seconds)
 
     def until_read(self, timeout: float) -> Flow[LogReader]:
         """Wait until the log of deletes has been read to its end once."""

@@ -113,14 +113,14 @@ async def drained(client: Client) -> list[str]:
 
 def consumer_connector(client: Client) -> Connector:
     """Return the connection on which a client receives jobs."""
-    assert client._engine.connections._consuming_side is not None
-    return client._engine.connections._consuming_side.consumer._connector
+    assert client._engine.connections._sides.opened is not None
+    return client._engine.connections._sides.opened.consumer._connector
 
 
 def publisher_connector(client: Client) -> Connector:
     """Return the connection on which a client puts."""
-    assert client._engine.connections._publisher is not None
-    return client._engine.connections._publisher._connector
+    assert client._engine.connections._publishers.opened is not None
+    return client._engine.connections._publishers.opened._connector
 
 
 def is_idle(client: Client) -> bool:
@@ -128,21 +128,21 @@ def is_idle(client: Client) -> bool:
     connections = client._engine.connections
     leased = (
         0
-        if connections._consuming_side is None
-        else len(connections._consuming_side.consumer.settlement.leases)
+        if connections._sides.opened is None
+        else len(connections._sides.opened.consumer.settlement.leases)
     )
     return puts_in_flight(client) == 0 and leased == 0
 
 
 def puts_in_flight(client: Client) -> int:
     """Return the number of puts in the client's window."""
-    publisher = client._engine.connections._publisher
+    publisher = client._engine.connections._publishers.opened
     return 0 if publisher is None else publisher.window.puts
 
 
 def waits(client: Client) -> bool:
     """Return whether a pop of the client waits at the broker."""
-    front = client._engine.connections._consuming_side
+    front = client._engine.connections._sides.opened
     pops = list(front.popper.calls) if front is not None else []
     return any(request.channel is not None and request.channel._consumers for request in pops)
 
@@ -247,7 +247,7 @@ def test_a_task_that_is_cancelled_while_connecting_does_not_affect_others(new: N
         pops = [asyncio.create_task(client.pop("u", wait=0.5)) for _ in range(2)]
         await asyncio.sleep(0)
         puts[0].cancel()
-        while client._engine.connections._connecting_side is None:  # noqa: ASYNC110 - for a moment
+        while client._engine.connections._sides._one is None:  # noqa: ASYNC110 - for a moment
             await asyncio.sleep(0)
         pops[0].cancel()
         assert [(await one).body for one in puts[1:]] == [1, 2]

@@ -54,7 +54,7 @@ def test_a_forked_child_closes_the_parents_socket(make_client: ClientFactory) ->
     """Otherwise a parent that dies would leave its connection open while the child lives."""
     client = make_client()
     client.put("t")
-    connection = client._engine.connections._publisher._connector.connection  # type: ignore[union-attr]  # on purpose
+    connection = client._engine.connections._publishers.opened._connector.connection  # type: ignore[union-attr]  # on purpose
     number = connection._transport._sock.fileno()  # type: ignore[union-attr]  # on purpose
     child = os.fork()
     if child == 0:

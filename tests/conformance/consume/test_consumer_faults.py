@@ -347,8 +347,8 @@ def test_a_thousand_malformed_messages_are_buried(
         dispatcher = worker._dispatcher
         assert dispatcher is not None
         assert dispatcher.consumer._connector._attempts == 0
-        assert worker.client._engine.connections._publisher is not None
-        assert worker.client._engine.connections._publisher._connector._attempts == 0
+        assert worker.client._engine.connections._publishers.opened is not None
+        assert worker.client._engine.connections._publishers.opened._connector._attempts == 0
     assert sorted(done) == list(range(50))
     assert len(graves) == 1_000
     assert all(read_grave(grave.headers).reason != "unknown" for grave in graves)
@@ -502,8 +502,8 @@ def test_headers_of_every_size_and_type_are_handled(
     with working(worker):
         wait_until(lambda: done == [1])
         graves = buried("t").wait_for(4)
-        assert worker.client._engine.connections._publisher is not None
-        assert worker.client._engine.connections._publisher._connector._attempts == 0
+        assert worker.client._engine.connections._publishers.opened is not None
+        assert worker.client._engine.connections._publishers.opened._connector._attempts == 0
     assert len(graves) == 4
     (small,) = [grave for grave in graves if grave.message_id == "small"]
     assert small.headers["I"] == -1

@@ -89,7 +89,7 @@ def has_waiting_pop(client: Client) -> bool:
     """Return whether a pop of the client is consuming."""
     requests = (
         list(popper_of(client).calls)
-        if client._engine.connections._consuming_side is not None
+        if client._engine.connections._sides.opened is not None
         else []
     )
     return any(request.channel is not None and request.channel._consumers for request in requests)
@@ -520,10 +520,10 @@ def test_a_release_whose_copy_cannot_be_published_raises(
     client = make_client()
     client.put("t", ttr=60)
     job = pop(client)
-    monkeypatch.setattr(client._engine.connections._publisher, "_closed", True)
+    monkeypatch.setattr(client._engine.connections._publishers.opened, "_closed", True)
     with pytest.raises(ClientClosed):
         job.release(delay=3600)
-    monkeypatch.setattr(client._engine.connections._publisher, "_closed", False)
+    monkeypatch.setattr(client._engine.connections._publishers.opened, "_closed", False)
     again = pop(client)
     assert (again.id, again.attempt) == (job.id, 1)
     again.finish()

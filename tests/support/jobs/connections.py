@@ -50,8 +50,8 @@ def cut_pops(client: Client) -> None:
 
 def popper_of(client: Client) -> Popper:
     """Return the popper of a client that has popped before."""
-    assert client._engine.connections._consuming_side is not None
-    return client._engine.connections._consuming_side.popper
+    assert client._engine.connections._sides.opened is not None
+    return client._engine.connections._sides.opened.popper
 
 
 def cut_worker(worker: Worker) -> None:

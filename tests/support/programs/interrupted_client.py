@@ -32,7 +32,7 @@ def main(url: str, namespace: str, times: int) -> None:
         interrupt(client, times)
         stop.set()
         thread.join(patience(30))
-        publisher = client._engine.connections._publisher
+        publisher = client._engine.connections._publishers.opened
         assert publisher is not None
         client.put("t", id="last")
         wait_until(lambda: publisher.window.puts == 0, what="the window is empty")
