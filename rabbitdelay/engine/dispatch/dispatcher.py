@@ -86,7 +86,8 @@ class Dispatcher:
         return self._slots.running_count
 
     def stop(self) -> None:
-        """Take no more jobs, and return those that have not started."""
+        """Start no more jobs, and return those that have not started."""
+        self._slots.start_no_more()
         self.consumer.call(self._stop)
 
     def _no_handler_runs(self) -> None:
@@ -196,7 +197,6 @@ class Dispatcher:
     # Stopping
 
     def _stop(self) -> None:
-        self._slots.start_no_more()
         self._topics.take_no_more()
         self._slots.hand_back_all()
 

@@ -149,8 +149,9 @@ class JobSlots:
                 _log_timeout(run.lease, fate)
 
     def start_no_more(self) -> None:
-        """Start no more jobs."""
-        self.is_stopping = True
+        """Start no more jobs, from when this returns. Any thread may call it."""
+        with self._lock:
+            self.is_stopping = True
 
     def hand_back_all(self) -> None:
         """Return all prefetched jobs to the broker."""

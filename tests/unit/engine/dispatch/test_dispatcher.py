@@ -3,6 +3,7 @@
 import pytest
 
 from rabbitdelay import LeaseLost
+from rabbitdelay.testing.model.vhost import Vhost
 from tests.support.memory.manual_worker import ManualWorker, WorkerStage
 
 NO_ANSWER_SECONDS = 3.0
@@ -433,3 +434,23 @@ def test_a_suspect_waits_for_the_proof_that_it_was_not_deleted(stage: WorkerStag
     to_client.restore()
     stage.advance(SUSPECT_SECONDS)
     assert worker.executor.started == ["long", "suspect"]
+
+
+# Stopping
+
+
+def test_no_job_starts_after_the_worker_was_told_to_stop(stage: WorkerStage) -> None:
+    """A handler returns before the stop reaches the transport's thread."""
+    worker = stage.begin(ManualWorker("t", concurrency=1, prefetch=2))
+    stage.put("a", "b")
+    dispatcher = worker._dispatcher
+    assert dispatcher is not None
+
+    def stop_and_finish(_vhost: Vhost) -> None:
+        dispatcher.stop()
+        worker.finish("a")
+
+    stage.on_broker(stop_and_finish)
+    stage.settle()
+    assert worker.executor.started == ["a"]
+    assert stage.ready() == ["b"]
