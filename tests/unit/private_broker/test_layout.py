@@ -15,8 +15,19 @@ LAYOUT = Layout(nodes=(NODE,), epmd_port=20000, cookie="KEY", extra_config={"cha
 
 
 @pytest.fixture(autouse=True)
-def _no_root_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_rabbitmq_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RABBITDELAY_RABBITMQ_ROOT", raising=False)
+    monkeypatch.delenv("RABBITDELAY_RABBITMQ_SERVER", raising=False)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Create a root with the files by which an installation is found."""
+    for program in ("usr/lib/rabbitmq/bin/rabbitmq-server", "usr/bin/epmd"):
+        path = tmp_path / program
+        path.parent.mkdir(parents=True)
+        path.touch(mode=0o755)
+    return tmp_path
 
 
 def test_a_saved_layout_loads_unchanged(tmp_path: Path) -> None:
@@ -37,14 +48,16 @@ def test_a_corrupt_layout_file_is_rejected(tmp_path: Path) -> None:
         load_layout(tmp_path)
 
 
-def test_a_new_cluster_has_the_requested_nodes_and_distinct_ports() -> None:
-    layout = new_layout(FOLDER, BrokerOptions(nodes=3, port=25672))
+def test_a_new_cluster_has_the_requested_nodes_and_distinct_ports(root: Path) -> None:
+    layout = new_layout(FOLDER, BrokerOptions(nodes=3, port=25672, root=root))
     ports = [layout.epmd_port]
     for node in layout.nodes:
         ports += [node.amqp_port, node.management_port, node.distribution_port]
     assert len(layout.nodes) == 3
     assert len(set(ports)) == 10
     assert layout.nodes[0].amqp_port == 25672
+    assert layout.root == str(root)
+    assert layout.container is None
 
 
 def test_default_options_keep_the_layout() -> None:
