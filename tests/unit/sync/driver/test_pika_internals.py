@@ -8,8 +8,10 @@ from contextlib import closing
 
 import pika
 import pytest
+from pika import spec
 from pika.adapters.select_connection import IOLoop
 from pika.exceptions import ConnectionOpenAborted
+from pika.frame import Method, decode_frame
 from pika.heartbeat import HeartbeatChecker
 
 from rabbitdelay.sync.driver.pika_internals import RawConnection
@@ -94,10 +96,14 @@ def test_bytes_are_written_past_pika(connected: Connected) -> None:
 
 
 def test_bytes_passed_on_reach_pika(connected: Connected) -> None:
-    """A broker of another protocol version replies with eight bytes, and pika closes."""
+    """The broker begins the handshake, and pika answers."""
     connected.connection.read_bytes(connected.connection.pass_on)
-    connected.peer.sendall(b"AMQP\x00\x00\x09\x00")
-    connected.run_until(lambda: connected.connection._transport is None)
+    start = spec.Connection.Start(server_properties={"product": "a broker"})
+    connected.peer.sendall(Method(0, start).marshal())
+    connected.run_until(connected.has_sent)
+    _, answer = decode_frame(connected.peer.recv(BYTES))
+    assert isinstance(answer, Method)
+    assert isinstance(answer.method, spec.Connection.StartOk)
 
 
 def test_an_abort_closes_the_connection_without_a_handshake(connected: Connected) -> None:
