@@ -11,6 +11,8 @@ PYTHON := .venv/bin/python
 PYTEST_ARGS ?=
 # Tests mostly wait for a broker, so four processes are useful even on two cores.
 WORKERS ?= 4
+# Without a broker they mostly wait for a time to pass.
+UNIT_WORKERS ?= 12
 
 # Tests start hundreds of Python processes: without bytecode each compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,11 +35,11 @@ test: ## run every test that takes less than a minute
 
 test-unit: ## run every test that needs no RabbitMQ, in less than a minute
 	@scripts/bootstrap
-	@$(PYTHON) -m pytest --no-rabbitmq -m "not slow" -n $(WORKERS) $(PYTEST_ARGS) tests/unit tests/conformance
+	@$(PYTHON) -m pytest --no-rabbitmq -m "not slow" -n $(UNIT_WORKERS) $(PYTEST_ARGS) tests/unit tests/conformance
 
 coverage: ## measure which branches of core and engine those tests cover
 	@scripts/bootstrap
-	@scripts/coverage -n $(WORKERS) $(PYTEST_ARGS)
+	@scripts/coverage -n $(UNIT_WORKERS) $(PYTEST_ARGS)
 
 test-slow: ## run the cluster and soak tests
 	@scripts/bootstrap --with-test-broker

@@ -48,19 +48,24 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     suite_broker.keep_files_in_memory()
     if os.environ.get("PYTEST_XDIST_WORKER"):
-        xdist_workers.prepare()
+        xdist_workers.prepare(starts_brokers=not config.getoption("no_rabbitmq"))
     elif config.getoption("numprocesses") and not config.getoption("no_rabbitmq"):
         suite_broker.require()  # xdist workers without a broker cannot end the run
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Scale every test's time limit by the factor that `patience` applies."""
+    """Scale every test's time limit by the factor that `patience` applies.
+
+    Select and arrange the tests of the run.
+    """
     for item in items:
         mark = item.get_closest_marker("timeout")
         seconds = mark.args[0] if mark else float(config.getini("timeout"))
         item.add_marker(pytest.mark.timeout(patience(seconds)), append=False)
     if config.getoption("no_rabbitmq"):
         rabbitmq_free.select(config, items)
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        xdist_workers.arrange(items)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,11 +4,13 @@ import fcntl
 import os
 import signal
 import tempfile
+from operator import itemgetter
 from pathlib import Path, PurePath
 from types import FrameType
 
 import pytest
 from xdist.dsession import DSession
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from rabbitdelay.private_broker.machine import ports
@@ -30,23 +32,56 @@ _GROUPS = {
 }
 
 
+_UNIT = "tests/unit/"
+
+
 class GroupScheduling(LoadScopeScheduling):
-    """Sends each group to one worker, and the groups first; other tests are sent one by one."""
+    """Sends each group to one worker, and each file of unit tests; other tests one by one.
+
+    The order is that of `arrange`.
+    """
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
-        """Return the test's group, or its node id if it has none."""
-        file, _, _ = nodeid.partition("::")
-        return _GROUPS.get(PurePath(file).name, nodeid)
+        """Return the test's group or file of unit tests, or its node id if it has none."""
+        return _unit_of_work(nodeid) or nodeid
 
 
-def prepare() -> None:
+def _unit_of_work(nodeid: str) -> str | None:
+    file, _, _ = nodeid.partition("::")
+    return _GROUPS.get(PurePath(file).name) or (file if nodeid.startswith(_UNIT) else None)
+
+
+def arrange(items: list[pytest.Item]) -> None:
+    """Put the groups first, and distribute the unit tests evenly over the others.
+
+    Unit tests compute. The others mostly wait, so that the cores are idle without unit tests.
+    """
+    grouped, computing, waiting = list[pytest.Item](), list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        is_unit = item.nodeid.startswith(_UNIT)
+        kind = computing if is_unit else grouped if _unit_of_work(item.nodeid) else waiting
+        kind.append(item)
+    places = [
+        (number / len(kind), item)
+        for kind in (waiting, computing)
+        for number, item in enumerate(kind)
+    ]
+    items[:] = [*grouped, *(item for _, item in sorted(places, key=itemgetter(0)))]
+
+
+def prepare(*, starts_brokers: bool) -> None:
     """Set up this process as an xdist worker.
 
     Its brokers use a port range of its own. A broker that starts does not listen for seconds, so
     two xdist workers, of this run or of another, could otherwise pick the same port. No range
     overlaps with the product's own, which is used by brokers that a test starts as a program.
     """
-    ports._CANDIDATES = _reserve_port_range()
+    if starts_brokers:
+        ports._CANDIDATES = _reserve_port_range()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt_once)
 

@@ -8,6 +8,7 @@ import pika
 import pytest
 
 from rabbitdelay import Client, Job, TopologyMissing
+from rabbitdelay.core.parked import rescue_schedule
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.engine.parked.rescuer import Rescuer
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
@@ -151,9 +152,13 @@ def test_a_putter_declares_a_deleted_hold_queue_again(
 
 
 def test_a_job_whose_next_hold_queue_is_deleted_runs_on_time(
-    make_client: ClientFactory, make_worker: WorkerFactory, broker_url: str
+    make_client: ClientFactory,
+    make_worker: WorkerFactory,
+    broker_url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its putter is gone. A worker declares the queue again, and the job waits for the rest."""
+    monkeypatch.setattr(rescue_schedule, "IDLE_SECONDS", 3.0)
     with make_client() as putter:
         put_at = time.time()
         putter.put("t", id="parked", delay=1.5)

@@ -1,5 +1,6 @@
 """A target that hangs, refuses or is poisoned delays only the messages sent to it."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -11,7 +12,7 @@ import pytest
 from rabbitdelay import Client, Job, JobRefused
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.engine.confirms import stall_detector
+from rabbitdelay.engine.confirms import answers, stall_detector
 from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, ReceiverFactory, WorkerFactory
 from tests.support.brokers.messages import publish
@@ -129,9 +130,12 @@ def test_a_response_to_a_full_queue_does_not_delay_other_responses(
     make_worker: WorkerFactory,
     broker_url: str,
     namespace: str,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Many responses pass while one is refused repeatedly."""
+    monkeypatch.setattr(answers, "REFUSED_SECONDS", 0.5)
     full = f"answers.{namespace}"
     worker = make_worker(allow_reply_to=[full])
     worker.handler("t", ttr=300)(lambda body: body)
@@ -147,6 +151,7 @@ def test_a_response_to_a_full_queue_does_not_delay_other_responses(
                 response = client.response(client.put("t", passed, reply=True), wait=patience(10))
                 assert response is not None
                 passed += 1
+                time.sleep(0.02)  # else the test uses all of a core
             assert passed > 20
             connection.channel().queue_purge(full)
             wait_until(lambda: worker.stats().counts.finished == passed + 1, seconds=30)

@@ -30,8 +30,8 @@ front.run(worker)
 DELETER = """
 import os, random, sys, time
 from tests.support.fronts import front_named
-name, url, namespace, share, count, plan = sys.argv[1:]
-share, count = int(share), int(count)
+name, url, namespace, share, shares, count, plan = sys.argv[1:]
+share, shares, count = int(share), int(shares), int(count)
 with front_named(name).client(url, namespace=namespace, stabilise_seconds=0, timeout=30) as client:
     client.delete(f"warm-up-{share}")
     os.write(1, b"ready\\n")
@@ -39,7 +39,7 @@ with front_named(name).client(url, namespace=namespace, stabilise_seconds=0, tim
         time.sleep(0.01)
     first_due, span = map(float, open(plan).read().split())
     began, chosen = time.time(), random.Random(share)
-    dues = {n: first_due + span * n / count for n in range(2 * share, count, 8)}
+    dues = {n: first_due + span * n / count for n in range(2 * share, count, 2 * shares)}
     moments = sorted((chosen.uniform(began, due), n) for n, due in dues.items() if due > began)
     for moment, n in moments:
         time.sleep(max(0.0, moment - time.time()))

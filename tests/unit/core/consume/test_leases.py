@@ -163,7 +163,7 @@ class Consumer(RuleBasedStateMachine):
 
 
 TestConsumer = Consumer.TestCase
-TestConsumer.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestConsumer.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 def test_a_finish_at_the_deadline_is_refused_without_expire() -> None:

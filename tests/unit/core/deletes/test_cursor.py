@@ -213,7 +213,7 @@ class Log(RuleBasedStateMachine):
 
 
 TestLog = Log.TestCase
-TestLog.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestLog.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 # Fences

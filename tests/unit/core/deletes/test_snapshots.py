@@ -1,7 +1,8 @@
 """Snapshots: a set round-trips, and an incomplete snapshot is never trusted."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -178,9 +179,18 @@ def test_a_snapshot_and_the_rest_of_the_log_equal_the_whole_log() -> None:
 
 # Incomplete or damaged snapshots
 
-PIECES, TRAILER = written(large())
-OTHERS, OTHER_TRAILER = written(set_of(Delete(tuple(IDS[::-1]), NOW_MS + 1)), "ffeeddccbbaa9988")
+Pieces = list[bytes]
 SMALL = set_of(Delete(("a", Exact("b", "t", 9)), NOW_MS), Purge("x", 7), Pause("y"))
+
+
+@cache  # not constants, because each xdist worker imports this file
+def snapshot() -> tuple[Pieces, bytes]:
+    return written(large())
+
+
+@cache
+def other_snapshot() -> tuple[Pieces, bytes]:
+    return written(set_of(Delete(tuple(IDS[::-1]), NOW_MS + 1)), "ffeeddccbbaa9988")
 
 
 @settings(max_examples=300, deadline=None)
@@ -219,21 +229,21 @@ def test_a_truncated_piece_or_trailer_is_detected(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    "pieces",
+    "arranged",
     [
-        [],
-        PIECES[:-1],
-        PIECES[1:],
-        [PIECES[0], *PIECES[2:]],
-        [PIECES[0], PIECES[0], *PIECES[1:]],
-        [*PIECES, PIECES[-1]],
-        [*PIECES, PIECES[0]],
-        PIECES[::-1],
-        [PIECES[0], OTHERS[1], *PIECES[2:]],
-        OTHERS,
-        [TRAILER, *PIECES],
-        [b"", *PIECES],
-        [b"RDS1", *PIECES],
+        lambda _p, _o: [],
+        lambda p, _: p[:-1],
+        lambda p, _: p[1:],
+        lambda p, _: [p[0], *p[2:]],
+        lambda p, _: [p[0], p[0], *p[1:]],
+        lambda p, _: [*p, p[-1]],
+        lambda p, _: [*p, p[0]],
+        lambda p, _: p[::-1],
+        lambda p, o: [p[0], o[1], *p[2:]],
+        lambda _, o: o,
+        lambda p, _: [snapshot()[1], *p],
+        lambda p, _: [b"", *p],
+        lambda p, _: [b"RDS1", *p],
     ],
     ids=[
         *("none", "no last", "no first", "no second", "first twice", "last twice"),
@@ -241,30 +251,36 @@ def test_a_truncated_piece_or_trailer_is_detected(data: st.DataObject) -> None:
         *("a trailer", "empty", "nothing but the beginning"),
     ],
 )
-def test_missing_or_reordered_pieces_are_detected(pieces: list[bytes]) -> None:
+def test_missing_or_reordered_pieces_are_detected(
+    arranged: Callable[[Pieces, Pieces], Pieces],
+) -> None:
+    pieces, trailer = snapshot()
     with pytest.raises(BrokenSnapshot):
-        read(pieces, TRAILER)
+        read(arranged(pieces, other_snapshot()[0]), trailer)
 
 
 def test_pieces_of_other_snapshots_are_ignored() -> None:
-    mixed = [piece for pair in zip(OTHERS, PIECES, strict=False) for piece in pair]
-    mixed += [*PIECES[len(OTHERS) :], *OTHERS[len(PIECES) :]]
-    assert everything(read(mixed, TRAILER)) == everything(large())
+    (pieces, trailer), (others, _) = snapshot(), other_snapshot()
+    mixed = [piece for pair in zip(others, pieces, strict=False) for piece in pair]
+    mixed += [*pieces[len(others) :], *others[len(pieces) :]]
+    assert everything(read(mixed, trailer)) == everything(large())
 
 
 def test_pieces_of_another_snapshot_with_the_same_name_are_detected() -> None:
     """Names are random. If two were equal nevertheless, the digest would differ."""
+    pieces, trailer = snapshot()
     others, _ = written(set_of(Delete(tuple(IDS[::-1]), NOW_MS + 1)))
-    assert len(others) >= len(PIECES)
+    assert len(others) >= len(pieces)
     with pytest.raises(BrokenSnapshot):
-        read(others[: len(PIECES)], TRAILER)
+        read(others[: len(pieces)], trailer)
     with pytest.raises(BrokenSnapshot):
-        read(PIECES, OTHER_TRAILER)
+        read(pieces, other_snapshot()[1])
 
 
 def test_a_snapshot_is_complete_after_all_pieces() -> None:
-    reading = Reading(read_trailer(TRAILER))
-    for piece in PIECES:
+    pieces, trailer = snapshot()
+    reading = Reading(read_trailer(trailer))
+    for piece in pieces:
         assert not reading.is_complete
         with pytest.raises(BrokenSnapshot):
             reading.result()
@@ -289,7 +305,7 @@ def test_a_snapshot_is_complete_after_all_pieces() -> None:
         b'{"trailer": {"version": 1}, "checksum": "00"}',
         b"[" * 100_000,
         b"\xff\xfe",
-        PIECES[0],
+        written(SMALL)[0][0],
     ],
     ids=lambda body: ascii(body[:20]),
 )
@@ -303,16 +319,17 @@ def test_arbitrary_bytes_are_refused(body: bytes) -> None:
     with pytest.raises(BrokenSnapshot):
         read_trailer(body)
     with pytest.raises(BrokenSnapshot):
-        Reading(read_trailer(TRAILER)).take(body)
+        Reading(read_trailer(snapshot()[1])).take(body)
 
 
 @pytest.mark.parametrize("change", [{"version": 2}, {"more": 1}, {"pieces": None}])
 def test_a_trailer_of_another_version_is_not_trusted(change: dict[str, object]) -> None:
     """Even if it is valid, because its fields may have another meaning."""
-    fields = json.loads(TRAILER)["trailer"] | change
+    pieces, trailer = snapshot()
+    fields = json.loads(trailer)["trailer"] | change
     body = {"trailer": fields, "checksum": snapshots._checksum(fields)}
     with pytest.raises(BrokenSnapshot):
-        read(PIECES, json.dumps(body).encode())
+        read(pieces, json.dumps(body).encode())
 
 
 # Joining

@@ -249,7 +249,7 @@ class Years(RuleBasedStateMachine):
 
 
 TestYears = Years.TestCase
-TestYears.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestYears.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 # Deletes

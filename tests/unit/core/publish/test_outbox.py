@@ -165,7 +165,7 @@ class Broker(RuleBasedStateMachine):
 
 
 TestBroker = Broker.TestCase
-TestBroker.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestBroker.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 def test_puts_are_resent_in_order_after_a_lost_connection() -> None:
