@@ -240,6 +240,10 @@ def test_an_invalid_time_leaves_the_job_unchanged(client: Client) -> None:
 # Clocks
 
 
+SKEW_SECONDS = 60.0
+"""More than a test takes, so that its calls do not catch up with a wrong clock."""
+
+
 def skewed(make_client: ClientFactory, seconds: float) -> Client:
     return make_client(clock=lambda: time.time() + seconds)
 
@@ -259,9 +263,9 @@ def test_a_delete_by_job_is_exact_with_any_clock(
 
 def test_a_delete_by_id_with_a_slow_clock(client: Client, make_client: ClientFactory) -> None:
     """The delete misses jobs put within the clock's lag and applies to older ones."""
-    deleter = skewed(make_client, -2)
+    deleter = skewed(make_client, -SKEW_SECONDS)
     younger = skewed(make_client, 0)
-    older = skewed(make_client, -3)
+    older = skewed(make_client, -2 * SKEW_SECONDS)
     older.put("t", id="older")
     old_generated = older.put("t")
     younger.put("t", id="younger")
@@ -272,19 +276,19 @@ def test_a_delete_by_id_with_a_slow_clock(client: Client, make_client: ClientFac
 
 def test_a_delete_by_id_with_a_fast_clock(client: Client, make_client: ClientFactory) -> None:
     """The delete also applies to jobs put under the same id until the clock's time is reached."""
-    deleter = skewed(make_client, 2)
+    deleter = skewed(make_client, SKEW_SECONDS)
     client.put("t", id="same")
     generated = client.put("t")
     deleter.delete_many(["same", generated.id])
     client.put("t", id="same")
-    later = skewed(make_client, 2.5)
+    later = skewed(make_client, 2 * SKEW_SECONDS)
     later.put("t", "lives", id="same")
     assert [job.body for job in take(client, 1)] == ["lives"]
     assert drained(client) == []
 
 
 @pytest.mark.parametrize(
-    ("seconds", "bodies"), [(-2, ["new", "old"]), (2, ["new"])], ids=["behind", "ahead"]
+    ("seconds", "bodies"), [(-SKEW_SECONDS, ["new", "old"]), (SKEW_SECONDS, ["new"])], ids=["behind", "ahead"]
 )
 def test_replace_with_a_wrong_clock(
     client: Client, make_client: ClientFactory, seconds: float, bodies: list[str]
