@@ -288,7 +288,9 @@ def test_a_delete_by_id_with_a_fast_clock(client: Client, make_client: ClientFac
 
 
 @pytest.mark.parametrize(
-    ("seconds", "bodies"), [(-SKEW_SECONDS, ["new", "old"]), (SKEW_SECONDS, ["new"])], ids=["behind", "ahead"]
+    ("seconds", "bodies"),
+    [(-SKEW_SECONDS, ["new", "old"]), (SKEW_SECONDS, ["new"])],
+    ids=["behind", "ahead"],
 )
 def test_replace_with_a_wrong_clock(
     client: Client, make_client: ClientFactory, seconds: float, bodies: list[str]
