@@ -139,7 +139,7 @@ class Worker(BaseWorker[Client]):
         numbers = stop_signals.to_handle(handle_signals)
         before = {number: signal.getsignal(number) for number in numbers}
         for number in numbers:
-            loop.add_signal_handler(number, self._signalled)
+            loop.add_signal_handler(number, self._stop_requests.signalled)
         try:
             yield
         finally:

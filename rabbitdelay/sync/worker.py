@@ -114,7 +114,9 @@ class Worker(BaseWorker[Client]):
     def _on_signals(self, handle_signals: bool | None) -> Iterator[None]:  # noqa: FBT001 - run's
         """Stop the worker on the signals that it handles."""
         numbers = stop_signals.to_handle(handle_signals)
-        before = {number: signal.signal(number, self._signalled) for number in numbers}
+        before = {
+            number: signal.signal(number, self._stop_requests.signalled) for number in numbers
+        }
         try:
             yield
         finally:

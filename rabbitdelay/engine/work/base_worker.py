@@ -28,10 +28,11 @@ from rabbitdelay.engine.client import ClientEngine
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.listener import ConsumerListeners
 from rabbitdelay.engine.dispatch.dispatcher import Dispatcher
-from rabbitdelay.engine.flow import Bell, Flow, Sleep, Wait
+from rabbitdelay.engine.flow import Flow, Sleep, Wait
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.engine.work.runner import Hooks
+from rabbitdelay.engine.work.stop_requests import StopRequests
 from rabbitdelay.errors import (
     InvalidConfiguration,
     InvalidJob,
@@ -80,10 +81,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
         self._grace_seconds = _seconds(grace, "grace")
         self._handlers: dict[str, Handler] = {}
         self._hooks = Hooks()
-        self._told = Bell()
-        self._is_told_to_stop = False
-        self._is_told_to_stop_at_once = False
-        self._signals = 0
+        self._stop_requests = StopRequests()
         self._is_running = False
         self._has_run = False
         self._dispatcher: Dispatcher | None = None
@@ -180,14 +178,12 @@ class BaseWorker(ABC, Generic[AnyClient]):
 
     def stop(self, *, at_once: bool = False) -> None:
         """Stop `run`: take no more jobs, and let running handlers finish within the grace."""
-        self._is_told_to_stop_at_once = self._is_told_to_stop_at_once or at_once
-        self._is_told_to_stop = True
-        self._told.ring()
+        self._stop_requests.stop(at_once=at_once)
 
     @property
     def was_stopped_at_once(self) -> bool:
         """Whether the grace was cut short by a second signal or by `stop(at_once=True)`."""
-        return self._is_told_to_stop_at_once or self._signals > 1
+        return self._stop_requests.is_at_once
 
     def stats(self) -> WorkerStats:
         """Return the counts and the current state of the worker; zeros before it runs."""
@@ -229,7 +225,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
             yield from self._work(max_jobs, until_empty=until_empty)
         finally:
             yield from self._engine.close(self._flush_seconds)
-            self._is_told_to_stop = False
+            self._stop_requests.end_run()
         assert self._dispatcher is not None
         if self._dispatcher.failure is not None:
             raise self._dispatcher.failure
@@ -241,8 +237,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
     def _begin_run(self) -> None:
         if self._has_run:
             self._renew_client()
-            self._signals = 0
-            self._is_told_to_stop_at_once = False
+            self._stop_requests.begin_another_run()
         self._has_run = True
 
     def _work(self, max_jobs: int | None, *, until_empty: bool) -> Flow[None]:
@@ -263,7 +258,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
             executor=executor,
             max_jobs=max_jobs,
             until_empty=until_empty,
-            told=self._told,
+            told=self._stop_requests.told,
         )
         try:
             consumer.start(ConsumerListeners(log_reader, dispatcher))
@@ -286,7 +281,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
         """Wait until the worker has to stop."""
         topics = ", ".join(self._handlers)
         logger.info("worker: running (concurrency %d, topics %s)", self._concurrency, topics)
-        while not (self._is_stopping or dispatcher.is_done):
+        while not (self._stop_requests.is_stopping or dispatcher.is_done):
             yield from self._until_told(dispatcher)
             if executor.lost >= MAX_LOST:
                 error = WorkerFailed(
@@ -298,8 +293,8 @@ class BaseWorker(ABC, Generic[AnyClient]):
 
     def _until_told(self, dispatcher: Dispatcher) -> Flow[None]:
         """Wait until something may have changed. A signal handler can only be looked for."""
-        told = self._told.next()
-        if not (self._is_stopping or dispatcher.is_done):
+        told = self._stop_requests.told.next()
+        if not (self._stop_requests.is_stopping or dispatcher.is_done):
             with suppress(TimeoutError):
                 yield Wait(told, LOOK_SECONDS, is_real=True)
 
@@ -317,14 +312,6 @@ class BaseWorker(ABC, Generic[AnyClient]):
             logger.warning("worker: stopped (%s unfinished, given back)", _jobs(dispatcher.running))
         else:
             logger.info("worker: stopped")
-
-    def _signalled(self, *_: object) -> None:
-        """Only count the signal, because the interrupted thread may hold any lock."""
-        self._signals += 2 if self._is_told_to_stop else 1
-
-    @property
-    def _is_stopping(self) -> bool:
-        return self._is_told_to_stop or self._signals > 0
 
 
 def _jobs(count: int) -> str:
