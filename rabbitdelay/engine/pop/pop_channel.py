@@ -13,7 +13,7 @@ from rabbitdelay.engine.deletes.delete_check import DeleteCheck, Liveness
 from rabbitdelay.engine.pop.get_round import GetRound
 from rabbitdelay.engine.pop.pop_calls import PopCalls
 from rabbitdelay.engine.pop.pop_consumers import PopConsumers
-from rabbitdelay.engine.pop.pop_request import PopRequest
+from rabbitdelay.engine.pop.pop_request import PopRequest, PopState
 from rabbitdelay.engine.transport import Channel, Then
 
 
@@ -102,7 +102,7 @@ class PopChannel:
     def _served(self) -> PopRequest | None:
         """The pop that still accepts jobs."""
         request = self._request
-        return None if request is None or request.is_over else request
+        return None if request is None or request.state is PopState.OVER else request
 
     def _opened(self, then: Then, channel: Channel) -> None:
         self._consumers = PopConsumers(channel, self._consumer.topology, self._consuming)

@@ -83,8 +83,9 @@ class PopTopics:
     # Topics that do not exist yet
 
     def _look_later(self, request: PopRequest) -> None:
-        has_time = self._calls.has_time(request)
-        if request.missing_topics and request.look_timer is None and has_time:
+        if not request.missing_topics or request.look_timer is not None:
+            return
+        if self._calls.has_time(request):
             look = partial(self._look, request)
             request.look_timer = self._consumer.call_later(TOPIC_SECONDS, look)
 
