@@ -185,6 +185,7 @@ def first_job_seconds(url: str, client: Client, *, until: Callable[[], bool]) ->
 
 def fill_with_tombstones(url: str, client: Client, count: int) -> Starts:
     """Delete `count` jobs, then start a worker without a snapshot and one with it."""
+    client.topology.apply()  # a delete does not create the namespace
     stopwatch = Stopwatch()
     client.delete_many(ids(count))
     written_seconds = stopwatch.cost(count).seconds
