@@ -403,6 +403,7 @@ class ClientEngine:
         put = yield from self.put_nowait(spec, timeout, after_ms=after_ms, attempt=attempt)
         job: Job = yield Wait(put)
         yield from self._log_writer.keep(job, old, timeout)
+        yield from self._log_writer.let_pass(job.put_ms)
         return job
 
     def _make_job(self, spec: JobSpec, after_ms: int, attempt: int) -> Job:

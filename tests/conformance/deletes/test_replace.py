@@ -340,6 +340,14 @@ def test_the_last_of_two_replaces_in_the_same_millisecond_lives(make_client: Cli
     assert [job.body for job in take(client, 15)] == ["new"] * 15
 
 
+def test_a_job_put_after_a_replace_in_the_same_tick_lives(make_client: ClientFactory) -> None:
+    client = make_client(clock=ticking)
+    for n in range(15):
+        client.replace("t", "old", id=str(n))
+        client.put("t", "new", id=str(n))
+    assert sorted(job.body for job in take(client, 30)) == ["new"] * 15 + ["old"] * 15
+
+
 @pytest.mark.usefixtures("existing_namespace")
 def test_a_job_put_after_a_delete_in_the_same_tick_lives(make_client: ClientFactory) -> None:
     client = make_client(clock=ticking)
