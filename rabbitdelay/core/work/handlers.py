@@ -31,7 +31,7 @@ _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @dataclass(frozen=True, slots=True)
 class ParameterBinding:
-    """Which of a function's parameters receive the body and the job."""
+    """The parameters of a function that receive the body and the job."""
 
     body_name: str | None
     body_adapter: TypeAdapter[Any] | None

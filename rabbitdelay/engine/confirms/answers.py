@@ -1,4 +1,4 @@
-"""What the broker answers to a message: an ack, a nack, or the message itself."""
+"""Answers of the broker to a message: an ack, a nack, or the message itself."""
 
 import random
 from collections.abc import Sequence

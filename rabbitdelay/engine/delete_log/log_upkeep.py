@@ -1,4 +1,4 @@
-"""What is done once a second while the log of deletes is read."""
+"""Tasks done once a second while the log of deletes is read."""
 
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import Consumer

@@ -24,7 +24,7 @@ from rabbitdelay.errors import ConnectionFailed, NamespaceMissing
 
 
 class LogReader:
-    """What reads the log for one consumer, put together.
+    """The parts that read the log for one consumer, put together.
 
     Jobs are checked with `check`; `known` and `status` say what is known, and why not more.
     """

@@ -23,7 +23,7 @@ SUSPECT_WAIT_SECONDS = 0.05
 
 
 class _Step(Enum):
-    """What has become of the job that was to start next."""
+    """Outcome of the attempt to start the next job."""
 
     STARTED = auto()
     GONE = auto()

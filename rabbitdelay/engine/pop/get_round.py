@@ -1,4 +1,4 @@
-"""Which topics of a pop are asked for a ready job, one after the other."""
+"""The topics of a pop that are asked for a ready job, one after the other."""
 
 from collections import deque
 from collections.abc import Sequence

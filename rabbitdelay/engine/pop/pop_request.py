@@ -23,7 +23,7 @@ class PopState(Enum):
 
 
 class PopRequest:
-    """What a caller asked for, and the jobs that it gets."""
+    """A call of pop: its arguments, and the jobs that it gets."""
 
     def __init__(self, topics: Sequence[str], most: int, deadline: float | None) -> None:
         self.topics = topics

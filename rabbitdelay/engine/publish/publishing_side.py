@@ -1,4 +1,4 @@
-"""What publishes messages over one connection after the other, put together.
+"""The parts that publish messages over one connection after the other, put together.
 
 All of it runs on the transport's thread: it declares missing queues, publishes messages, and
 resolves those that are confirmed, refused or timed out.

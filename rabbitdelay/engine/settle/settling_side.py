@@ -1,4 +1,4 @@
-"""What settles the jobs of one consuming connection, put together."""
+"""The parts that settle the jobs of one consuming connection, put together."""
 
 from collections.abc import Callable
 

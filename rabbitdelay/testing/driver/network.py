@@ -1,4 +1,4 @@
-"""Which broker in memory an address leads to."""
+"""Addresses of brokers in memory."""
 
 from collections.abc import Callable, Sequence
 

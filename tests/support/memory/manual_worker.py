@@ -84,7 +84,7 @@ class ManualExecutor:
         return self.run_of(id).lease
 
     def end(self, id: str, settle: Callable[[], None] = nothing) -> None:
-        """Let the handler of a job return, and settle its job in the same step."""
+        """Return from the handler of a job, and settle the job in the same step."""
         run, end = self._runs[id]
         end(run, settle)
 
@@ -120,7 +120,7 @@ class ManualWorker(Worker):
             self.runs_ended += 1
 
     def finish(self, *ids: str) -> None:
-        """Let the handlers of jobs return, which finishes the jobs."""
+        """Return from the handlers of jobs, which finishes the jobs."""
         for name in ids:
             settle = partial(self.settlement.finish_returned, self.executor.lease_of(name))
             self.executor.end(name, settle)
@@ -237,7 +237,7 @@ class WorkerStage(Stage):
         self.settle()
 
     def wait_until_ended(self, worker: ManualWorker, runs: int = 1) -> None:
-        """Let time pass until `run` of a worker has returned or raised that often."""
+        """Advance the time until `run` of a worker has returned or raised that often."""
 
         def has_ended() -> bool:
             self._begin(timedelta(seconds=0.1)).result(patience(10))

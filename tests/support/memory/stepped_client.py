@@ -38,7 +38,7 @@ class SteppedCall(Generic[Result]):
 
     @property
     def result(self) -> Result:
-        """What the call has returned; raises what it has raised."""
+        """The result of the call; raises the error that the call has raised."""
         return self._outcome.result(0)
 
     def go_on(self) -> bool:
@@ -143,12 +143,12 @@ class SteppedClient:
         return SteppedCall(self._broker, self._engine.close(1.0))
 
     def run(self) -> None:
-        """Let everything happen that needs no time."""
+        """Run everything that needs no time."""
         self._broker.run_until_idle()
         while sum(call.go_on() for call in self._calls):
             self._broker.run_until_idle()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self._broker.advance(seconds)
         self.run()
