@@ -25,6 +25,7 @@ from rabbitdelay.cli.commands.pop import pop
 from rabbitdelay.cli.commands.purge import purge
 from rabbitdelay.cli.commands.put import put
 from rabbitdelay.cli.commands.reschedule import reschedule
+from rabbitdelay.cli.commands.serve import serve
 from rabbitdelay.cli.commands.stats import stats
 from rabbitdelay.cli.commands.tombstones import tombstones
 from rabbitdelay.cli.commands.topics import topics
@@ -164,7 +165,7 @@ def root(
 root.add_section("Jobs", (put, consume, pop, delete, reschedule))
 root.add_section("Topics", (topics, stats, pause, resume, purge))
 root.add_section("Jobs that need attention", (buried, unrouted, tombstones))
-root.add_section("Broker and queues", (demo, broker, doctor, namespaces, topology, explain))
+root.add_section("Broker and queues", (demo, serve, broker, doctor, namespaces, topology, explain))
 
 
 def _warn_of_password(url: str) -> None:

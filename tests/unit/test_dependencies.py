@@ -27,9 +27,11 @@ UNDOCUMENTED = re.compile(
 
 
 def declared() -> dict[str, str]:
-    """Return the requirements of the package by name."""
+    """Return the requirements of the package and its extras by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    requirements = [re.split(r"(?=[<>=~!])", text, maxsplit=1) for text in project["dependencies"]]
+    extras = project["optional-dependencies"].values()
+    texts = [*project["dependencies"], *(text for extra in extras for text in extra)]
+    requirements = [re.split(r"(?=[<>=~!])", text, maxsplit=1) for text in texts]
     return {name.strip(): rest for name, rest in requirements}
 
 

@@ -22,6 +22,7 @@ LAYERS = [
     {"actions"},
     {"demo"},
     {"testing"},
+    {"gateway"},
     {"cli"},
     {"__main__"},
 ]

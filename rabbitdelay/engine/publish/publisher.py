@@ -123,6 +123,11 @@ class Publisher:
         return self._side.alarm.reason
 
     @property
+    def failure(self) -> ConnectionFailed | None:
+        """The error of the last attempt to connect; None while connected."""
+        return self._first.error
+
+    @property
     def has_ended(self) -> bool:
         """Whether the transport has ended, so that nothing more can be published."""
         return self._transport.ended.done()

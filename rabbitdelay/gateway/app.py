@@ -1,0 +1,147 @@
+"""GatewayApp: the gateway as an ASGI application, to be served alone or mounted in another."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TypedDict, Unpack
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import HTTPException
+from fastapi.responses import Response
+
+from rabbitdelay.core.topology.topology import QueueType
+from rabbitdelay.engine.client_settings import ClientSettings
+from rabbitdelay.engine.transport_source import TransportSource
+from rabbitdelay.errors import RabbitDelayError
+from rabbitdelay.gateway import problems
+from rabbitdelay.gateway.gateway import Gateway
+from rabbitdelay.gateway.http.asgi import App, Receive, Scope, Send
+from rabbitdelay.gateway.routes import health, jobs, leases, pop
+from rabbitdelay.gateway.settings import GatewaySettings
+from rabbitdelay.system_time import TimeSource
+
+logger = logging.getLogger("rabbitdelay")
+
+
+class ClientOptions(TypedDict, total=False):
+    """The options of the gateway's client, as Client documents them."""
+
+    namespace: str
+    declare: bool
+    queue_type: QueueType
+    connect_timeout: float
+    stabilise_seconds: float | None
+    allow_reply_to: Sequence[str]
+    max_delay: float | timedelta | None
+    management_url: str | None
+    clock: TimeSource
+    transport: TransportSource | None
+
+
+class GatewayApp:
+    """Serves the gateway's routes as an ASGI application.
+
+    Served by itself, it connects when the server starts and closes when it stops. Mounted in a
+    FastAPI or Starlette application, whose mounted applications are not told of either, pass
+    `lifespan` to the outer application, or use `running()` in its lifespan.
+
+    Args:
+        url: URL of the broker, as for Client.
+        settings: Limits and timeouts of the gateway.
+        options: Options of the client: `namespace`, `declare`, `queue_type` and others.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        settings: GatewaySettings | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self.settings = settings or GatewaySettings()
+        self._client_settings = ClientSettings(
+            url=url,
+            timeout=self.settings.put_timeout,
+            max_body_bytes=self.settings.max_body_bytes,
+            **options,
+        )
+        self._gateway: Gateway | None = None
+        self._app = self._surrounded(self._routes())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or the start and the end of the server."""
+        await self._app(scope, receive, send)
+
+    @property
+    def gateway(self) -> Gateway:
+        """The running gateway.
+
+        Raises:
+            ClientClosed: The application has not been started.
+        """
+        if self._gateway is None:
+            raise problems.ShuttingDown(
+                "the gateway is not running: start it with GatewayApp.lifespan or running()"
+            )
+        return self._gateway
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Gateway]:
+        """Run the gateway inside the block. At its end, jobs that are still held return."""
+        gateway = Gateway(self.settings, self._client_settings)
+        await gateway.start()
+        self._gateway = gateway
+        try:
+            yield gateway
+        finally:
+            self._gateway = None
+            await gateway.close()
+
+    @asynccontextmanager
+    async def lifespan(self, _app: object) -> AsyncIterator[None]:
+        """Run the gateway for as long as an application runs: its `lifespan` argument."""
+        async with self.running():
+            yield
+
+    def _routes(self) -> FastAPI:
+        app = FastAPI(
+            title="rabbitdelay",
+            docs_url=None,
+            redoc_url=None,
+            lifespan=self.lifespan,
+            redirect_slashes=False,
+        )
+        app.state.gateway_app = self
+        for module in (jobs, pop, leases, health):
+            app.include_router(module.router)
+        app.add_exception_handler(RabbitDelayError, _problem)
+        app.add_exception_handler(problems.Refusal, _problem)
+        app.add_exception_handler(HTTPException.__mro__[1], _http_problem)
+        app.add_exception_handler(Exception, _internal_error)
+        return app
+
+    def _surrounded(self, app: App) -> App:
+        """Return the application inside its middleware, the outermost last."""
+        return app
+
+
+async def _problem(_request: Request, error: Exception) -> Response:
+    return problems.response_to(error)
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    """Report a path or a method that does not exist."""
+    path = request.url.path
+    if getattr(error, "status_code", 404) == 405:  # noqa: PLR2004 - the status itself
+        response = problems.response_to(
+            problems.MethodNotAllowed(f"{path} does not accept {request.method}")
+        )
+        response.headers.update(getattr(error, "headers", None) or {})
+        return response
+    return problems.response_to(problems.NotFound(f"there is nothing at {path}"))
+
+
+async def _internal_error(_request: Request, error: Exception) -> Response:
+    logger.error("gateway: internal error", exc_info=error)
+    return problems.internal_error(None)

@@ -1,0 +1,115 @@
+"""The answers: jobs as JSON, with their bodies spliced in byte for byte."""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from fastapi.responses import Response
+
+from rabbitdelay.actions.job_facts import headers_as_json, iso_time
+from rabbitdelay.gateway.bodies import raw_json
+from rabbitdelay.gateway.leases.held_jobs import HeldJob
+from rabbitdelay.models import JSON, Job, media_type
+
+
+def as_json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a response with a JSON value."""
+    return Response(encoded(value), status, headers, media_type=JSON)
+
+
+def encoded(value: object) -> bytes:
+    """Return a value as JSON in UTF-8; half of a surrogate pair becomes an escape."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def put_job(job: Job) -> dict[str, Any]:
+    """Return what a put answers."""
+    return {
+        "id": job.id,
+        "topic": job.topic,
+        "put": iso_time(job.put_ms),
+        "due": iso_time(job.due_ms),
+    }
+
+
+def location(job: Job, root_path: str = "") -> str:
+    """Return the path of a job."""
+    return f"{root_path}/v1/jobs/{quote(job.id, safe='')}"
+
+
+def held_jobs(found: Iterable[HeldJob]) -> Response:
+    """Return the answer of a pop that found jobs."""
+    content = b'{"jobs":[' + b",".join(map(_held_job, found)) + b"]}"
+    return Response(content, media_type=JSON)
+
+
+def held_job_raw(found: HeldJob) -> Response:
+    """Return the raw body of a job, with its facts in headers."""
+    facts = _facts(found)
+    headers = {_header(name): _text(value) for name, value in facts.items()}
+    response = Response(found.job.payload, headers=headers)
+    response.headers["Content-Type"] = _one_line(found.job.content_type)
+    return response
+
+
+def body_members(payload: bytes, content_type: str) -> bytes:
+    """Return the member `body`, or `body_base64` if the body is neither JSON nor text."""
+    kind = media_type(content_type)
+    if kind == JSON or kind.endswith("+json"):
+        if raw_json.is_json(payload):
+            return b'"body":' + payload
+    elif kind.startswith("text/"):
+        try:
+            return b'"body":' + encoded(payload.decode())
+        except UnicodeDecodeError:
+            pass
+    return b'"body_base64":"' + b64encode(payload) + b'"'
+
+
+def spliced(members: dict[str, Any], payload: bytes, content_type: str) -> bytes:
+    """Return a JSON object with these members and the body."""
+    return encoded(members)[:-1] + b"," + body_members(payload, content_type) + b"}"
+
+
+def _held_job(found: HeldJob) -> bytes:
+    job = found.job
+    members = _facts(found) | {"content_type": job.content_type, "headers": headers_as_json(job)}
+    return spliced(members, job.payload, job.content_type)
+
+
+def _facts(found: HeldJob) -> dict[str, Any]:
+    job = found.job
+    return {
+        "lease": found.lease,
+        "topic": job.topic,
+        "id": job.id,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "put": iso_time(job.put_ms),
+        "due": iso_time(job.due_ms),
+        "ttr": job.ttr.total_seconds(),
+        "time_left": round(job.time_left, 3),
+        "redeliveries": job.redeliveries,
+        "callback": job.callback,
+    }
+
+
+def _header(name: str) -> str:
+    return f"Rabbitdelay-{name.replace('_', '-').title()}"
+
+
+def _text(value: object) -> str:
+    """Return a value of a header: in ASCII, percent-encoded where it is not."""
+    return "" if value is None else quote(str(value), safe=" !#$&'()*+,/:;=?@[]~")
+
+
+def _one_line(content_type: str) -> str:
+    """Return a content type that can be a header; another program may have put any text."""
+    is_safe = content_type.isascii() and content_type.isprintable()
+    return content_type if is_safe else "application/octet-stream"

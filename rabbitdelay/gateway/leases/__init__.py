@@ -1,0 +1,1 @@
+"""Leases: what a client over HTTP holds, and how it settles it."""

@@ -1,0 +1,1 @@
+"""The routes, which translate requests into calls of the gateway."""

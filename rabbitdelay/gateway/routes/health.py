@@ -1,0 +1,21 @@
+"""Health: whether the gateway is alive, and whether it should get requests."""
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from rabbitdelay.gateway.routes.context import GatewayOf
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz")
+async def alive() -> Response:
+    """Report that the process is alive, whatever the state of the broker."""
+    return JSONResponse({"status": "alive"})
+
+
+@router.get("/readyz")
+async def ready(gateway: GatewayOf) -> Response:
+    """Report whether the gateway is connected and caught up with the log of deletes."""
+    gateway.require_ready()
+    return JSONResponse({"status": "ready"})

@@ -1,0 +1,1 @@
+"""Long polls: clients that wait for a job."""
