@@ -35,7 +35,7 @@ from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.parked.buried_queue import BuriedQueue
 from rabbitdelay.engine.parked.unrouted_queue import UnroutedQueue
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
-from rabbitdelay.engine.publish.batch import Batch, OnConfirmed
+from rabbitdelay.engine.publish.batch import Batch, OnConfirmed, OnPositionConfirmed
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.engine.settle.leased_job import LeasedJob
 from rabbitdelay.engine.transport import Transport, nothing
@@ -140,6 +140,17 @@ class ClientEngine:
         on_confirmed: OnConfirmed | None,
     ) -> Flow[int]:
         """Put many jobs; return the number that the broker has confirmed."""
+        if on_confirmed is None:
+            return self.put_each(specs, timeout, None)
+        return self.put_each(specs, timeout, lambda _position, job: on_confirmed(job))
+
+    def put_each(
+        self,
+        specs: Iterable[JobSpec] | AsyncIterable[JobSpec],
+        timeout: float | None,
+        on_confirmed: OnPositionConfirmed | None,
+    ) -> Flow[int]:
+        """Put many jobs, and tell the position in the input of each confirmed one."""
         self._refuse_to_wait()
         batch, source = Batch(on_confirmed), Source(specs)
         while not batch.failed:

@@ -77,8 +77,14 @@ class Connections:
     @property
     def current_log_reader(self) -> LogReader | None:
         """The reader of the log of deletes; None unless it has read the log to its end."""
+        log_reader = self.log_reader
+        return log_reader if log_reader is not None and log_reader.is_current else None
+
+    @property
+    def log_reader(self) -> LogReader | None:
+        """The reader of the log of deletes; None until the consuming side is connected."""
         side = self._sides.opened
-        return side.log_reader if side is not None and side.log_reader.is_current else None
+        return None if side is None else side.log_reader
 
     def side_connection(self) -> SideConnection:
         """Return a new connection for administration, which is not open yet."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TypedDict, Unpack
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import HTTPException
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
 from rabbitdelay.core.topology.topology import QueueType
@@ -15,9 +15,11 @@ from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.transport_source import TransportSource
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.gateway import problems
+from rabbitdelay.gateway.bodies import reader
 from rabbitdelay.gateway.gateway import Gateway
 from rabbitdelay.gateway.http.asgi import App, Receive, Scope, Send
-from rabbitdelay.gateway.routes import health, jobs, leases, pop
+from rabbitdelay.gateway.http.paths import Paths
+from rabbitdelay.gateway.routes import health, jobs, leases, parked, pop, topics
 from rabbitdelay.gateway.settings import GatewaySettings
 from rabbitdelay.system_time import TimeSource
 
@@ -113,24 +115,32 @@ class GatewayApp:
             redirect_slashes=False,
         )
         app.state.gateway_app = self
-        for module in (jobs, pop, leases, health):
+        for module in (jobs, pop, leases, topics, parked, health):
             app.include_router(module.router)
         app.add_exception_handler(RabbitDelayError, _problem)
         app.add_exception_handler(problems.Refusal, _problem)
-        app.add_exception_handler(HTTPException.__mro__[1], _http_problem)
+        app.add_exception_handler(RequestValidationError, _invalid_parameter)
+        for status in (404, 405):
+            app.add_exception_handler(status, _no_such_route)
         app.add_exception_handler(Exception, _internal_error)
         return app
 
     def _surrounded(self, app: App) -> App:
         """Return the application inside its middleware, the outermost last."""
-        return app
+        return Paths(app)
 
 
 async def _problem(_request: Request, error: Exception) -> Response:
     return problems.response_to(error)
 
 
-async def _http_problem(request: Request, error: Exception) -> Response:
+async def _invalid_parameter(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
+    return problems.response_to(reader.refusal(found, None, "parameter"))
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
     """Report a path or a method that does not exist."""
     path = request.url.path
     if getattr(error, "status_code", 404) == 405:  # noqa: PLR2004 - the status itself

@@ -2,27 +2,38 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from typing import Any, TypeVar
 
 from rabbitdelay import aio
 from rabbitdelay.aio.awaiting import drive
 from rabbitdelay.aio.client import new_engine
+from rabbitdelay.core.administration.counts import Statistics
+from rabbitdelay.core.work.responses import Response
 from rabbitdelay.engine.client_settings import ClientSettings
+from rabbitdelay.engine.flow import Flow
 from rabbitdelay.errors import (
     BrokerBlocked,
     BrokerUnreachable,
+    CutOff,
+    DeleteManyFailed,
     LeaseLost,
+    ManagementUnreachable,
     NamespaceMissing,
+    PutManyFailed,
     RabbitDelayError,
 )
+from rabbitdelay.gateway.bodies.put_requests import Put
 from rabbitdelay.gateway.leases.held_jobs import HeldJob, HeldJobs
-from rabbitdelay.gateway.problems import ShuttingDown
+from rabbitdelay.gateway.problems import LeasesLost, NotAllPut, NotFound, ShuttingDown
+from rabbitdelay.gateway.replies import Replies
 from rabbitdelay.gateway.settings import GatewaySettings
 from rabbitdelay.models import Job, JobSpec
 
+Result = TypeVar("Result")
 logger = logging.getLogger("rabbitdelay")
 
 RECONNECT_SECONDS = 1.0
@@ -36,7 +47,9 @@ class Gateway:
         self._engine = new_engine(client_settings, None)
         self.client = aio.Client._over(self._engine)  # noqa: SLF001 - as the worker does
         self.held = HeldJobs()
+        self.replies = Replies(self.client, client_settings.monotonic)
         self._stopping = asyncio.Event()
+        self._is_ready = False
         self._connecting: asyncio.Task[None] | None = None
         self._connect_error: RabbitDelayError = BrokerUnreachable(
             "the gateway has not connected to the broker yet"
@@ -76,21 +89,73 @@ class Gateway:
         if self._stopping.is_set():
             raise ShuttingDown("this gateway is shutting down")
         self.require_broker()
+        if not self._is_ready:
+            raise self._connect_error
+        reader = self._engine.connections.log_reader
+        if reader is not None and reader.has_caught_up and not reader.is_current:
+            raise CutOff(f"the log of deletes is not current: {reader.state}")
 
     # Putting and deleting
 
     async def put(self, spec: JobSpec, *, reply: bool = False) -> Job:
         """Put a job, and return it once the broker has confirmed it."""
         self.require_broker()
-        return await drive(
-            self._engine.put(spec, None, reply=reply), self._engine.settings.transport
-        )
+        job = await self._drive(self._engine.put(spec, None, reply=reply))
+        if reply:
+            self.replies.expect(job)
+        return job
+
+    async def put_many(self, puts: Sequence[Put]) -> list[Job]:
+        """Put many jobs, and return them in the order in which they were given.
+
+        Raises:
+            NotAllPut: A job failed; the error has the jobs that are confirmed.
+        """
+        self.require_broker()
+        confirmed: dict[int, Job] = {}
+        specs = await self._with_reply_to(puts)
+        try:
+            await self._drive(self._engine.put_each(specs, None, confirmed.__setitem__))
+        except PutManyFailed as error:
+            raise NotAllPut(error, confirmed) from error.__cause__
+        for position, put in enumerate(puts):
+            if put.reply:
+                self.replies.expect(confirmed[position])
+        return [confirmed[position] for position in range(len(puts))]
+
+    async def replace(self, spec: JobSpec) -> Job:
+        """Put a job, and delete the earlier jobs with its id."""
+        self.require_broker()
+        return await self._drive(self._engine.replace(spec, None))
 
     async def delete(self, id: str) -> None:
         """Delete the jobs with an id, whatever their state."""
+        await self.delete_many([id])
+
+    async def delete_many(self, ids: Sequence[str]) -> int:
+        """Delete the jobs with these ids, whatever their state; return the number of ids."""
         self.require_broker()
-        with suppress(NamespaceMissing):
-            await self.client.delete(id)
+        try:
+            return await self.client.delete_many(ids)
+        except DeleteManyFailed as error:
+            if isinstance(error.__cause__, NamespaceMissing):  # no job was ever put
+                return len(ids)
+            raise
+
+    async def response(
+        self, id: str, *, wait: float, caller_gone: asyncio.Event
+    ) -> Response | None:
+        """Wait for the response to a job that was put with `reply`.
+
+        Raises:
+            NotFound: No such job was put with `reply`.
+            NoResponse: No response will come.
+        """
+        if id not in self.replies:
+            raise NotFound("no job with this id was put with reply, or too long ago")
+        self.require_broker()
+        waiting = self.replies.response(id, min(wait, self.settings.max_wait))
+        return await self._unless_ended(waiting, caller_gone)
 
     # Popping and settling
 
@@ -101,17 +166,12 @@ class Gateway:
         if self._stopping.is_set():
             raise ShuttingDown("this gateway hands out no more jobs")
         self.require_broker()
-        popping = asyncio.create_task(
-            self.client.pop(topics, max=max, wait=min(wait, self.settings.max_wait))
-        )
-        ends = [asyncio.create_task(event.wait()) for event in (caller_gone, self._stopping)]
-        await asyncio.wait([popping, *ends], return_when=asyncio.FIRST_COMPLETED)
-        for task in (popping, *ends):
-            task.cancel()
+        popping = self.client.pop(topics, max=max, wait=min(wait, self.settings.max_wait))
         try:
-            return [self.held.hold(job) for job in await popping]
-        except (asyncio.CancelledError, NamespaceMissing):
+            found = await self._unless_ended(popping, caller_gone)
+        except NamespaceMissing:  # a topic that does not exist yet is waited for, and so is this
             return []
+        return [self.held.hold(job) for job in found or ()]
 
     def topic_of(self, lease: str) -> str:
         """Return the topic of a lease's job; raise LeaseLost if the lease is unknown."""
@@ -121,6 +181,23 @@ class Gateway:
         """Finish the job of a lease."""
         await self.held.job(lease).finish()
         self.held.forget(lease)
+
+    async def finish_many(self, leases: Sequence[str]) -> None:
+        """Finish the jobs of several leases, all that can be.
+
+        Raises:
+            LeasesLost: Some leases are lost; the jobs of the others are finished.
+        """
+        lost = []
+        for lease in leases:
+            try:
+                await self.finish(lease)
+            except LeaseLost as error:
+                if len(leases) == 1:
+                    raise
+                lost.append((lease, str(error)))
+        if lost:
+            raise LeasesLost(len(leases) - len(lost), lost)
 
     async def release(self, lease: str, delay: float | timedelta | None) -> None:
         """Release the job of a lease."""
@@ -147,19 +224,88 @@ class Gateway:
         if not leases:
             await self.delete(id)
 
+    # Topics and parked jobs
+
+    async def stats(self, *topics: str, delayed: bool = False) -> Statistics:
+        """Count the jobs of these topics, or of all.
+
+        Raises:
+            NotFound: A topic does not exist.
+            ManagementUnreachable: No topics were given, and only the management API can list them.
+        """
+        self.require_broker()
+        found = await self.client.stats(*topics, delayed=delayed)
+        if found.management_error and not topics:
+            raise ManagementUnreachable(found.management_error)
+        if found.missing:
+            raise NotFound(f"there is no topic {', '.join(found.missing)}")
+        return found
+
+    async def pause(self, topic: str) -> None:
+        """Pause a topic."""
+        self.require_broker()
+        await self.client.pause(topic)
+
+    async def resume(self, topic: str) -> None:
+        """Resume a topic."""
+        self.require_broker()
+        await self.client.resume(topic)
+
+    async def purge(self, topic: str) -> int:
+        """Delete every job of a topic; return the number that was removed at once."""
+        self.require_broker()
+        return await self.client.purge(topic)
+
+    def buried(self, topic: str) -> aio.BuriedJobs:
+        """Return the buried jobs of a topic."""
+        self.require_broker()
+        return self.client.buried(topic)
+
+    def unrouted(self) -> aio.UnroutedJobs:
+        """Return the unrouted jobs."""
+        self.require_broker()
+        return self.client.unrouted()
+
+    # Helpers
+
+    async def _drive(self, flow: Flow[Result]) -> Result:
+        return await drive(flow, self._engine.settings.transport)
+
+    async def _with_reply_to(self, puts: Sequence[Put]) -> list[JobSpec]:
+        """Return the jobs, with this gateway's reply queue where a response is wanted."""
+        if not any(put.reply for put in puts):
+            return [put.spec for put in puts]
+        queue = await self.client.reply_queue()
+        return [replace(put.spec, reply_to=queue) if put.reply else put.spec for put in puts]
+
+    async def _unless_ended(
+        self, waiting: Coroutine[Any, Any, Result], caller_gone: asyncio.Event
+    ) -> Result | None:
+        """Await a long poll; return None if its caller is gone or the gateway stops first."""
+        poll = asyncio.create_task(waiting)
+        ends = [asyncio.create_task(one.wait()) for one in (caller_gone, self._stopping)]
+        try:
+            await asyncio.wait([poll, *ends], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (poll, *ends):
+                task.cancel()
+        try:
+            return await poll
+        except asyncio.CancelledError:
+            return None
+
     async def _connect(self) -> None:
-        """Connect, and begin to read the log of deletes; try again until it works."""
-        for attempt in (self.client.connect, partial(self._engine_log)):
+        """Connect, and read the log of deletes if there is one; try again until it works."""
+        for attempt in (self.client.connect, self._read_log):
             while True:
                 try:
                     await attempt()
                     break
-                except NamespaceMissing:
-                    break
                 except RabbitDelayError as error:
                     self._connect_error = error
-                    logger.debug("gateway: cannot connect yet (%s)", error)
+                    logger.info("gateway: not ready yet (%s)", error)
                     await asyncio.sleep(RECONNECT_SECONDS)
+        self._is_ready = True
 
-    async def _engine_log(self) -> None:
-        await self.client._log_reader()  # noqa: SLF001 - of this client
+    async def _read_log(self) -> None:
+        await self._drive(self._engine.known_deletes(self.settings.put_timeout))

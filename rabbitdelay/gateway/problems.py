@@ -2,13 +2,15 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fastapi.responses import Response
 
 from rabbitdelay import errors
+from rabbitdelay.errors import PutManyFailed
+from rabbitdelay.models import Job
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2
@@ -103,12 +105,35 @@ class ShuttingDown(Refusal):
         return _RETRY_AFTER
 
 
+class LeasesLost(errors.LeaseLost):
+    """Some of several leases are lost, and the jobs of the others are finished."""
+
+    def __init__(self, finished: int, lost: Sequence[tuple[str, str]]) -> None:
+        super().__init__(f"{len(lost)} of {finished + len(lost)} leases are lost: {lost[0][1]}")
+        self.finished = finished
+        self.lost = [lease for lease, _ in lost]
+
+
+class NotAllPut(PutManyFailed):
+    """A batch stopped early, and these of its jobs are confirmed."""
+
+    def __init__(self, error: PutManyFailed, jobs: Mapping[int, Job]) -> None:
+        super().__init__(
+            str(error),
+            confirmed=error.confirmed,
+            unconfirmed=error.unconfirmed,
+            taken=error.taken,
+        )
+        self.jobs = jobs
+        """The confirmed jobs by their positions in the request."""
+
+
 _RETRY_AFTER = {"Retry-After": str(RETRY_AFTER_SECONDS)}
 _AWAY = "The broker cannot be reached"
 _WRONG = "The broker is not set up as the gateway needs it"
 _INTERNAL = Kind(500, "Internal error")
 
-KINDS: dict[type[Exception], Kind] = {
+KINDS: dict[type[BaseException], Kind] = {
     errors.InvalidJob: Kind(422, "A value in the request is invalid"),
     errors.NotAJob: Kind(502, "A message in the queue is not a job"),
     errors.InvalidConfiguration: Kind(500, "The gateway is configured wrongly"),
@@ -148,7 +173,7 @@ KINDS: dict[type[Exception], Kind] = {
 """Status and title of every error of the client."""
 
 
-def name_of(kind: type[Exception]) -> str:
+def name_of(kind: type[BaseException]) -> str:
     """Return the name of an error in a problem's type: `lease-lost`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=A)(?=Job)", "-", kind.__name__).lower()
 
@@ -159,7 +184,7 @@ def response_to(error: Exception) -> Response:
     headers = dict(error.headers) if isinstance(error, Refusal) else {}
     if kind.status == 503:  # noqa: PLR2004 - the status itself
         headers |= _RETRY_AFTER
-    return _response(type(error), kind, str(error), _members(error), headers)
+    return _response(_known_class(error), kind, str(error), _members(error), headers)
 
 
 def internal_error(request_id: str | None) -> Response:
@@ -173,16 +198,20 @@ def _kind(error: Exception) -> Kind:
     if isinstance(error, Refusal):
         return error.kind
     if isinstance(error, errors.OutcomeUnknown) and error.sent:
-        return Kind(202, KINDS[type(error)].title)
+        return Kind(202, _table_kind(error).title)
     cause = error.__cause__
     if isinstance(error, errors.PutManyFailed | errors.DeleteManyFailed) and cause is not None:
-        return Kind(_table_kind(cause).status, KINDS[type(error)].title)
+        return Kind(_table_kind(cause).status, _table_kind(error).title)
     return _table_kind(error)
 
 
 def _table_kind(error: BaseException) -> Kind:
-    kinds = (KINDS[one] for one in type(error).__mro__ if one in KINDS)
-    return next(kinds, _INTERNAL)
+    return KINDS.get(_known_class(error), _INTERNAL)
+
+
+def _known_class(error: BaseException) -> type[BaseException]:
+    """Return the class of an error, or its nearest base class that clients know."""
+    return next((one for one in type(error).__mro__ if one in KINDS), type(error))
 
 
 def _members(error: Exception) -> Mapping[str, object]:
@@ -192,18 +221,24 @@ def _members(error: Exception) -> Mapping[str, object]:
         case errors.OutcomeUnknown():
             return {"sent": error.sent}
         case errors.PutManyFailed():
-            return {
-                "confirmed": error.confirmed,
-                "unconfirmed": error.unconfirmed,
-                "taken": error.taken,
-            }
+            counts = {"confirmed": error.confirmed, "taken": error.taken}
+            return {**counts, "unconfirmed": error.unconfirmed, **_jobs(error)}
+        case LeasesLost():
+            return {"finished": error.finished, "lost": error.lost}
         case errors.DeleteManyFailed():
             return {"deleted": error.deleted}
     return {}
 
 
+def _jobs(error: errors.PutManyFailed) -> Mapping[str, object]:
+    if not isinstance(error, NotAllPut):
+        return {}
+    jobs = sorted(error.jobs.items())
+    return {"jobs": [{"position": position, "id": job.id} for position, job in jobs]}
+
+
 def _response(
-    error: type[Exception],
+    error: type[BaseException],
     kind: Kind,
     detail: str,
     members: Mapping[str, Any],

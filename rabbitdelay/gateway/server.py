@@ -56,7 +56,7 @@ class GatewayServer(uvicorn.Server):
         gateway = self._app.gateway
         gateway.stop_handing_out()
         deadline = asyncio.get_running_loop().time() + self._app.settings.grace
-        while len(gateway.held) and asyncio.get_running_loop().time() < deadline:
+        while len(gateway.held) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         self.should_exit = True
 

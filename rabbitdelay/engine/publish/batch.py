@@ -7,6 +7,8 @@ from rabbitdelay.errors import PutManyFailed
 from rabbitdelay.models import Job
 
 OnConfirmed = Callable[[Job], None]
+OnPositionConfirmed = Callable[[int, Job], None]
+"""Called with the position of a job in the input, and the job."""
 
 
 class Batch:
@@ -16,7 +18,7 @@ class Batch:
     the publish window has room for, however many jobs the batch has.
     """
 
-    def __init__(self, on_confirmed: OnConfirmed | None) -> None:
+    def __init__(self, on_confirmed: OnPositionConfirmed | None) -> None:
         self._on_confirmed = on_confirmed
         self._all_resolved = Bell()
         self._all_taken = False
@@ -45,17 +47,17 @@ class Batch:
             self._failures[position] = error
         else:
             self._confirmed += 1
-            self._tell(job)
+            self._tell(position, job)
         # Count before checking: a caller that starts to wait in between sees the count.
         if self._all_taken and self._is_all_resolved():
             self._all_resolved.ring()
 
-    def _tell(self, job: Job) -> None:
+    def _tell(self, position: int, job: Job) -> None:
         """Call `on_confirmed`, whose errors must not end the transport's thread."""
         if self._on_confirmed is None or self._caller_error is not None:
             return
         try:
-            self._on_confirmed(job)
+            self._on_confirmed(position, job)
         except Exception as error:  # noqa: BLE001 - raised again by `wait`
             self._caller_error = error
 

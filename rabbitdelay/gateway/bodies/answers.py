@@ -2,16 +2,25 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
 from fastapi.responses import Response
 
 from rabbitdelay.actions.job_facts import headers_as_json, iso_time
+from rabbitdelay.core.administration.counts import Statistics, TopicCounts
+from rabbitdelay.core.work.responses import Response as JobResponse
 from rabbitdelay.gateway.bodies import raw_json
 from rabbitdelay.gateway.leases.held_jobs import HeldJob
-from rabbitdelay.models import JSON, Job, media_type
+from rabbitdelay.gateway.problems import InvalidRequest
+from rabbitdelay.models import BYTES, JSON, Job, media_type
+
+_COMPACT = (",", ":")
+# Headers of other programs may have AMQP types that JSON lacks.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=_COMPACT, allow_nan=False, default=str)
+_ASCII_ENCODER = json.JSONEncoder(separators=_COMPACT, allow_nan=False, default=str)
 
 
 def as_json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -21,26 +30,36 @@ def as_json(value: object, status: int = 200, headers: dict[str, str] | None = N
 
 def encoded(value: object) -> bytes:
     """Return a value as JSON in UTF-8; half of a surrogate pair becomes an escape."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
-        return text.encode()
+        return _ENCODER.encode(value).encode()
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+        return _ASCII_ENCODER.encode(value).encode()
 
 
-def put_job(job: Job) -> dict[str, Any]:
-    """Return what a put answers."""
+def nothing() -> Response:
+    """Return a response without content."""
+    return Response(status_code=204)
+
+
+def put_job(job: Job, root_path: str = "") -> Response:
+    """Return the answer of a put, with the path of the job."""
+    location = f"{root_path}/v1/jobs/{quote(job.id, safe='')}"
+    return as_json(put_facts(job), 201, {"Location": location})
+
+
+def put_jobs(jobs: Iterable[Job]) -> Response:
+    """Return the answer of many puts."""
+    return as_json({"jobs": list(map(put_facts, jobs))}, 201)
+
+
+def put_facts(job: Job) -> dict[str, Any]:
+    """Return the facts of a job that was put."""
     return {
         "id": job.id,
         "topic": job.topic,
         "put": iso_time(job.put_ms),
         "due": iso_time(job.due_ms),
     }
-
-
-def location(job: Job, root_path: str = "") -> str:
-    """Return the path of a job."""
-    return f"{root_path}/v1/jobs/{quote(job.id, safe='')}"
 
 
 def held_jobs(found: Iterable[HeldJob]) -> Response:
@@ -58,6 +77,50 @@ def held_job_raw(found: HeldJob) -> Response:
     return response
 
 
+def wants_raw(accept: str, max: int) -> bool:
+    """Whether a pop is to answer with the raw body of one job.
+
+    Raises:
+        InvalidRequest: Several jobs are asked for, which do not fit into one raw body.
+    """
+    kinds = {media_type(kind) for kind in accept.split(",")}
+    if BYTES not in kinds:
+        return False
+    if max != 1:
+        raise InvalidRequest(f"max: must be 1 with Accept: {BYTES}")
+    return True
+
+
+def job_response(response: JobResponse) -> Response:
+    """Return the response of a job's handler."""
+    members = {"id": response.id, "content_type": response.content_type}
+    content = spliced(members, response.payload, response.content_type)
+    return Response(content, media_type=JSON)
+
+
+def topic(found: Statistics) -> Response:
+    """Return the counts of one topic."""
+    return as_json(_topic(found.topics[0]))
+
+
+def statistics(found: Statistics, *, delayed: bool) -> Response:
+    """Return the counts of all topics."""
+    members: dict[str, Any] = {
+        "topics": list(map(_topic, found.topics)),
+        "unrouted": found.unrouted,
+    }
+    if delayed:
+        members["delayed"] = [
+            {"due_within": count.due_within_ms / 1000, "jobs": count.jobs}
+            for count in found.delayed
+        ]
+    return as_json(members)
+
+
+def _topic(counts: TopicCounts) -> dict[str, Any]:
+    return asdict(counts)
+
+
 def body_members(payload: bytes, content_type: str) -> bytes:
     """Return the member `body`, or `body_base64` if the body is neither JSON nor text."""
     kind = media_type(content_type)
@@ -72,7 +135,7 @@ def body_members(payload: bytes, content_type: str) -> bytes:
     return b'"body_base64":"' + b64encode(payload) + b'"'
 
 
-def spliced(members: dict[str, Any], payload: bytes, content_type: str) -> bytes:
+def spliced(members: Mapping[str, Any], payload: bytes, content_type: str) -> bytes:
     """Return a JSON object with these members and the body."""
     return encoded(members)[:-1] + b"," + body_members(payload, content_type) + b"}"
 

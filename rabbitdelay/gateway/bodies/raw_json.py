@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from rabbitdelay.gateway.problems import MalformedRequest
+from rabbitdelay.gateway.problems import InvalidRequest, MalformedRequest
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 
@@ -38,6 +38,36 @@ def members(content: bytes) -> dict[str, str]:
         raise MalformedRequest("the request is nested too deeply") from None
     except ValueError as error:
         raise MalformedRequest(f"the request is not valid JSON: {error}") from None
+
+
+def elements(text: str, what: str) -> list[str]:
+    """Return the elements of a JSON array, each as the text that the request has.
+
+    The text is known to be valid JSON.
+
+    Raises:
+        InvalidRequest: It is not an array.
+    """
+    if not text.startswith("["):
+        raise InvalidRequest(f"{what}: must be an array")
+    found: list[str] = []
+    position = _after_space(text, 1)
+    while text[position] != "]":
+        begin = position
+        _, end = _SCANNER.raw_decode(text, begin)
+        found.append(text[begin:end])
+        position = _after_space(text, end)
+        if text[position] == ",":
+            position = _after_space(text, position + 1)
+    return found
+
+
+def utf_8(text: str, what: str) -> bytes:
+    """Return a text in UTF-8; raise InvalidRequest if it has half of a surrogate pair."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{what}: has half of a surrogate pair") from None
 
 
 def value(text: str) -> Any:  # noqa: ANN401 - any JSON value

@@ -3,49 +3,56 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from rabbitdelay.gateway.bodies import answers, requests
+from rabbitdelay.gateway.bodies import answers, reader
+from rabbitdelay.gateway.bodies.reader import Model
 from rabbitdelay.gateway.bodies.requests import (
     BuryRequest,
     FinishRequest,
     LeaseRequest,
     ReleaseRequest,
 )
-from rabbitdelay.gateway.routes.context import CallerOf, GatewayOf
+from rabbitdelay.gateway.routes.context import CallerOf, GatewayOf, content_type_of
 
 router = APIRouter(prefix="/v1", tags=["leases"])
 
 
-@router.post("/finish", status_code=204)
-async def finish_job(request: Request, gateway: GatewayOf, caller: CallerOf) -> Response:
+@router.post("/finish", operation_id="finishJobs")
+async def finish_jobs(request: Request, gateway: GatewayOf, caller: CallerOf) -> Response:
     """Finish jobs: remove them permanently."""
-    asked = requests.read(FinishRequest, await request.body())
-    for lease in asked.all():
+    asked = await _read(FinishRequest, request)
+    leases = asked.all()
+    for lease in leases:
         caller.require("consume", gateway.topic_of(lease))
-        await gateway.finish(lease)
-    return Response(status_code=204)
+    await gateway.finish_many(leases)
+    return answers.nothing()
 
 
-@router.post("/release", status_code=204)
+@router.post("/release", operation_id="releaseJob")
 async def release_job(request: Request, gateway: GatewayOf, caller: CallerOf) -> Response:
     """Release a job, so that it is retried."""
-    asked = requests.read(ReleaseRequest, await request.body())
+    asked = await _read(ReleaseRequest, request)
     caller.require("consume", gateway.topic_of(asked.lease))
     await gateway.release(asked.lease, asked.delay)
-    return Response(status_code=204)
+    return answers.nothing()
 
 
-@router.post("/touch")
+@router.post("/touch", operation_id="touchJob")
 async def touch_job(request: Request, gateway: GatewayOf, caller: CallerOf) -> Response:
     """Restart a job's ttr."""
-    asked = requests.read(LeaseRequest, await request.body())
+    asked = await _read(LeaseRequest, request)
     caller.require("consume", gateway.topic_of(asked.lease))
     return answers.as_json({"time_left": round(await gateway.touch(asked.lease), 3)})
 
 
-@router.post("/bury", status_code=204)
+@router.post("/bury", operation_id="buryJob")
 async def bury_job(request: Request, gateway: GatewayOf, caller: CallerOf) -> Response:
     """Bury a job for a person to look at."""
-    asked = requests.read(BuryRequest, await request.body())
+    asked = await _read(BuryRequest, request)
     caller.require("consume", gateway.topic_of(asked.lease))
     await gateway.bury(asked.lease, asked.reason)
-    return Response(status_code=204)
+    return answers.nothing()
+
+
+async def _read(model: type[Model], request: Request) -> Model:
+    reader.require_json(content_type_of(request))
+    return reader.read(model, await request.body())
