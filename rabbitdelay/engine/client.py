@@ -11,7 +11,7 @@ from rabbitdelay import duration
 from rabbitdelay.address import Address
 from rabbitdelay.core.administration.counts import Listing, Statistics, TopicCounts
 from rabbitdelay.core.consume.leases import Lease
-from rabbitdelay.core.deletes.records import Pause, Resume
+from rabbitdelay.core.deletes.records import Exact, Pause, Resume
 from rabbitdelay.core.doctor.report import Check
 from rabbitdelay.core.jobs import envelope, validation
 from rabbitdelay.core.publish.pending import LadderEntry, Pending
@@ -196,6 +196,12 @@ class ClientEngine:
         """Delete a job, and wait until the delete is durable; return the number of recorded ids."""
         self._refuse_to_wait()
         return self._log_writer.delete(job, timeout)
+
+    def delete_exactly(self, id: str, token: str, due_ms: int, timeout: float | None) -> Flow[None]:
+        """Delete the job with this token, for a caller that does not have the Job."""
+        self._refuse_to_wait()
+        exact = Exact(validation.check_id(id), token, due_ms)
+        return self._log_writer.delete_exactly(exact, timeout)
 
     def delete_many(
         self,

@@ -14,9 +14,10 @@ from rabbitdelay.executors.blocking import drive
 class ReservedJob(LeasedJob):
     """A job that this process has reserved for at most its ttr.
 
-    Settle the job with finish, release or bury. As a context manager, the job is finished at the
-    end of the block and released if the block raises. A job that is not settled within its ttr is
-    released. All of these methods raise LeaseLost if the job is no longer reserved.
+    Settle the job with finish, release, hand_back or bury. As a context manager, the job is
+    finished at the end of the block and released if the block raises. A job that is not settled
+    within its ttr is released. All of these methods raise LeaseLost if the job is no longer
+    reserved.
     """
 
     def finish(self) -> None:
@@ -29,6 +30,15 @@ class ReservedJob(LeasedJob):
         Return once the broker has confirmed the job. A job without attempts left is buried instead.
         """
         drive(self._release(delay), self._settlement.waiter)
+
+    def hand_back(self) -> None:
+        """Return the job to the broker unchanged: ready at once, with the same attempt.
+
+        Use it for a job that was not started. RabbitMQ 3.10 counts such returns towards its
+        delivery limit of 20, so a job that was returned several times is published again instead,
+        and this call waits for the confirm.
+        """
+        drive(self._hand_back(), self._settlement.waiter)
 
     def touch(self) -> None:
         """Restart the job's ttr."""

@@ -36,6 +36,7 @@ HANDLERS: list[Callable[..., Any]] = [
     process_handlers.give_lock,
     process_handlers.give_pid,
     process_handlers.give_pid_later,
+    process_handlers.hand_back_once,
     process_handlers.hang,
     process_handlers.settle,
     process_handlers.settle_in_block,
@@ -296,6 +297,13 @@ def test_a_handler_settles_its_job_in_its_process(
     wait_until(lambda: work.counts.finished == before.finished + finished)
     wait_until(lambda: work.counts.buried == before.buried + buried)
     assert work.counts.released == before.released + released
+
+
+def test_a_handler_hands_its_job_back_in_its_process(work: Running, tmp_path: Path) -> None:
+    notes, before = tmp_path / "notes", work.counts_before()
+    work.put(process_handlers.hand_back_once, str(notes))
+    assert wait_for_lines(notes, 2) == [["1", "0"], ["1", "1"]]
+    wait_until(lambda: work.counts.finished == before.finished + 1)
 
 
 def test_a_job_is_a_context_manager_in_a_process(work: Running, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ class Leases:
         return Do.ACK
 
     def leave(self, lease: Lease, event: Event, now: float) -> None:
-        """Start to give up a job by RELEASE or BURY; its copy is to be published."""
+        """Start to give up a job by RELEASE, HAND_BACK or BURY; its copy is to be published."""
         self._after(lease, event, now)
         lease.leaving = event
 
@@ -196,6 +196,11 @@ class Leases:
         if lease.leaving is not None or not self.holds(lease):
             return Do.NOTHING
         self._end(lease, State.READY, Event.LOSE)
+        return Do.NACK
+
+    def return_unchanged(self, lease: Lease, now: float) -> Do:
+        """Requeue a reserved job whose caller did nothing with it."""
+        self._end(lease, self._after(lease, Event.HAND_BACK, now), Event.HAND_BACK)
         return Do.NACK
 
     def delete(self, lease: Lease) -> Do:
@@ -269,6 +274,7 @@ class Leases:
 _WHY = {
     Event.FINISH: "was already finished",
     Event.RELEASE: "was already released",
+    Event.HAND_BACK: "was already handed back",
     Event.BURY: "was already buried",
     Event.TIMEOUT: "was retried because its ttr had passed",
     Event.DELETE: "was deleted",

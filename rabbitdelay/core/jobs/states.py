@@ -37,6 +37,8 @@ class Event(StrEnum):
     """The consumer has completed the job."""
     RELEASE = "release"
     """The consumer gives the job up for a retry. Without a delay it is ready at once."""
+    HAND_BACK = "hand back"
+    """The consumer returns the job unchanged, because nothing was done with it."""
     TOUCH = "touch"
     """The consumer needs more time: the ttr starts again."""
     BURY = "bury"
@@ -64,6 +66,7 @@ NEXT: Mapping[State, Mapping[Event, State | None]] = {
         Event.POP: None,
         Event.FINISH: None,
         Event.RELEASE: None,
+        Event.HAND_BACK: None,
         Event.TOUCH: None,
         Event.BURY: None,
         Event.TIMEOUT: None,
@@ -77,6 +80,7 @@ NEXT: Mapping[State, Mapping[Event, State | None]] = {
         Event.POP: State.RESERVED,
         Event.FINISH: None,
         Event.RELEASE: None,
+        Event.HAND_BACK: None,
         Event.TOUCH: None,
         Event.BURY: None,
         Event.TIMEOUT: None,
@@ -90,6 +94,7 @@ NEXT: Mapping[State, Mapping[Event, State | None]] = {
         Event.POP: None,
         Event.FINISH: State.DELETED,
         Event.RELEASE: State.DELAYED,
+        Event.HAND_BACK: State.READY,
         Event.TOUCH: State.RESERVED,
         Event.BURY: State.BURIED,
         Event.TIMEOUT: State.DELAYED,
@@ -103,6 +108,7 @@ NEXT: Mapping[State, Mapping[Event, State | None]] = {
         Event.POP: None,
         Event.FINISH: None,
         Event.RELEASE: None,
+        Event.HAND_BACK: None,
         Event.TOUCH: None,
         Event.BURY: None,
         Event.TIMEOUT: None,
@@ -116,6 +122,7 @@ NEXT: Mapping[State, Mapping[Event, State | None]] = {
         Event.POP: None,
         Event.FINISH: None,
         Event.RELEASE: None,
+        Event.HAND_BACK: None,
         Event.TOUCH: None,
         Event.BURY: None,
         Event.TIMEOUT: None,

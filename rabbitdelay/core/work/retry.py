@@ -34,6 +34,8 @@ class Again:
     """Another attempt follows."""
 
     delay_ms: int
+    is_same_attempt: bool = False
+    """Whether the attempt that ends does not count, because nothing was done with the job."""
 
 
 @dataclass(frozen=True, slots=True)

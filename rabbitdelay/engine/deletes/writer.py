@@ -63,6 +63,10 @@ class LogWriter:
             yield from self.let_pass(record.time_ms)
         return len(record.jobs)
 
+    def delete_exactly(self, job: Exact, timeout: float | None) -> Flow[None]:
+        """Delete the job with this token, whatever the clocks say."""
+        return self.append(self._record((job,)), timeout)
+
     def delete_many(
         self,
         jobs: Iterable[str | Job] | AsyncIterable[str | Job],

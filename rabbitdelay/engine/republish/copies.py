@@ -64,9 +64,12 @@ class CopyMaker:
         delay_ms, message, known_until_ms = 0, lease.message, None
         if isinstance(fate, Again):
             delay_ms = fate.delay_ms
-            dates = republish.dates(message, job.due_ms, lease.age_ms(now) + delay_ms)
+            is_next = not fate.is_same_attempt
+            later_ms = lease.age_ms(now) + delay_ms if is_next else 0
+            dates = republish.dates(message, job.due_ms, later_ms)
             known_until_ms = dates.due_ms if dates.is_to_be_known else None
-            message = republish.again(message, attempt=job.attempt + 1, dates=dates, failure=why)
+            attempt = job.attempt + is_next
+            message = republish.again(message, attempt=attempt, dates=dates, failure=why)
         else:
             message = self._buried(message, fate.reason, why)
         most = job.max_attempts or self._fates.max_attempts(job.topic)

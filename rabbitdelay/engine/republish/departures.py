@@ -18,6 +18,10 @@ from rabbitdelay.engine.settle.lease_ledger import LeaseLedger
 from rabbitdelay.engine.settle.loss_callbacks import LossCallbacks
 from rabbitdelay.errors import TimedOut
 
+UNCHANGED = Again(0, is_same_attempt=True)
+MOST_RETURNS = 5
+"""Number of deliveries after which a job is handed back as a copy, well below DELIVERY_LIMIT."""
+
 
 class Departures:
     """Gives up the jobs of one consumer. Thread-safe."""
@@ -38,11 +42,22 @@ class Departures:
 
     def give_back(self, lease: Lease, fate: Fate, why: Failure | None) -> Future[Fate]:
         """Give a job back or bury it; the future is done when its copy is confirmed."""
-        self._ledger.leave(lease, Event.RELEASE if isinstance(fate, Again) else Event.BURY)
+        event = Event.RELEASE if isinstance(fate, Again) else Event.BURY
+        return self._leave(lease, event, fate, why)
+
+    def hand_back(self, lease: Lease) -> Future[Fate]:
+        """Return a job to the broker unchanged, with the same attempt.
+
+        The broker requeues its message. RabbitMQ 3.10 counts that towards the delivery limit, so a
+        message that was returned several times is replaced by a copy, whose count is 0.
+        """
+        if lease.redeliveries >= MOST_RETURNS:
+            return self._leave(lease, Event.HAND_BACK, UNCHANGED, None)
+        self._ledger.return_unchanged(lease)
         self._loss_callbacks.forget(lease)
-        future: Future[Fate] = Future()
-        self._publish(lease, fate, why, future)
-        return future
+        returned: Future[Fate] = Future()
+        returned.set_result(UNCHANGED)
+        return returned
 
     def expire(self) -> list[tuple[Lease, Fate]]:
         """Give back the jobs whose deadline has passed; return them with their fates."""
@@ -64,6 +79,13 @@ class Departures:
         """Drop all leases in a forked child: they are the parent's."""
         self._ledger.abandon()
         self._loss_callbacks.abandon()
+
+    def _leave(self, lease: Lease, event: Event, fate: Fate, why: Failure | None) -> Future[Fate]:
+        self._ledger.leave(lease, event)
+        self._loss_callbacks.forget(lease)
+        future: Future[Fate] = Future()
+        self._publish(lease, fate, why, future)
+        return future
 
     def _time_out(self, lease: Lease) -> Fate:
         why = failure.timeout(lease.job.ttr)

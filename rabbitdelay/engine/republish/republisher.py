@@ -64,7 +64,8 @@ class Republisher:
         self, lease: Lease, fate: Again | GiveUp, why: Failure | None, future: Future[Fate]
     ) -> None:
         """Publish the copy that a fate requires, and settle the job when it is confirmed."""
-        self._ledger.count(fate)
+        if not (isinstance(fate, Again) and fate.is_same_attempt):
+            self._ledger.count(fate)
         copy = self._maker.make(lease, fate, why, future)
         if isinstance(fate, GiveUp):
             self._responses.publish_failure(lease.job, fate.reason, why)

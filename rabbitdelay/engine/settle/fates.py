@@ -38,7 +38,7 @@ class Fates:
 
     def known(self, lease: Lease, planned: Fate) -> Fate | None:
         """Return the fate of a failed job as far as it is known; None if the job was finished."""
-        if lease.fate is None and lease.ended_by is Event.LOSE:
+        if lease.fate is None and lease.ended_by in (Event.LOSE, Event.HAND_BACK):
             return RETURNED
         if lease.is_over:
             return lease.fate

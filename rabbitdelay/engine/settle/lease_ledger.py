@@ -114,6 +114,12 @@ class LeaseLedger:
                 self.stats.refused_late()
                 raise
 
+    def return_unchanged(self, lease: Lease) -> None:
+        """Return a reserved job unchanged to the broker, for its caller."""
+        with self._lock:
+            do = self.leases.return_unchanged(lease, self._monotonic())
+            self._acks.settle(lease.channel, lease.tag, do)
+
     def leave_unread(self, lease: Lease) -> None:
         """Start to bury a message that is not a job."""
         with self._lock:

@@ -40,6 +40,9 @@ class JobSettlement(Protocol):
     ) -> Future[Any]:
         """Release the job."""
 
+    def hand_back_unchanged(self, lease: Lease) -> Future[Any]:
+        """Return the job to the broker with the same attempt."""
+
     def bury(self, lease: Lease, reason: str, why: Failure | None = None) -> Future[Any]:
         """Bury the job."""
 
@@ -119,6 +122,9 @@ class LeasedJob(Job):
             delay_ms = validation.check_delay_ms(delay)
         yield Wait(self._settlement.release(self._lease, delay_ms))
 
+    def _hand_back(self) -> Flow[None]:
+        yield Wait(self._settlement.hand_back_unchanged(self._lease))
+
     def _bury(self, reason: str) -> Flow[None]:
         if not isinstance(reason, str):
             raise InvalidJob(f"reason must be text, not {type(reason).__name__}")
@@ -138,7 +144,7 @@ class LeasedJob(Job):
             return  # the block's own error is raised instead
 
 
-_ALREADY_SETTLED = (Event.FINISH, Event.RELEASE, Event.BURY, Event.DELETE)
+_ALREADY_SETTLED = (Event.FINISH, Event.RELEASE, Event.HAND_BACK, Event.BURY, Event.DELETE)
 _fields = attrgetter(*(name for name in Job.__slots__))
 _MAX_ATTEMPTS = list(Job.__slots__).index("max_attempts")
 AnyLeasedJob = TypeVar("AnyLeasedJob", bound=LeasedJob)

@@ -89,6 +89,10 @@ class Settlement:
         """Bury a job."""
         return self.give_back(lease, GiveUp(reason), why)
 
+    def hand_back_unchanged(self, lease: Lease) -> Future[Fate]:
+        """Return a reserved job to the broker, ready at once and with the same attempt."""
+        return self._departures.hand_back(lease)
+
     def give_back(self, lease: Lease, fate: Fate, why: Failure | None = None) -> Future[Fate]:
         """Publish the copy that a fate requires, and settle the job when it is confirmed."""
         return self._departures.give_back(lease, fate, why)

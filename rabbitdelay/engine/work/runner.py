@@ -42,7 +42,10 @@ Hook = Callable[..., Any]
 
 RESPONSE_MARGIN_SECONDS = 0.2
 """Part of the ttr that is reserved for settling a job whose response is slow."""
-_SETTLED_BY_HANDLER = (Event.FINISH, Event.RELEASE, Event.BURY, Event.DELETE)
+_SETTLED_BY_HANDLER = (
+    *(Event.FINISH, Event.RELEASE, Event.HAND_BACK),
+    *(Event.BURY, Event.DELETE),
+)
 
 
 @dataclass(slots=True)

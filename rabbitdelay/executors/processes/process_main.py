@@ -227,6 +227,11 @@ class RemoteSettlement:
         self._send(Request("release", (delay_ms, why)))
         return _end(lease, Event.RELEASE)
 
+    def hand_back_unchanged(self, lease: Lease) -> Future[None]:
+        """Return the job unchanged."""
+        self._send(Request("hand_back_unchanged"))
+        return _end(lease, Event.HAND_BACK)
+
     def bury(self, lease: Lease, reason: str, why: Failure | None = None) -> Future[None]:
         """Bury the job."""
         self._send(Request("bury", (reason, why)))

@@ -97,7 +97,15 @@ class Ready:
 class Request:
     """Request of a handler: a method of JobSettlement, and its arguments after the lease."""
 
-    verb: Literal["finish", "touch", "release", "bury", "time_left", "is_deleted"]
+    verb: Literal[
+        "finish",
+        "touch",
+        "release",
+        "hand_back_unchanged",
+        "bury",
+        "time_left",
+        "is_deleted",
+    ]
     arguments: tuple[Any, ...] = ()
 
 

@@ -164,6 +164,13 @@ def settle(verb: str, job: ReservedJob) -> str:
     raise AssertionError("a settled job could be touched")
 
 
+def hand_back_once(path: str, job: ReservedJob) -> None:
+    """Hand the job back at its first delivery."""
+    note(path, job.attempt, job.redeliveries)
+    if job.redeliveries == 0:
+        job.hand_back()
+
+
 def settle_in_block(path: str, job: ReservedJob) -> None:
     with job:
         note(path, job.attempt, job.time_left > 0)

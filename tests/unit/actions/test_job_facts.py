@@ -37,6 +37,9 @@ class StubSettlement:
     ) -> Future[None]:
         raise NotImplementedError
 
+    def hand_back_unchanged(self, lease: Lease) -> Future[None]:
+        raise NotImplementedError
+
     def bury(self, lease: Lease, reason: str, why: Failure | None = None) -> Future[None]:
         raise NotImplementedError
 

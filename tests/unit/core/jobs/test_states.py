@@ -19,7 +19,7 @@ BEGIN, END = (
 REDRAW_VARIABLE = "RABBITDELAY_REDRAW"
 HOW_TO_REDRAW = f"{REDRAW_VARIABLE}=1 python -m pytest tests/unit/core/jobs/test_states.py"
 OF_A_CONSUMER = {
-    *(Event.FINISH, Event.RELEASE, Event.TOUCH, Event.BURY),
+    *(Event.FINISH, Event.RELEASE, Event.HAND_BACK, Event.TOUCH, Event.BURY),
     *(Event.TIMEOUT, Event.LOSE),
 }
 
