@@ -25,6 +25,6 @@ When the job is due:
     work      responses, reply_queues: encode the handler's return value, and check its queue
               stats: counts the handled jobs and measures their lateness
 
-Two rooms are not on this path: `parked` describes buried and unrouted jobs, and `doctor` turns
-facts about a broker into findings.
+Three rooms are not on this path: `parked` describes buried and unrouted jobs, `doctor` turns facts
+about a broker into findings, and `peers` knows which clients are alive that exchange messages.
 """

@@ -15,6 +15,7 @@ client.py contains the operations of a client. Rooms that core/ has too have the
     settle          acknowledges jobs, and republishes those that are retried or buried
     work            runs the handlers of a worker
     parked          lists, republishes and drops buried and unrouted jobs
+    peers           messages between clients: the gateways of one namespace
     administration  creates, verifies, removes and counts the queues of a namespace
     doctor          collects the facts that `rabbitdelay doctor` judges
 """

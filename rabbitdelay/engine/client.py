@@ -34,6 +34,7 @@ from rabbitdelay.engine.flow import END, Flow, Sleep, Source, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.parked.buried_queue import BuriedQueue
 from rabbitdelay.engine.parked.unrouted_queue import UnroutedQueue
+from rabbitdelay.engine.peers.peer_group import PeerGroup
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.publish.batch import Batch, OnConfirmed, OnPositionConfirmed
 from rabbitdelay.engine.publish.publisher import Publisher
@@ -365,6 +366,10 @@ class ClientEngine:
         replies = (yield from self.connections.consuming_side()).replies
         yield from replies.start(self.settings.timeout)
         return replies.queue
+
+    def peers(self) -> Flow[PeerGroup]:
+        """Return the clients of the namespace that exchange messages; this one may join them."""
+        return (yield from self.connections.consuming_side()).peers
 
     def close(self, timeout: float | None) -> Flow[None]:
         """Wait for everything that is in flight, and close."""

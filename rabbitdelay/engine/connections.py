@@ -126,7 +126,8 @@ class Connections:
 
     def _new_consuming_side(self, publisher: Publisher) -> ConsumingSide:
         policies = Policies(self._settings.retry)
-        return ConsumingSide(*self._consumer(publisher, lambda _: policies, for_worker=False))
+        consumer, log_reader = self._consumer(publisher, lambda _: policies, for_worker=False)
+        return ConsumingSide(consumer, log_reader, publisher)
 
     def _consumer(
         self, publisher: Publisher, policy: Callable[[str], Policies], *, for_worker: bool

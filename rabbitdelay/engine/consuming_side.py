@@ -1,4 +1,4 @@
-"""The consuming side of a client: jobs, responses and the log of deletes, on one connection."""
+"""The consuming side of a client: everything that it receives, on one connection."""
 
 import secrets
 
@@ -8,22 +8,26 @@ from rabbitdelay.engine.consume.listener import ConsumerListeners
 from rabbitdelay.engine.consume.reply_queue import ReplyQueue
 from rabbitdelay.engine.delete_log.reader import LogReader
 from rabbitdelay.engine.flow import Flow, Wait
+from rabbitdelay.engine.peers.peer_group import PeerGroup
 from rabbitdelay.engine.pop.popper import Popper
+from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.errors import CutOff, NamespaceMissing
 
 
 class ConsumingSide:
-    """Combines the consumer of a client with its log reader, popper and reply queue."""
+    """Combines the consumer of a client with its log reader, popper, reply queue and peers."""
 
-    def __init__(self, consumer: Consumer, log_reader: LogReader) -> None:
+    def __init__(self, consumer: Consumer, log_reader: LogReader, publisher: Publisher) -> None:
         self.consumer = consumer
         self.log_reader = log_reader
         self.popper = Popper(consumer, log_reader)
         self.replies = ReplyQueue(consumer, secrets.token_hex(8))
+        self.peers = PeerGroup(consumer, publisher, secrets.token_hex(8))
 
     def start(self) -> None:
         """Start to connect."""
-        self.consumer.start(ConsumerListeners(self.log_reader, self.popper, self.replies))
+        listeners = (self.log_reader, self.popper, self.replies, self.peers)
+        self.consumer.start(ConsumerListeners(*listeners))
 
     @property
     def has_ended(self) -> bool:

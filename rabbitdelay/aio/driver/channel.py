@@ -218,9 +218,14 @@ def _method(declaration: Exchange | Queue | Binding, *, nowait: bool = False) ->
                 nowait=nowait,
                 arguments=dict(arguments),
             )
-        case Queue(name, arguments):
+        case Queue(name, arguments, is_exclusive):
             return spec.Queue.Declare(
-                queue=name, durable=True, nowait=nowait, arguments=dict(arguments)
+                queue=name,
+                durable=not is_exclusive,
+                exclusive=is_exclusive,
+                auto_delete=is_exclusive,
+                nowait=nowait,
+                arguments=dict(arguments),
             )
         case Binding(source, destination, "queue", key):
             return spec.Queue.Bind(

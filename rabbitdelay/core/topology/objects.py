@@ -18,10 +18,14 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A durable queue."""
+    """A durable queue, or one that belongs to the connection that declares it."""
 
     name: str
     arguments: dict[str, Argument] = field(default_factory=dict)
+    is_exclusive: bool = False
+    """Whether the queue is transient: it is deleted with its connection, or its last consumer.
+
+    RabbitMQ 4.3 refuses transient queues that are not exclusive."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,10 @@ MAX_RESPONSES = 100_000
 REPLY_QUEUE_EXPIRES_MS = ladder.HOUR_MS
 """Time by which a reply queue outlives its client."""
 
+MAILBOX_TTL_MS = 10 * ladder.SECOND_MS
+"""Time after which a message between clients is worthless, because its sender waits no longer."""
+MAX_IN_MAILBOX = 10_000
+
 LOG_SEGMENT_BYTES = 16 * 1024 * 1024
 """A stream drops only whole segments, so retention works only if segments are small."""
 SNAPSHOT_AGE_MS = ladder.HOUR_MS
@@ -185,6 +189,18 @@ class Topology:
         """Return the name of the queue of the responses that one client waits for."""
         return f"{self.prefix}replies.{client}"
 
+    def mailbox(self, peer: str) -> str:
+        """Return the name of the queue of messages from other clients to this one.
+
+        It is bound to the exchange of responses: by its name, and by `peers`.
+        """
+        return f"{self.peers}.{peer}"
+
+    @property
+    def peers(self) -> str:
+        """Routing key of messages to all clients that have a mailbox."""
+        return f"{self.prefix}peers"
+
     # Declarations, in the order in which they must be declared
 
     def base(self, *, with_streams: bool = True) -> tuple[Declaration, ...]:
@@ -260,6 +276,21 @@ class Topology:
         It expires after the client.
         """
         return self._responses(self.reply_queue(client), {"x-expires": REPLY_QUEUE_EXPIRES_MS})
+
+    def mailbox_of(self, peer: str) -> Part:
+        """Return the mailbox of a client, which the broker deletes with its connection."""
+        name = self.mailbox(peer)
+        arguments: dict[str, Argument] = {
+            "x-queue-type": "classic",
+            "x-message-ttl": MAILBOX_TTL_MS,
+            "x-max-length": MAX_IN_MAILBOX,
+            "x-overflow": "drop-head",
+        }
+        keys = (name, self.peers)
+        return Part(
+            Queue(name, arguments, is_exclusive=True),
+            tuple(Binding(self.responses_exchange, name, "queue", key) for key in keys),
+        )
 
     def log(self) -> Part:
         """Return the stream of tombstones."""

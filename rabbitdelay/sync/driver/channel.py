@@ -92,9 +92,14 @@ class ThreadChannel:
                     arguments=dict(arguments),
                     callback=answered,
                 )
-            case Queue(name, arguments):
+            case Queue(name, arguments, is_exclusive):
                 channel.queue_declare(
-                    name, durable=True, arguments=dict(arguments), callback=answered
+                    name,
+                    durable=not is_exclusive,
+                    exclusive=is_exclusive,
+                    auto_delete=is_exclusive,
+                    arguments=dict(arguments),
+                    callback=answered,
                 )
             case Binding(source, destination, "queue", key):
                 channel.queue_bind(destination, source, key, callback=answered)

@@ -151,7 +151,8 @@ def _declare(declaration: Exchange | Queue | Binding, channel: model.Channel) ->
     match declaration:
         case Exchange(name, type_, arguments):
             vhost.declare_exchange(name, type_, arguments)
-        case Queue(name, arguments):
-            vhost.declare_queue(name, arguments)
+        case Queue(name, arguments, is_exclusive):
+            declare = channel.declare_exclusive if is_exclusive else vhost.declare_queue
+            declare(name, arguments)
         case Binding():
             vhost.bind(declaration)

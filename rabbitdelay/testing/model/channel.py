@@ -36,9 +36,17 @@ class _Unacknowledged:
 class Channel:
     """The consumers, the unacknowledged messages and the publisher confirms of one channel."""
 
-    def __init__(self, number: int, vhost: Vhost, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        vhost: Vhost,
+        emit: Callable[[Event], None],
+        declare_exclusive: Callable[[str, Mapping[str, Any]], str],
+    ) -> None:
         self.number = number
         self.vhost = vhost
+        self.declare_exclusive = declare_exclusive
+        """Declares a queue that is deleted with the channel's connection; returns its name."""
         self.is_stuck = False
         """Whether the channel waits for a queue that does not answer, and reads nothing more."""
         self._emit = emit

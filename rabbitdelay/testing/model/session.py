@@ -61,7 +61,8 @@ class Session:
 
     def open_channel(self, number: int) -> None:
         """Open a channel."""
-        self._channels[number] = Channel(number, self.vhost, self._emit)
+        channel = Channel(number, self.vhost, self._emit, self.declare_exclusive)
+        self._channels[number] = channel
 
     def close_channel(self, number: int) -> None:
         """Close a channel."""

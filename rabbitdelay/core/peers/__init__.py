@@ -1,0 +1,1 @@
+"""Peers: the clients of one namespace that exchange messages."""

@@ -1,0 +1,1 @@
+"""Messages between the clients of one namespace. Only clients that ask for it take part."""
