@@ -20,6 +20,7 @@ from rabbitdelay.gateway.gateway import Gateway
 from rabbitdelay.gateway.http.asgi import App, Receive, Scope, Send
 from rabbitdelay.gateway.http.paths import Paths
 from rabbitdelay.gateway.routes import health, jobs, leases, parked, pop, topics
+from rabbitdelay.gateway.seeds import commands, paths
 from rabbitdelay.gateway.settings import GatewaySettings
 from rabbitdelay.system_time import TimeSource
 
@@ -115,7 +116,7 @@ class GatewayApp:
             redirect_slashes=False,
         )
         app.state.gateway_app = self
-        for module in (jobs, pop, leases, topics, parked, health):
+        for module in (jobs, pop, leases, topics, parked, commands, paths, health):
             app.include_router(module.router)
         app.add_exception_handler(RabbitDelayError, _problem)
         app.add_exception_handler(problems.Refusal, _problem)

@@ -173,6 +173,17 @@ class Gateway:
             return []
         return [self.held.hold(job) for job in found or ()]
 
+    async def pop_by_priority(
+        self, topics: Sequence[str], *, wait: float, caller_gone: asyncio.Event
+    ) -> list[HeldJob]:
+        """Reserve the next job of the first of these topics that has one."""
+        if len(topics) > 1:
+            for topic in topics:
+                found = await self.pop([topic], max=1, wait=0, caller_gone=caller_gone)
+                if found:
+                    return found
+        return await self.pop(topics, max=1, wait=wait, caller_gone=caller_gone)
+
     def topic_of(self, lease: str) -> str:
         """Return the topic of a lease's job; raise LeaseLost if the lease is unknown."""
         return self.held.job(lease).topic
