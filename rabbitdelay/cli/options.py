@@ -1,5 +1,6 @@
 """Parse command line arguments into values, and define options that commands share."""
 
+import re
 from datetime import datetime, timedelta
 
 import click
@@ -16,6 +17,7 @@ allow_reply_to_option = click.option(
     help="Queue of another program that a job may name as its reply_to: a name, or a pattern such "
     "as myapp.*. Repeatable.",
 )
+_BYTES_PER_UNIT = {"b": 1, "k": 1024, "m": 1024 * 1024}
 
 
 def read_duration(text: str) -> timedelta:
@@ -26,6 +28,14 @@ def read_duration(text: str) -> timedelta:
         raise click.BadParameter(str(error)) from None
     except OverflowError:
         raise click.BadParameter(f"{text!r} is too long") from None
+
+
+def read_size(text: str) -> int:
+    """Parse `65536`, `512KiB` or `8MiB`, in bytes."""
+    match = re.fullmatch(r"(\d{1,12})\s*(b|k|kib|kb|m|mib|mb)?", text.strip().lower())
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not a size like 65536, 512KiB or 8MiB")
+    return int(match[1]) * _BYTES_PER_UNIT[(match[2] or "b")[0]]
 
 
 def read_single_backoff(text: str) -> timedelta:

@@ -1,5 +1,6 @@
 """GatewayApp: the gateway as an ASGI application, to be served alone or mounted in another."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -10,13 +11,14 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
+from rabbitdelay import discovery
 from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.transport_source import TransportSource
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.gateway import problems
 from rabbitdelay.gateway.bodies import reader
-from rabbitdelay.gateway.gateway import Gateway
+from rabbitdelay.gateway.gateway import Gateway, GatewayStats
 from rabbitdelay.gateway.http.asgi import App, Receive, Scope, Send
 from rabbitdelay.gateway.http.paths import Paths
 from rabbitdelay.gateway.routes import health, jobs, leases, parked, pop, topics
@@ -69,12 +71,17 @@ class GatewayApp:
             max_body_bytes=self.settings.max_body_bytes,
             **options,
         )
+        if self._client_settings.transport is None:
+            discovery.locate(url)  # raises for a bad URL before anything is started
         self._gateway: Gateway | None = None
         self._app = self._surrounded(self._routes())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or the start and the end of the server."""
-        await self._app(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await self._run(receive, send)
+        else:
+            await self._app(scope, receive, send)
 
     @property
     def gateway(self) -> Gateway:
@@ -88,6 +95,10 @@ class GatewayApp:
                 "the gateway is not running: start it with GatewayApp.lifespan or running()"
             )
         return self._gateway
+
+    def stats(self) -> GatewayStats | None:
+        """Return what the gateway does now; None unless it is running."""
+        return None if self._gateway is None else self._gateway.stats()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Gateway]:
@@ -107,12 +118,22 @@ class GatewayApp:
         async with self.running():
             yield
 
+    async def _run(self, receive: Receive, send: Send) -> None:
+        """Run the gateway from the server's start to its end."""
+        await receive()
+        async with self.running():
+            await send({"type": "lifespan.startup.complete"})
+            try:
+                await receive()
+            except asyncio.CancelledError:  # the server was stopped at once
+                return
+        await send({"type": "lifespan.shutdown.complete"})
+
     def _routes(self) -> FastAPI:
         app = FastAPI(
             title="rabbitdelay",
             docs_url=None,
             redoc_url=None,
-            lifespan=self.lifespan,
             redirect_slashes=False,
         )
         app.state.gateway_app = self

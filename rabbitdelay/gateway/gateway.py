@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -39,6 +39,19 @@ logger = logging.getLogger("rabbitdelay")
 RECONNECT_SECONDS = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class GatewayStats:
+    """What a gateway does at one moment."""
+
+    waiting: int
+    """Number of clients that wait for a job or a response."""
+    leases: int
+    """Number of jobs that clients hold."""
+    problem: str | None
+    """Why the broker cannot be used; None if it can."""
+    stopping: bool
+
+
 class Gateway:
     """Puts, pops and settles jobs for clients over HTTP."""
 
@@ -50,6 +63,7 @@ class Gateway:
         self.replies = Replies(self.client, client_settings.monotonic)
         self._stopping = asyncio.Event()
         self._is_ready = False
+        self._waiting = 0
         self._connecting: asyncio.Task[None] | None = None
         self._connect_error: RabbitDelayError = BrokerUnreachable(
             "the gateway has not connected to the broker yet"
@@ -83,6 +97,15 @@ class Gateway:
             raise publisher.failure
         if publisher.blocked is not None:
             raise BrokerBlocked(f"the broker has raised an alarm: {publisher.blocked}", sent=False)
+
+    def stats(self) -> GatewayStats:
+        """Return what this gateway does now."""
+        try:
+            self.require_broker()
+            problem = None
+        except RabbitDelayError as error:
+            problem = str(error)
+        return GatewayStats(self._waiting, len(self.held), problem, self._stopping.is_set())
 
     def require_ready(self) -> None:
         """Raise the error that says why this gateway should get no requests now."""
@@ -237,7 +260,7 @@ class Gateway:
 
     # Topics and parked jobs
 
-    async def stats(self, *topics: str, delayed: bool = False) -> Statistics:
+    async def topics(self, *topics: str, delayed: bool = False) -> Statistics:
         """Count the jobs of these topics, or of all.
 
         Raises:
@@ -295,9 +318,11 @@ class Gateway:
         """Await a long poll; return None if its caller is gone or the gateway stops first."""
         poll = asyncio.create_task(waiting)
         ends = [asyncio.create_task(one.wait()) for one in (caller_gone, self._stopping)]
+        self._waiting += 1
         try:
             await asyncio.wait([poll, *ends], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._waiting -= 1
             for task in (poll, *ends):
                 task.cancel()
         try:

@@ -21,7 +21,7 @@ COUNT_SECONDS = 2.0
 """Seconds that the broker may take to count the jobs of a topic."""
 
 
-class _Above(logging.Handler):
+class Above(logging.Handler):
     """Prints log lines above the status line."""
 
     def __init__(self, console: Console) -> None:
@@ -42,7 +42,7 @@ def live_status(settings: Settings, worker: AnyWorker, topics: Sequence[str]) ->
     over = threading.Event()
     with (
         Live(console=console, auto_refresh=False, transient=True) as live,
-        logging_to(_Above(console), logging.WARNING),
+        logging_to(Above(console), logging.WARNING),
     ):
         arguments = (settings, worker, topics, live, over)
         drawing = threading.Thread(target=_draw, args=arguments, daemon=True)

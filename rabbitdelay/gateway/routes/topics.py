@@ -18,14 +18,14 @@ async def list_topics(
 ) -> Response:
     """List all topics with their counts of jobs."""
     caller.require("admin", None)
-    return answers.statistics(await gateway.stats(delayed=query.delayed), delayed=query.delayed)
+    return answers.statistics(await gateway.topics(delayed=query.delayed), delayed=query.delayed)
 
 
 @router.get("/{topic}", operation_id="getTopic")
 async def get_topic(topic: str, gateway: GatewayOf, caller: CallerOf) -> Response:
     """Count the jobs of one topic."""
     caller.require("consume", topic)
-    return answers.topic(await gateway.stats(topic))
+    return answers.topic(await gateway.topics(topic))
 
 
 @router.post("/{topic}/pause", operation_id="pauseTopic")
