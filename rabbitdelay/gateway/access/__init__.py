@@ -1,1 +1,1 @@
-"""Who may do what."""
+"""Who calls the gateway, and what the caller may do."""
