@@ -20,6 +20,8 @@ from rabbitdelay.gateway import problems
 from rabbitdelay.gateway.bodies import reader
 from rabbitdelay.gateway.gateway import Gateway, GatewayStats
 from rabbitdelay.gateway.http.asgi import App, Receive, Scope, Send
+from rabbitdelay.gateway.http.body_limit import BodyLimits
+from rabbitdelay.gateway.http.layers import surrounded
 from rabbitdelay.gateway.http.paths import Paths
 from rabbitdelay.gateway.routes import health, jobs, leases, parked, pop, topics
 from rabbitdelay.gateway.seeds import commands, paths
@@ -149,7 +151,16 @@ class GatewayApp:
 
     def _surrounded(self, app: App) -> App:
         """Return the application inside its middleware, the outermost last."""
-        return Paths(app)
+        settings = self.settings
+        limits = BodyLimits(
+            settings.max_request_bytes, settings.max_memory_bytes, settings.body_timeout
+        )
+        return surrounded(
+            Paths(app),
+            tokens=settings.tokens,
+            allowed_hosts=settings.allowed_hosts,
+            body_limits=limits,
+        )
 
 
 async def _problem(_request: Request, error: Exception) -> Response:

@@ -3,12 +3,15 @@
 import os
 import secrets
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rabbitdelay.core.jobs import validation
 from rabbitdelay.errors import InvalidConfiguration
+from rabbitdelay.gateway.access.tokens import TokenTable
 
 DEFAULT_MAX_REQUEST_BYTES = 8 * 1024 * 1024
+DEFAULT_MAX_MEMORY_BYTES = 256 * 1024 * 1024
 
 
 def _instance_name() -> str:
@@ -34,13 +37,25 @@ class GatewaySettings:
     """Maximum size of a job's body."""
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
     """Maximum size of a request's body, which may hold many jobs."""
+    max_memory_bytes: int = DEFAULT_MAX_MEMORY_BYTES
+    """Maximum size of the bodies of all requests that are being served."""
+    body_timeout: float = 30.0
+    """Seconds in which the body of a request must arrive."""
+    tokens: Callable[[], TokenTable] | None = None
+    """Returns the tokens that are accepted now. Without it, every caller may do everything."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Host names under which the gateway is reached, apart from localhost; `*` for any.
+
+    Without tokens, requests for other names are refused, because a web page can give its own name
+    the gateway's address. With tokens they are only refused if this is given.
+    """
     instance: str = field(default_factory=_instance_name)
     """Name of this gateway, unique among those that share a broker."""
 
     def __post_init__(self) -> None:
-        for name in ("max_wait", "grace", "put_timeout"):
+        for name in ("max_wait", "grace", "put_timeout", "body_timeout"):
             validation.check_timeout(getattr(self, name), name)
-        for name in ("max_body_bytes", "max_request_bytes"):
+        for name in ("max_body_bytes", "max_request_bytes", "max_memory_bytes"):
             validation.check_setting(getattr(self, name), name)
         if self.max_request_bytes < self.max_body_bytes:
             raise InvalidConfiguration(

@@ -1,1 +1,1 @@
-"""What surrounds every request."""
+"""What the gateway does to every HTTP request, before and after its routes."""

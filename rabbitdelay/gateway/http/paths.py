@@ -30,12 +30,13 @@ class Paths:
             await self._app(scope, receive, send)
             return
         try:
-            path = _decoded(raw.partition(b"?")[0])
+            # In place, so that the layers outside see the route that is found for it.
+            scope["path"] = _decoded(raw.partition(b"?")[0])
         except ValueError:
             response = response_to(MalformedRequest("the path is not UTF-8, or has a NUL"))
             await response(scope, receive, send)
             return
-        await self._app(dict(scope) | {"path": path}, receive, send)
+        await self._app(scope, receive, send)
 
 
 def _decoded(raw: bytes) -> str:
