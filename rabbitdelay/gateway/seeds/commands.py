@@ -59,14 +59,14 @@ async def _pop(
 
 async def _finish(_: Request, gateway: Gateway, caller: Caller, members: Members) -> dict[str, Any]:
     job_id = members.text("id")
-    caller.require("consume", None)
+    caller.require_id("consume", job_id)
     await gateway.finish_id(job_id)
     return {"id": job_id}
 
 
 async def _delete(_: Request, gateway: Gateway, caller: Caller, members: Members) -> dict[str, Any]:
     job_id = members.text("id")
-    caller.require("put", None)
+    caller.require_id("put", job_id)
     await gateway.delete(job_id)
     return {"id": job_id}
 

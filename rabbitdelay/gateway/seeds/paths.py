@@ -66,6 +66,7 @@ async def _push(request: Request, gateway: Gateway, caller: Caller) -> None:
     members = Members.of(await request.body())
     job_id, topic = members.text("id"), members.text("topic")
     caller.require("put", topic)
+    caller.require_id("put", job_id)
     delay = _in_range(members, "delay", MAX_DELAY_SECONDS)
     ttr = _in_range(members, "ttr", MAX_TTR_SECONDS)
     if not isinstance(members.value("body"), str):
@@ -86,13 +87,13 @@ async def _pop(request: Request, gateway: Gateway, caller: Caller) -> dict[str, 
 
 async def _finish(request: Request, gateway: Gateway, caller: Caller) -> None:
     job_id = Members.of(await request.body()).text("id")
-    caller.require("consume", None)
+    caller.require_id("consume", job_id)
     await gateway.finish_id(job_id)
 
 
 async def _delete(request: Request, gateway: Gateway, caller: Caller) -> None:
     job_id = Members.of(await request.body()).text("id")
-    caller.require("put", None)
+    caller.require_id("put", job_id)
     await gateway.delete(job_id)
 
 
