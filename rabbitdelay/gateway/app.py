@@ -16,13 +16,14 @@ from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.transport_source import TransportSource
 from rabbitdelay.errors import RabbitDelayError
-from rabbitdelay.gateway import problems
+from rabbitdelay.gateway import openapi, problems
 from rabbitdelay.gateway.bodies import reader
 from rabbitdelay.gateway.gateway import Gateway, GatewayStats
 from rabbitdelay.gateway.http.asgi import App, Receive, Scope, Send
 from rabbitdelay.gateway.http.body_limit import BodyLimits
 from rabbitdelay.gateway.http.layers import surrounded
 from rabbitdelay.gateway.http.paths import Paths
+from rabbitdelay.gateway.http.request_id import request_id_of
 from rabbitdelay.gateway.routes import health, jobs, leases, parked, pop, topics
 from rabbitdelay.gateway.seeds import commands, paths
 from rabbitdelay.gateway.settings import GatewaySettings
@@ -141,6 +142,8 @@ class GatewayApp:
         app.state.gateway_app = self
         for module in (jobs, pop, leases, topics, parked, commands, paths, health):
             app.include_router(module.router)
+        described = openapi.document(app)
+        app.openapi = lambda: described  # type: ignore[method-assign]
         app.add_exception_handler(RabbitDelayError, _problem)
         app.add_exception_handler(problems.Refusal, _problem)
         app.add_exception_handler(RequestValidationError, _invalid_parameter)
@@ -185,6 +188,7 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     return problems.response_to(problems.NotFound(f"there is nothing at {path}"))
 
 
-async def _internal_error(_request: Request, error: Exception) -> Response:
-    logger.error("gateway: internal error", exc_info=error)
-    return problems.internal_error(None)
+async def _internal_error(request: Request, error: Exception) -> Response:
+    request_id = request_id_of(request.scope)
+    logger.error("gateway: internal error (request %s)", request_id, exc_info=error)
+    return problems.internal_error(request_id)

@@ -8,13 +8,13 @@ from rabbitdelay.gateway.routes.context import GatewayOf
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz")
+@router.get("/healthz", operation_id="isAlive")
 async def alive() -> Response:
     """Report that the process is alive, whatever the state of the broker."""
     return JSONResponse({"status": "alive"})
 
 
-@router.get("/readyz")
+@router.get("/readyz", operation_id="isReady")
 async def ready(gateway: GatewayOf) -> Response:
     """Report whether the gateway is connected and caught up with the log of deletes."""
     gateway.require_ready()
