@@ -5,7 +5,8 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TypedDict, Unpack
+from functools import cache, partial
+from typing import Any, TypedDict, Unpack
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -77,7 +78,8 @@ class GatewayApp:
         if self._client_settings.transport is None:
             discovery.locate(url)  # raises for a bad URL before anything is started
         self._gateway: Gateway | None = None
-        self._app = self._surrounded(self._routes())
+        self._routes = self._new_routes()
+        self._app = self._surrounded(self._routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or the start and the end of the server."""
@@ -98,6 +100,11 @@ class GatewayApp:
                 "the gateway is not running: start it with GatewayApp.lifespan or running()"
             )
         return self._gateway
+
+    @property
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        return self._routes.openapi()
 
     def stats(self) -> GatewayStats | None:
         """Return what the gateway does now; None unless it is running."""
@@ -132,7 +139,7 @@ class GatewayApp:
                 return
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _routes(self) -> FastAPI:
+    def _new_routes(self) -> FastAPI:
         app = FastAPI(
             title="rabbitdelay",
             docs_url=None,
@@ -142,8 +149,8 @@ class GatewayApp:
         app.state.gateway_app = self
         for module in (jobs, pop, leases, topics, parked, commands, paths, health):
             app.include_router(module.router)
-        described = openapi.document(app)
-        app.openapi = lambda: described  # type: ignore[method-assign]
+        described = cache(partial(openapi.document, app))
+        app.openapi = described  # type: ignore[method-assign]
         app.add_exception_handler(RabbitDelayError, _problem)
         app.add_exception_handler(problems.Refusal, _problem)
         app.add_exception_handler(RequestValidationError, _invalid_parameter)

@@ -211,6 +211,14 @@ class Gateway:
         """Return the topic of a lease's job; raise LeaseLost if the lease is unknown."""
         return self.held.job(lease).topic
 
+    def topics_of(self, leases: Sequence[str]) -> set[str]:
+        """Return the topics of those of several leases that are not lost."""
+        found = set()
+        for lease in leases:
+            with suppress(LeaseLost):
+                found.add(self.topic_of(lease))
+        return found
+
     async def finish(self, lease: str) -> None:
         """Finish the job of a lease."""
         await self.held.job(lease).finish()

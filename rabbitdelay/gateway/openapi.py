@@ -314,7 +314,7 @@ def _query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
             "name": name,
             "in": "query",
             "required": False,
-            "description": f"{one.pop('description', '')} Only if the body is the job's own body.",
+            "description": f"{one.pop('description')} Only if the body is the job's own body.",
             "schema": one,
         }
         for name, one in schema["properties"].items()

@@ -3,7 +3,6 @@
 import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr
@@ -28,7 +27,7 @@ class RawJson:
 class Options(Request):
     """How and when a job runs."""
 
-    delay: Delay = Field(timedelta(0), description="Time until the job is due.")
+    delay: Delay = Field(0, description="Time until the job is due.", validate_default=True)
     at: Moment | None = Field(
         None, description="Time at which the job is due, with its time zone, instead of `delay`."
     )

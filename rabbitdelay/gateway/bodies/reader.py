@@ -68,7 +68,11 @@ def validated(model: type[Model], values: Mapping[str, Any], what: str = "member
 def refusal(
     errors: Sequence[Any], model: type[BaseModel] | None, what: str = "member"
 ) -> InvalidRequest:
-    """Return all complaints of pydantic, without the values, which may be secret."""
+    """Return all complaints of pydantic, without the values, which may be secret.
+
+    Those about unknown names are first: a misspelt name is why another one is missing.
+    """
+    errors = sorted(errors, key=lambda one: one["type"] != "extra_forbidden")
     found = [
         {what: ".".join(map(str, one["loc"]))[:_SHOWN], "detail": _complaint(model, one, what)}
         for one in errors[:_MOST_ERRORS]

@@ -1,7 +1,5 @@
 """The requests with JSON bodies, apart from those that put jobs."""
 
-from datetime import timedelta
-
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from rabbitdelay.gateway.bodies.fields import Delay, Duration, JobId, Lease, Request, Topic, Topics
@@ -27,7 +25,9 @@ class PopRequest(Request):
         1, ge=1, le=MAX_JOBS_AT_ONCE, description="Maximum number of jobs in the answer."
     )
     wait: Duration = Field(
-        timedelta(0), description="Longest wait for the first job. The gateway limits it."
+        0,
+        description="Longest wait for the first job. The gateway limits it.",
+        validate_default=True,
     )
 
 
@@ -111,7 +111,11 @@ class UnroutedListQuery(ListQuery):
 class WaitQuery(Request):
     """How long to wait for a response."""
 
-    wait: Duration = Field(timedelta(0), description="Longest wait. The gateway limits it.")
+    wait: Duration = Field(
+        0,
+        description="Longest wait. The gateway limits it.",
+        validate_default=True,
+    )
 
 
 class TopicsQuery(Request):

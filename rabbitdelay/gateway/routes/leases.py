@@ -21,8 +21,8 @@ async def finish_jobs(request: Request, gateway: GatewayOf, caller: CallerOf) ->
     """Finish jobs: remove them permanently."""
     asked = await _read(FinishRequest, request)
     leases = asked.all()
-    for lease in leases:
-        caller.require("consume", gateway.topic_of(lease))
+    for topic in gateway.topics_of(leases):
+        caller.require("consume", topic)
     await gateway.finish_many(leases)
     return answers.nothing()
 
