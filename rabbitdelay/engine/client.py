@@ -352,6 +352,11 @@ class ClientEngine:
         leases = yield from side.popper.pop(names, count, self._deadline(wait))
         return side.consumer, leases
 
+    def pop_problem(self) -> Exception | None:
+        """Return the error of a pop that ended now without a job; None if it is not one."""
+        side = self.connections.current_consuming_side
+        return None if side is None else side.popper.problem
+
     def response(self, job: Job, wait: Duration) -> Flow[Response | None]:
         """Wait for the response to a job that this client put with `reply`."""
         if not isinstance(job, Job):

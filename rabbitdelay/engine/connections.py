@@ -86,6 +86,11 @@ class Connections:
         side = self._sides.opened
         return None if side is None else side.log_reader
 
+    @property
+    def current_consuming_side(self) -> ConsumingSide | None:
+        """The consuming side; None until it is connected for the first time."""
+        return self._sides.opened
+
     def side_connection(self) -> SideConnection:
         """Return a new connection for administration, which is not open yet."""
         self.refuse_when_closed()

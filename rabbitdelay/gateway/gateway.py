@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -23,20 +23,36 @@ from rabbitdelay.errors import (
     LeaseLost,
     ManagementUnreachable,
     NamespaceMissing,
+    NoResponse,
     PutManyFailed,
     RabbitDelayError,
 )
 from rabbitdelay.gateway.bodies.put_requests import Put
+from rabbitdelay.gateway.leases import lease_text
 from rabbitdelay.gateway.leases.held_jobs import HeldJob, HeldJobs
+from rabbitdelay.gateway.leases.peer_messages import (
+    MAX_CONTENT_TYPE_CHARACTERS,
+    MAX_PAYLOAD_BYTES,
+    MAX_REASON_CHARACTERS,
+    Answer,
+    Facts,
+    Question,
+)
+from rabbitdelay.gateway.leases.peers import Peers
+from rabbitdelay.gateway.leases.settling import Settling, Touched
 from rabbitdelay.gateway.problems import LeasesLost, NotAllPut, NotFound, ShuttingDown
 from rabbitdelay.gateway.replies import Replies
 from rabbitdelay.gateway.settings import GatewaySettings
-from rabbitdelay.models import Job, JobSpec
+from rabbitdelay.gateway.waiting.caller_gone import CallerGone
+from rabbitdelay.gateway.waiting.pop_desk import PopDesk
+from rabbitdelay.models import BYTES, Job, JobSpec
 
 Result = TypeVar("Result")
 logger = logging.getLogger("rabbitdelay")
 
 RECONNECT_SECONDS = 1.0
+RESPONSE_MARGIN_SECONDS = 5.0
+"""Time that another gateway has to pass on a response, besides the wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +75,17 @@ class Gateway:
         self.settings = settings
         self._engine = new_engine(client_settings, None)
         self.client = aio.Client._over(self._engine)  # noqa: SLF001 - as the worker does
-        self.held = HeldJobs()
+        engine = self._engine
+        self._peers = Peers(engine, self._serve)
+        self.held = HeldJobs(
+            lambda: self._peers.own, engine.settings.clock, engine.settings.monotonic
+        )
+        self._settling = Settling(engine, self.held, self._peers, self.require_broker)
+        self._desk = PopDesk(self.client, engine.settings.transport, engine.pop_problem)
         self.replies = Replies(self.client, client_settings.monotonic)
         self._stopping = asyncio.Event()
         self._is_ready = False
+        self._giving_back: set[asyncio.Task[None]] = set()
         self._waiting = 0
         self._connecting: asyncio.Task[None] | None = None
         self._connect_error: RabbitDelayError = BrokerUnreachable(
@@ -76,6 +99,7 @@ class Gateway:
     def stop_handing_out(self) -> None:
         """End long polls and refuse pops. Leases may still be settled."""
         self._stopping.set()
+        self._desk.stop()
 
     async def close(self) -> None:
         """Give back every job that is still held, and close the client."""
@@ -84,6 +108,9 @@ class Gateway:
             self._connecting.cancel()
             with suppress(asyncio.CancelledError):
                 await self._connecting
+        await self._desk.close()
+        self._peers.close()
+        await self.held.give_back_all()
         await self.client.close(self.settings.put_timeout)
 
     # State
@@ -105,7 +132,8 @@ class Gateway:
             problem = None
         except RabbitDelayError as error:
             problem = str(error)
-        return GatewayStats(self._waiting, len(self.held), problem, self._stopping.is_set())
+        waiting = len(self._desk) + self._waiting
+        return GatewayStats(waiting, len(self.held), problem, self._stopping.is_set())
 
     def require_ready(self) -> None:
         """Raise the error that says why this gateway should get no requests now."""
@@ -116,7 +144,7 @@ class Gateway:
             raise self._connect_error
         reader = self._engine.connections.log_reader
         if reader is not None and reader.has_caught_up and not reader.is_current:
-            raise CutOff(f"the log of deletes is not current: {reader.state}")
+            raise CutOff(f"the log of deletes is not current: {reader.status.text}")
 
     # Putting and deleting
 
@@ -165,39 +193,53 @@ class Gateway:
                 return len(ids)
             raise
 
-    async def response(
-        self, id: str, *, wait: float, caller_gone: asyncio.Event
-    ) -> Response | None:
+    async def response(self, id: str, *, wait: float, caller_gone: CallerGone) -> Response | None:
         """Wait for the response to a job that was put with `reply`.
 
         Raises:
             NotFound: No such job was put with `reply`.
             NoResponse: No response will come.
         """
-        if id not in self.replies:
-            raise NotFound("no job with this id was put with reply, or too long ago")
-        self.require_broker()
-        waiting = self.replies.response(id, min(wait, self.settings.max_wait))
-        return await self._unless_ended(waiting, caller_gone)
+        seconds = min(wait, self.settings.max_wait)
+        if id in self.replies:
+            self.require_broker()
+            return await self._unless_ended(self.replies.response(id, seconds), caller_gone)
+        elsewhere = self._unless_ended(self._response_elsewhere(id, seconds), caller_gone)
+        return await elsewhere
 
     # Popping and settling
 
     async def pop(
-        self, topics: Sequence[str], *, max: int, wait: float, caller_gone: asyncio.Event
+        self, topics: Sequence[str], *, max: int, wait: float, caller_gone: CallerGone
     ) -> list[HeldJob]:
         """Reserve up to `max` jobs; wait for the first of them for at most `wait` seconds."""
         if self._stopping.is_set():
             raise ShuttingDown("this gateway hands out no more jobs")
         self.require_broker()
-        popping = self.client.pop(topics, max=max, wait=min(wait, self.settings.max_wait))
+        seconds = min(wait, self.settings.max_wait)
         try:
-            found = await self._unless_ended(popping, caller_gone)
+            found = await self._desk.pop(topics, max=max, wait=seconds, caller_gone=caller_gone)
         except NamespaceMissing:  # a topic that does not exist yet is waited for, and so is this
             return []
-        return [self.held.hold(job) for job in found or ()]
+        held = [self.held.hold(job) for job in found]
+        if caller_gone.is_set():
+            await self.give_back(held)
+            return []
+        return held
+
+    async def give_back(self, held: Iterable[HeldJob]) -> None:
+        """Return jobs to their queues unchanged whose client has gone."""
+        for one in held:
+            await self.held.give_back(one)
+
+    def give_back_soon(self, held: Iterable[HeldJob]) -> None:
+        """Do the same in the background."""
+        task = asyncio.get_running_loop().create_task(self.give_back(held))
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
 
     async def pop_by_priority(
-        self, topics: Sequence[str], *, wait: float, caller_gone: asyncio.Event
+        self, topics: Sequence[str], *, wait: float, caller_gone: CallerGone
     ) -> list[HeldJob]:
         """Reserve the next job of the first of these topics that has one."""
         if len(topics) > 1:
@@ -208,8 +250,8 @@ class Gateway:
         return await self.pop(topics, max=1, wait=wait, caller_gone=caller_gone)
 
     def topic_of(self, lease: str) -> str:
-        """Return the topic of a lease's job; raise LeaseLost if the lease is unknown."""
-        return self.held.job(lease).topic
+        """Return the topic of a lease's job; raise NotALease if it is not a lease."""
+        return lease_text.decode(lease).topic
 
     def topics_of(self, leases: Sequence[str]) -> set[str]:
         """Return the topics of those of several leases that are not lost."""
@@ -221,8 +263,7 @@ class Gateway:
 
     async def finish(self, lease: str) -> None:
         """Finish the job of a lease."""
-        await self.held.job(lease).finish()
-        self.held.forget(lease)
+        await self._settling.finish(lease)
 
     async def finish_many(self, leases: Sequence[str]) -> None:
         """Finish the jobs of several leases, all that can be.
@@ -243,27 +284,19 @@ class Gateway:
 
     async def release(self, lease: str, delay: float | timedelta | None) -> None:
         """Release the job of a lease."""
-        await self.held.job(lease).release(delay)
-        self.held.forget(lease)
+        await self._settling.release(lease, delay)
 
-    async def touch(self, lease: str) -> float:
-        """Restart the ttr of a lease's job; return the seconds that are left."""
-        job = self.held.job(lease)
-        await job.touch()
-        return job.time_left
+    async def touch(self, lease: str) -> Touched:
+        """Restart the ttr of a lease's job; return the time that is left, and the new lease."""
+        return await self._settling.touch(lease)
 
     async def bury(self, lease: str, reason: str) -> None:
         """Bury the job of a lease."""
-        await self.held.job(lease).bury(reason)
-        self.held.forget(lease)
+        await self._settling.bury(lease, reason)
 
     async def finish_id(self, id: str) -> None:
-        """Finish the jobs with an id that are held; if there are none, delete by id."""
-        leases = self.held.with_id(id)
-        for lease in leases:
-            with suppress(LeaseLost):
-                await self.finish(lease)
-        if not leases:
+        """Finish the jobs with an id, on whichever gateway holds them; else delete by id."""
+        if not await self._settling.finish_id(id):
             await self.delete(id)
 
     # Topics and parked jobs
@@ -308,6 +341,47 @@ class Gateway:
         self.require_broker()
         return self.client.unrouted()
 
+    # Other gateways
+
+    async def _serve(self, question: Question, takes_longer: Callable[[], None]) -> Answer:
+        """Do what another gateway asks for."""
+        if question.verb == "response":
+            return await self._serve_response(question, takes_longer)
+        if question.verb in ("release", "bury"):  # these wait for a confirm
+            takes_longer()
+        return await self._settling.serve(question)
+
+    async def _serve_response(self, question: Question, takes_longer: Callable[[], None]) -> Answer:
+        if question.id not in self.replies:
+            return Answer(Facts(result="unknown"))
+        takes_longer()
+        wait = min(question.wait_ms / 1000, self.settings.max_wait)
+        try:
+            found = await self.replies.response(question.id, wait)
+        except NoResponse as error:
+            return Answer(Facts(result="no_response", detail=str(error)[:MAX_REASON_CHARACTERS]))
+        if found is None:
+            return Answer(Facts(result="waiting"))
+        if len(found.payload) > MAX_PAYLOAD_BYTES:
+            detail = "the response is too large to be passed on by another gateway"
+            return Answer(Facts(result="no_response", detail=detail))
+        content_type = found.content_type[:MAX_CONTENT_TYPE_CHARACTERS]
+        return Answer(Facts(result="done", content_type=content_type), found.payload)
+
+    async def _response_elsewhere(self, id: str, wait: float) -> Response | None:
+        """Wait for a response that arrives at another gateway."""
+        self.require_broker()
+        question = Question(verb="response", id=id, wait_ms=int(wait * 1000))
+        answer = await self._peers.ask_all(question, wait + RESPONSE_MARGIN_SECONDS)
+        if answer is None:
+            raise NotFound("no job with this id was put with reply, or too long ago")
+        match answer.facts.result:
+            case "done":
+                return Response(id, answer.payload, answer.facts.content_type or BYTES)
+            case "no_response":
+                raise NoResponse(answer.facts.detail)
+        return None
+
     # Helpers
 
     async def _drive(self, flow: Flow[Result]) -> Result:
@@ -321,7 +395,7 @@ class Gateway:
         return [replace(put.spec, reply_to=queue) if put.reply else put.spec for put in puts]
 
     async def _unless_ended(
-        self, waiting: Coroutine[Any, Any, Result], caller_gone: asyncio.Event
+        self, waiting: Coroutine[Any, Any, Result], caller_gone: CallerGone
     ) -> Result | None:
         """Await a long poll; return None if its caller is gone or the gateway stops first."""
         poll = asyncio.create_task(waiting)
@@ -340,7 +414,7 @@ class Gateway:
 
     async def _connect(self) -> None:
         """Connect, and read the log of deletes if there is one; try again until it works."""
-        for attempt in (self.client.connect, self._read_log):
+        for attempt in (self.client.connect, self._peers.join, self._read_log):
             while True:
                 try:
                     await attempt()

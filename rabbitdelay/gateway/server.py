@@ -15,6 +15,7 @@ import uvicorn
 from rabbitdelay.errors import InvalidConfiguration
 from rabbitdelay.gateway.app import GatewayApp
 from rabbitdelay.gateway.gateway import GatewayStats
+from rabbitdelay.gateway.http.connection import WatchedConnection
 
 DEFAULT_PORT = 8437
 BACKLOG = 2048
@@ -127,7 +128,7 @@ def _config(app: GatewayApp, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="asyncio",
-        http="h11",  # strict, and limits the size of headers
+        http=WatchedConnection,  # h11, which is strict and limits the size of headers
         ws="none",
         lifespan="on",
         log_config=None,

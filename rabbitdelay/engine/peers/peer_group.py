@@ -21,24 +21,52 @@ from rabbitdelay.errors import ConnectionFailed, JobRefused
 
 MAX_BYTES = 17 * 1024 * 1024
 """Maximum size of a message: a response may have 16 MiB."""
-HELLO, BEAT, BYE, ASK, ANSWER = "hello", "beat", "bye", "ask", "answer"
+HELLO, BEAT, BYE = "hello", "beat", "bye"
+ASK, WORKING, ANSWER = "ask", "working", "answer"
 POST_SECONDS = 5.0
 """Maximum time for which an answer is published; its reader waits no longer."""
 BYE_SECONDS = 1.0
 
-Reply = Callable[[bytes], None]
+LOOK_SECONDS = 1.0
+"""Interval at which a peer that works on an answer is known to be alive."""
+Post = Callable[[str, bytes], None]
+
+
+class Reply:
+    """Answers one question, from any thread."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+
+    def working(self) -> None:
+        """Tell the one who asked that the answer takes longer."""
+        self._post(WORKING, b"")
+
+    def __call__(self, body: bytes) -> None:
+        """Answer."""
+        self._post(ANSWER, body)
+
+
 OnQuestion = Callable[[bytes, Reply], None]
-"""Called with the body of a question, and a function that answers it, from any thread."""
+"""Called with the body of a question, and what answers it."""
 
 
 class _Question:
     """A question that waits for its answers."""
 
-    def __init__(self, asked: Sequence[str]) -> None:
+    def __init__(self, asked: Sequence[str], deadline: float, latest: float) -> None:
         self.missing = set(asked)
         """The peers that have neither answered nor gone."""
         self.answers: list[bytes] = []
         self.changed = Bell()
+        self.deadline = deadline
+        self._latest = latest
+
+    def working(self, peer: str) -> None:
+        """Wait longer for a peer that was asked."""
+        if peer in self.missing:
+            self.deadline = self._latest
+            self.changed.ring()
 
     def answered(self, peer: str, body: bytes) -> None:
         """Take the answer of a peer that was asked, once."""
@@ -97,40 +125,70 @@ class PeerGroup:
         """The other peers that are alive."""
         return self._roster.living(self._consumer.monotonic())
 
-    def ask(self, peer: str, body: bytes, seconds: float) -> Flow[bytes | None]:
-        """Return the answer of a peer; None if it is gone, or does not answer in time."""
-        answers = yield from self._ask([peer], body, seconds, lambda _: True)
+    def ask(
+        self, peer: str, body: bytes, seconds: float, longest: float = 0.0
+    ) -> Flow[bytes | None]:
+        """Return the answer of a peer; None if it is gone, or does not answer in time.
+
+        A peer that says that it works on the answer has `longest` seconds.
+        """
+        answers = yield from self._ask([peer], body, seconds, longest, lambda _: True)
         return answers[0] if answers else None
 
     def ask_all(
-        self, body: bytes, seconds: float, is_enough: Callable[[bytes], bool]
+        self,
+        body: bytes,
+        seconds: float,
+        is_enough: Callable[[bytes], bool],
+        longest: float = 0.0,
     ) -> Flow[list[bytes]]:
         """Return the answers of all peers, or those until one of them is enough."""
-        return self._ask(self.living, body, seconds, is_enough)
+        return self._ask(self.living, body, seconds, longest, is_enough)
 
     def _ask(
-        self, peers: Sequence[str], body: bytes, seconds: float, is_enough: Callable[[bytes], bool]
+        self,
+        peers: Sequence[str],
+        body: bytes,
+        seconds: float,
+        longest: float,
+        is_enough: Callable[[bytes], bool],
     ) -> Flow[list[bytes]]:
         if not peers:
             return []
         monotonic = self._consumer.monotonic
-        deadline = monotonic() + seconds
-        if not (yield from until(self._changed, self._may_ask, deadline, monotonic)):
+        now = monotonic()
+        question = _Question(peers, now + seconds, now + max(seconds, longest))
+        if not (yield from until(self._changed, self._may_ask, question.deadline, monotonic)):
             return []
-        number, question = secrets.token_hex(8), _Question(peers)
+        number = secrets.token_hex(8)
         self._questions[number] = question
         try:
             for peer in peers:
-                self._post(ASK, peer, body, number, max(0.0, deadline - monotonic()))
-            yield from until(
-                question.changed,
-                lambda: not question.missing or any(map(is_enough, tuple(question.answers))),
-                deadline,
-                monotonic,
-            )
+                self._post(ASK, peer, body, number, max(0.0, question.deadline - monotonic()))
+            yield from self._until_answered(question, is_enough)
         finally:
             del self._questions[number]
         return question.answers
+
+    def _until_answered(
+        self, question: _Question, is_enough: Callable[[bytes], bool]
+    ) -> Flow[None]:
+        def is_over() -> bool:
+            return not question.missing or any(map(is_enough, tuple(question.answers)))
+
+        monotonic, first = self._consumer.monotonic, question.deadline
+        while not is_over() and (now := monotonic()) < question.deadline:
+            until_when = question.deadline
+            if until_when > first:  # a peer that works on the answer may die meanwhile
+                until_when = min(until_when, now + LOOK_SECONDS)
+                question.missing.intersection_update(self.living)
+            known = question.deadline
+            yield from until(
+                question.changed,
+                lambda known=known: is_over() or question.deadline != known,  # type: ignore[misc]
+                until_when,
+                monotonic,
+            )
 
     def _may_ask(self) -> bool:
         return self._mailbox.is_open or self._is_closed
@@ -178,6 +236,8 @@ class PeerGroup:
             self._post(BEAT, sender)
         elif message.type == ANSWER and number in self._questions:
             self._questions[number].answered(sender, message.body)
+        elif message.type == WORKING and number in self._questions:
+            self._questions[number].working(sender)
         elif message.type == ASK:
             self._asked(sender, number, message.body)
 
@@ -185,7 +245,8 @@ class PeerGroup:
         if self._on_question is None:
             return
         try:
-            self._on_question(body, lambda answer: self._post(ANSWER, sender, answer, number))
+            reply = Reply(lambda kind, answer: self._post(kind, sender, answer, number))
+            self._on_question(body, reply)
         except Exception:  # noqa: BLE001 - a message must not end the connection
             logger.exception("mailbox: a question was not answered")
 

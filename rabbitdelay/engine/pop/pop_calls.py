@@ -67,7 +67,7 @@ class PopCalls:
         """End a pop with the jobs that it has, or with the reason why it has none."""
         if request.is_over:
             return
-        error = self._consumer.first.error or self._cut_off(request)
+        error = self.problem or self._unproven(request)
         if not request.leases and error is not None:
             self.fail(request, error)
             return
@@ -93,10 +93,16 @@ class PopCalls:
         for lease in request.leases:
             self._consumer.settlement.hand_back(lease)
 
-    def _cut_off(self, request: PopRequest) -> Exception | None:
-        """Return the error if the log of deletes prevents handing out jobs; else None."""
-        if not self._known.is_current:
-            return self._status.failure or CutOff(self._status.text)
+    @property
+    def problem(self) -> Exception | None:
+        """The error of a pop that ended now without a job; None if it would not be an error."""
+        error = self._consumer.first.error
+        if error is not None or self._known.is_current:
+            return error
+        return self._status.failure or CutOff(self._status.text)
+
+    def _unproven(self, request: PopRequest) -> Exception | None:
+        """Return the error if a job cannot be handed out without the log of deletes; else None."""
         if request.channel is not None and request.channel.is_unproven:
             return CutOff(
                 "a job is ready, but whether it was deleted is unknown, because the log of deletes "

@@ -12,6 +12,8 @@ from rabbitdelay.engine.pop.pop_request import PopRequest
 TOPIC_SECONDS = 0.5
 """Interval at which a pop looks for a topic that does not exist yet; a put or a worker creates
 it."""
+MOST_LOOKED_FOR_A_SECOND = 200
+"""Number of missing topics that are looked for in a second; with more, each one less often."""
 Serve = Callable[[PopRequest], None]
 
 
@@ -87,7 +89,9 @@ class PopTopics:
             return
         if self._calls.has_time(request):
             look = partial(self._look, request)
-            request.look_timer = self._consumer.call_later(TOPIC_SECONDS, look)
+            missing = sum(len(one.missing_topics) for one in self._calls)
+            seconds = max(TOPIC_SECONDS, missing / MOST_LOOKED_FOR_A_SECOND)
+            request.look_timer = self._consumer.call_later(seconds, look)
 
     def _look(self, request: PopRequest) -> None:
         request.look_timer = None

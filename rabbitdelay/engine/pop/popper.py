@@ -49,6 +49,11 @@ class Popper:
             self.consumer.call(partial(self.calls.abandon, request))
             raise
 
+    @property
+    def problem(self) -> Exception | None:
+        """The error of a pop that ended now without a job; None if it would not be an error."""
+        return self.calls.problem
+
     def _result(self, request: PopRequest) -> Flow[list[Lease]]:
         """Wait for the jobs; also notice the death of the transport's thread."""
         while True:

@@ -1,7 +1,7 @@
-"""What every route gets: the gateway, the caller, and an event for its end."""
+"""What every route gets: the gateway, the caller, and what tells whether it is still there."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, cast
 
@@ -9,6 +9,9 @@ from fastapi import Depends, Request
 
 from rabbitdelay.gateway.access.caller import Caller, caller_of
 from rabbitdelay.gateway.gateway import Gateway
+from rabbitdelay.gateway.http.connection import watch_of
+from rabbitdelay.gateway.leases.held_jobs import HeldJob
+from rabbitdelay.gateway.waiting.caller_gone import CallerGone
 
 
 async def gateway_of(request: Request) -> Gateway:
@@ -22,9 +25,13 @@ def content_type_of(request: Request) -> str:
 
 
 @asynccontextmanager
-async def caller_gone(request: Request) -> AsyncIterator[asyncio.Event]:
+async def caller_gone(request: Request) -> AsyncIterator[CallerGone]:
     """Return an event that is set when the client closes its connection."""
-    gone = asyncio.Event()
+    watched = watch_of(request.scope)
+    if watched is not None:
+        yield watched.gone
+        return
+    gone = CallerGone()
 
     async def watch() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -36,6 +43,25 @@ async def caller_gone(request: Request) -> AsyncIterator[asyncio.Event]:
         yield gone
     finally:
         watching.cancel()
+
+
+@asynccontextmanager
+async def returning_if_lost(
+    request: Request, gateway: Gateway
+) -> AsyncIterator[Callable[[Sequence[HeldJob]], None]]:
+    """Return a function for jobs that are about to be sent to the client.
+
+    They go back to their queues if the client does not receive them.
+    """
+    held: list[HeldJob] = []
+    watch = watch_of(request.scope)
+    try:
+        yield held.extend
+    except BaseException:
+        await gateway.give_back(held)
+        raise
+    if watch is not None and held:
+        watch.if_lost(lambda: gateway.give_back_soon(held))
 
 
 GatewayOf = Annotated[Gateway, Depends(gateway_of)]

@@ -41,7 +41,8 @@ async def touch_job(request: Request, gateway: GatewayOf, caller: CallerOf) -> R
     """Restart a job's ttr."""
     asked = await _read(LeaseRequest, request)
     caller.require("consume", gateway.topic_of(asked.lease))
-    return answers.as_json({"time_left": round(await gateway.touch(asked.lease), 3)})
+    touched = await gateway.touch(asked.lease)
+    return answers.as_json({"time_left": round(touched.time_left, 3), "lease": touched.lease})
 
 
 @router.post("/bury", operation_id="buryJob")

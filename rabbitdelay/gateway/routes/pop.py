@@ -10,6 +10,7 @@ from rabbitdelay.gateway.routes.context import (
     GatewayOf,
     caller_gone,
     content_type_of,
+    returning_if_lost,
 )
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
@@ -24,10 +25,12 @@ async def pop_jobs(request: Request, gateway: GatewayOf, caller: CallerOf) -> Re
     is_raw = answers.wants_raw(accept, asked.max)
     for topic in asked.topics:
         caller.require("consume", topic)
-    async with caller_gone(request) as gone:
-        found = await gateway.pop(
-            asked.topics, max=asked.max, wait=asked.wait.total_seconds(), caller_gone=gone
-        )
-    if not found:
-        return answers.nothing()
-    return answers.held_job_raw(found[0]) if is_raw else answers.held_jobs(found)
+    async with returning_if_lost(request, gateway) as send:
+        async with caller_gone(request) as gone:
+            found = await gateway.pop(
+                asked.topics, max=asked.max, wait=asked.wait.total_seconds(), caller_gone=gone
+            )
+        send(found)
+        if not found:
+            return answers.nothing()
+        return answers.held_job_raw(found[0]) if is_raw else answers.held_jobs(found)

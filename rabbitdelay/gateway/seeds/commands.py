@@ -10,7 +10,7 @@ from rabbitdelay.gateway.access.caller import Caller
 from rabbitdelay.gateway.bodies import answers
 from rabbitdelay.gateway.gateway import Gateway
 from rabbitdelay.gateway.problems import InvalidRequest
-from rabbitdelay.gateway.routes.context import CallerOf, GatewayOf, caller_gone
+from rabbitdelay.gateway.routes.context import CallerOf, GatewayOf
 from rabbitdelay.gateway.seeds.jobs import ERRORS, body_member, pop_first
 from rabbitdelay.gateway.seeds.members import Members
 
@@ -50,8 +50,7 @@ async def _pop(
 ) -> dict[str, Any]:
     wait = members.seconds("wait")
     seconds = 0.0 if wait is None else wait.total_seconds()
-    async with caller_gone(request) as gone:
-        found = await pop_first(gateway, caller, members.topics(), seconds, gone)
+    found = await pop_first(request, gateway, caller, members.topics(), seconds)
     if found is None:
         return {}
     return {"id": found.job.id, **body_member("value", found.job.payload)}

@@ -1,26 +1,31 @@
 """What both protocols do with a job that was popped, and with an error."""
 
-import asyncio
 from base64 import b64encode
 from typing import Any
+
+from fastapi import Request
 
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.gateway.access.caller import Caller
 from rabbitdelay.gateway.gateway import Gateway
 from rabbitdelay.gateway.leases.held_jobs import HeldJob
 from rabbitdelay.gateway.problems import Refusal
+from rabbitdelay.gateway.routes.context import caller_gone, returning_if_lost
 
 ERRORS = (RabbitDelayError, Refusal)
 """What is answered as a failure of the protocol. Anything else is a fault of the gateway."""
 
 
 async def pop_first(
-    gateway: Gateway, caller: Caller, topics: list[str], wait: float, gone: asyncio.Event
+    request: Request, gateway: Gateway, caller: Caller, topics: list[str], wait: float
 ) -> HeldJob | None:
-    """Reserve the next job of the first topic that has one."""
+    """Reserve the next job of the first topic that has one, for the client of a request."""
     for topic in topics:
         caller.require("consume", topic)
-    found = await gateway.pop_by_priority(topics, wait=wait, caller_gone=gone)
+    async with returning_if_lost(request, gateway) as send:
+        async with caller_gone(request) as gone:
+            found = await gateway.pop_by_priority(topics, wait=wait, caller_gone=gone)
+        send(found)
     return found[0] if found else None
 
 
