@@ -27,6 +27,8 @@ class ConnectionLimits:
     max_connections: int = 4096
     """More are answered 503, and far more are closed at once."""
     max_header_bytes: int = 16 * 1024
+    keep_alive_seconds: int = 75
+    """Time between two requests; longer than that of common load balancers, which close first."""
     header_seconds: float = 10.0
     """Time in which the headers of a request must arrive."""
     discard_seconds: float = 5.0
@@ -137,6 +139,9 @@ class TimedProtocol(H11Protocol):
             )
             self.transport.write(b"".join(self.conn.send(part) or b"" for part in parts))
         self.transport.close()
+        if self.cycle is not None:  # it may still run, and must not answer after this
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def _watch(self) -> None:
         waits_for = self._current_wait()
