@@ -27,6 +27,7 @@ from rabbitdelay.cli.commands.put import put
 from rabbitdelay.cli.commands.reschedule import reschedule
 from rabbitdelay.cli.commands.serve import serve
 from rabbitdelay.cli.commands.stats import stats
+from rabbitdelay.cli.commands.token import token
 from rabbitdelay.cli.commands.tombstones import tombstones
 from rabbitdelay.cli.commands.topics import topics
 from rabbitdelay.cli.commands.topology import topology
@@ -165,7 +166,9 @@ def root(
 root.add_section("Jobs", (put, consume, pop, delete, reschedule))
 root.add_section("Topics", (topics, stats, pause, resume, purge))
 root.add_section("Jobs that need attention", (buried, unrouted, tombstones))
-root.add_section("Broker and queues", (demo, serve, broker, doctor, namespaces, topology, explain))
+root.add_section(
+    "Broker and queues", (demo, serve, token, broker, doctor, namespaces, topology, explain)
+)
 
 
 def _warn_of_password(url: str) -> None:

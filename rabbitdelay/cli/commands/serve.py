@@ -1,5 +1,6 @@
 """`rabbitdelay serve`: the HTTP gateway."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,8 +9,9 @@ import click
 
 from rabbitdelay.cli.context import Settings, pass_settings
 from rabbitdelay.cli.exit_codes import ExitCode
+from rabbitdelay.cli.input.access_options import Access, takes_access_options
 from rabbitdelay.cli.options import read_duration, read_size
-from rabbitdelay.cli.output.gateway_status import reporting
+from rabbitdelay.cli.output.gateway_status import reporting, starting
 from rabbitdelay.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="TCP port; 0 chooses a free one.",
 )
+@takes_access_options
 @click.option("--tls-cert", type=_file, help="Certificate chain in PEM, to serve HTTPS.")
 @click.option("--tls-key", type=_file, help="Private key of the certificate, in PEM.")
 @click.option(
@@ -70,14 +73,31 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Maximum size of a request, which may have many jobs.",
 )
+@click.option(
+    "--max-connections",
+    type=click.IntRange(min=1),
+    default=4096,
+    show_default=True,
+    help="Maximum number of connections; more are answered 503.",
+)
+@click.option(
+    "--access-log/--no-access-log",
+    default=True,
+    help="Whether to log a line of JSON per request, except on a terminal.  [default: "
+    "--access-log]",
+)
 @pass_settings
 def serve(
     settings: Settings,
     /,
+    *,
     host: str,
     port: int,
     tls_cert: Path | None,
     tls_key: Path | None,
+    max_connections: int,
+    access_log: bool,
+    read_access: Callable[[], Access],
     **limits: Any,  # noqa: ANN401 - the options of the gateway
 ) -> None:
     """Serve jobs over HTTP, for programs in any language, until SIGTERM or Ctrl-C.
@@ -92,15 +112,35 @@ def serve(
     curl localhost:8437/v1/jobs --json '{"topic": "mail", "body": 1, "delay": "30m"}'
     curl localhost:8437/v1/pop --json '{"topics": "mail", "wait": 20}'
     """  # noqa: D301 - click needs the character itself, to keep lines as they are
-    server = _server(_app(settings, **limits), host, port, tls_cert, tls_key)
-    with reporting(settings, server):
+    with starting():
+        _require_extra()
+        access = read_access()
+        app = _app(settings, access, **limits)
+        server = _server(
+            app,
+            access,
+            host=host,
+            port=port,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            max_connections=max_connections,
+        )
+    with reporting(settings, server, access_log=access_log):
         server.run_until_stopped()
     if server.was_stopped_at_once:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
+def _require_extra() -> None:
+    try:
+        import rabbitdelay.gateway  # noqa: F401, PLC0415 - an extra
+    except InvalidConfiguration as error:
+        raise click.ClickException(str(error)) from None
+
+
 def _app(
     settings: Settings,
+    access: Access,
     *,
     max_wait: timedelta,
     put_timeout: timedelta,
@@ -108,10 +148,8 @@ def _app(
     max_body: int,
     max_request: int,
 ) -> "GatewayApp":
-    try:
-        from rabbitdelay.gateway import GatewayApp, GatewaySettings  # noqa: PLC0415 - an extra
-    except InvalidConfiguration as error:
-        raise click.ClickException(str(error)) from None
+    from rabbitdelay.gateway import GatewayApp, GatewaySettings  # noqa: PLC0415 - an extra
+
     return GatewayApp(
         settings.url,
         settings=GatewaySettings(
@@ -120,6 +158,8 @@ def _app(
             put_timeout=put_timeout.total_seconds(),
             max_body_bytes=max_body,
             max_request_bytes=max_request,
+            tokens=access.tokens,
+            allowed_hosts=access.allowed_hosts,
         ),
         namespace=settings.namespace,
         declare=settings.declare,
@@ -131,9 +171,27 @@ def _app(
 
 
 def _server(
-    app: "GatewayApp", host: str, port: int, tls_cert: Path | None, tls_key: Path | None
+    app: "GatewayApp",
+    access: Access,
+    *,
+    host: str,
+    port: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    max_connections: int,
 ) -> "GatewayServer":
+    from rabbitdelay.gateway.http.slow_requests import (  # noqa: PLC0415 - an extra
+        ConnectionLimits,
+    )
     from rabbitdelay.gateway.server import GatewayServer, ServerSettings  # noqa: PLC0415 - an extra
 
-    where = ServerSettings(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
+    where = ServerSettings(
+        host=host,
+        port=port,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        insecure=access.insecure,
+        limits=ConnectionLimits(max_connections=max_connections),
+        reload=access.reload,
+    )
     return GatewayServer(app, where)

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rabbitdelay.cli.context import Settings
-from rabbitdelay.cli.output.worker_log import json_log, logging_to
+from rabbitdelay.cli.output.worker_log import JsonFormatter, LineFormatter, json_log, logging_to
 from rabbitdelay.cli.output.worker_status import Above
 
 if TYPE_CHECKING:
@@ -21,14 +21,31 @@ if TYPE_CHECKING:
     from rabbitdelay.gateway.server import GatewayServer
 
 INTERVAL_SECONDS = 0.5
+ACCESS_LOGGER = "rabbitdelay.gateway.access"
 logger = logging.getLogger("rabbitdelay")
 
 
 @contextmanager
-def reporting(settings: Settings, server: "GatewayServer") -> Iterator[None]:
-    """Show the gateway's status on a terminal, or log JSON lines elsewhere."""
-    with _uvicorn_in_our_log():
-        if sys.stderr is not None and sys.stderr.isatty():
+def starting() -> Iterator[None]:
+    """Log warnings while a gateway is set up: lines on a terminal, JSON elsewhere."""
+    handler = logging.StreamHandler(sys.stderr)
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    handler.setFormatter(LineFormatter() if is_terminal else JsonFormatter())
+    with logging_to(handler, logging.WARNING):
+        yield
+
+
+@contextmanager
+def reporting(
+    settings: Settings, server: "GatewayServer", *, access_log: bool = True
+) -> Iterator[None]:
+    """Show the gateway's status on a terminal, or log JSON lines elsewhere.
+
+    The access log, which has lines of JSON of its own, is never shown on a terminal.
+    """
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    with _uvicorn_in_our_log(), _access_log(shown=access_log and not is_terminal):
+        if is_terminal:
             with _live_status(settings, server):
                 yield
             return
@@ -49,6 +66,22 @@ def _uvicorn_in_our_log() -> Iterator[None]:
         yield
     finally:
         theirs.parent, theirs.level = before
+
+
+@contextmanager
+def _access_log(*, shown: bool) -> Iterator[None]:
+    """Print the lines of the access log as they are, or switch it off."""
+    theirs = logging.getLogger(ACCESS_LOGGER)
+    handler = logging.StreamHandler(sys.stderr)
+    theirs.propagate = False
+    theirs.setLevel(logging.INFO if shown else logging.CRITICAL)
+    theirs.addHandler(handler)
+    try:
+        yield
+    finally:
+        theirs.removeHandler(handler)
+        theirs.setLevel(logging.NOTSET)
+        theirs.propagate = True
 
 
 @contextmanager

@@ -50,6 +50,7 @@ class AccessLog:
         client = scope.get("client")
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "event": "request",
             "request_id": request_id_of(scope),
             "caller": self._caller_name(scope),
             "method": scope["method"],

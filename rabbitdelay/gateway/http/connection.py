@@ -20,9 +20,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 from rabbitdelay.gateway.http.asgi import App, Receive, Scope, Send
+from rabbitdelay.gateway.http.slow_requests import TimedProtocol
 from rabbitdelay.gateway.waiting.caller_gone import CallerGone
 
 EXTENSION = "rabbitdelay.answer"
@@ -73,7 +72,7 @@ def watch_of(scope: Scope) -> AnswerWatch | None:
     return found if isinstance(found, AnswerWatch) else None
 
 
-class WatchedConnection(H11Protocol):
+class WatchedConnection(TimedProtocol):
     """One connection, and the answers on it that are not known to be received."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - of uvicorn

@@ -43,6 +43,7 @@ def test_a_request_is_one_line_of_json(caplog: pytest.LogCaptureFixture) -> None
     assert line.pop("duration_ms") >= 0
     assert line.pop("time").endswith("+00:00")
     assert line == {
+        "event": "request",
         "request_id": "r-1",
         "caller": "shop",
         "method": "DELETE",
