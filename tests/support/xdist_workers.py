@@ -26,6 +26,7 @@ _GROUPS = {
     "test_broker_cli.py": "brokers as programs",  # they share ports: see prepare
     "test_cli_alarm.py": "one broker in an alarm",
     "test_demo.py": "brokers as programs",
+    "test_http_examples.py": "one gateway",
     "test_permissions.py": "one broker with few permissions",
     "test_refusals.py": "one broker with TLS",
     "test_wire_format.py": "one installation of npm packages",

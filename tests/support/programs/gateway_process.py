@@ -1,0 +1,70 @@
+"""`rabbitdelay serve` in a process of its own."""
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rabbitdelay.private_broker.machine.ports import pick_free
+from tests.support.patience import patience, wait_until
+
+ROOT = Path(__file__).parents[3]
+
+
+@contextmanager
+def serving(broker_url: str, namespace: str, *options: str) -> Iterator["GatewayProcess"]:
+    """Run a gateway inside the block, from when it is ready."""
+    gateway = GatewayProcess(broker_url, namespace, options)
+    try:
+        wait_until(gateway.is_ready, seconds=20, what="a ready gateway")
+        yield gateway
+    finally:
+        gateway.end()
+
+
+class GatewayProcess:
+    """A gateway on a free port of loopback.
+
+    It does not wait for new queues to stabilise, because only tests that kill a broker need that.
+    """
+
+    def __init__(self, broker_url: str, namespace: str, options: Sequence[str] = ()) -> None:
+        (self.port,) = pick_free(1)
+        settings = ("--url", broker_url, "--namespace", namespace, "--stabilise-seconds", "0")
+        serve = ("serve", "--port", str(self.port), "--grace", "0s", *options)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rabbitdelay", *settings, *serve],
+            cwd=ROOT,
+            env=os.environ | {"RABBITDELAY_BROKER_DIR": ""},
+            stderr=subprocess.DEVNULL,
+        )
+
+    @property
+    def url(self) -> str:
+        """The URL of the gateway."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def is_ready(self) -> bool:
+        """Whether the gateway is connected to the broker; fail if its process has ended."""
+        assert self.process.poll() is None, f"the gateway ended with {self.process.returncode}"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=patience(10))
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def end(self) -> None:
+        """Stop the gateway as an operator does; kill it if it does not end."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(patience(10))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
