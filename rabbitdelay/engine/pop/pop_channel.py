@@ -86,7 +86,9 @@ class PopChannel:
                 self._surplus.append(lease)
             else:
                 self._judge(request, lease, got_from)
-        if unproven and self._served is None:
+        # Without a surplus, a pop that is over by now has stopped this channel already: a channel
+        # that became idle twice would serve two pops at once.
+        if self._surplus and self._served is None:
             self.stop()
 
     def stop(self) -> None:

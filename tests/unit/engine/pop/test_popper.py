@@ -621,6 +621,22 @@ def test_a_channel_whose_job_waited_for_proof_serves_one_pop_at_a_time(
     assert ids_of(pops) == ["b", "c"]
 
 
+def test_a_channel_whose_ready_job_waited_for_proof_serves_one_pop_at_a_time(
+    stage: WorkerStage, client: SteppedClient
+) -> None:
+    """The job was there when the pop began, so that the channel consumes nothing when it ends."""
+    stage.put("old")
+    popped(client, "t").finish()
+    client.advance(NO_ANSWER_SECONDS)
+    stage.put("a")
+    popped(client, "t").finish()
+    pops = [client.pop("t", wait=60) for _ in range(2)]
+    client.run()
+    stage.put("b", "c")
+    client.run()
+    assert ids_of(pops) == ["b", "c"]
+
+
 def test_a_pop_whose_job_stays_unproven_says_so(stage: WorkerStage, client: SteppedClient) -> None:
     stage.put("old")
     popped(client, "t").finish()
