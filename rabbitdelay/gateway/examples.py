@@ -110,7 +110,7 @@ ANSWERS: dict[tuple[str, int], Any] = {
             }
         ]
     },
-    ("touchJob", 200): {"time_left": 60.0},
+    ("touchJob", 200): {"lease": _LEASE, "time_left": 60.0},
     ("listTopics", 200): {"topics": [_TOPIC], "unrouted": 0},
     ("getTopic", 200): _TOPIC,
     ("purgeTopic", 200): {"removed": 4},

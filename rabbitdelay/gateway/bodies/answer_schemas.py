@@ -64,6 +64,7 @@ class PopAnswer(Answer):
 class TouchAnswer(Answer):
     """The reservation after a touch."""
 
+    lease: str = Field(description="The lease from now on, with the new end of the reservation.")
     time_left: float = Field(description="Seconds until the reservation ends.")
 
 

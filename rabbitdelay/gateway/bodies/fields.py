@@ -1,5 +1,6 @@
 """The types of members that several requests have, and their schemas."""
 
+from datetime import timedelta
 from typing import Annotated
 
 from pydantic import (
@@ -42,6 +43,7 @@ def topic_list(value: object) -> object:
 
 Duration = Annotated[models.Duration, WithJsonSchema(_DURATION_SCHEMA)]
 Delay = Annotated[models.Delay, WithJsonSchema(_DURATION_SCHEMA)]
+Wait = Annotated[models.Duration, Field(ge=timedelta(0)), WithJsonSchema(_DURATION_SCHEMA)]
 Moment = Annotated[
     AwareDatetime,
     BeforeValidator(_moment),
@@ -51,6 +53,7 @@ Topic = Annotated[StrictStr, WithJsonSchema(_TOPIC_SCHEMA)]
 Topics = Annotated[
     list[StrictStr],
     BeforeValidator(topic_list),
+    Field(min_length=1),
     WithJsonSchema(
         {"oneOf": [_TOPIC_SCHEMA, {"type": "array", "items": _TOPIC_SCHEMA, "minItems": 1}]}
     ),

@@ -2,7 +2,7 @@
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
-from rabbitdelay.gateway.bodies.fields import Delay, Duration, JobId, Lease, Request, Topic, Topics
+from rabbitdelay.gateway.bodies.fields import Delay, JobId, Lease, Request, Topic, Topics, Wait
 from rabbitdelay.gateway.problems import InvalidRequest
 
 MAX_JOBS_AT_ONCE = 1_000
@@ -24,7 +24,7 @@ class PopRequest(Request):
     max: StrictInt = Field(
         1, ge=1, le=MAX_JOBS_AT_ONCE, description="Maximum number of jobs in the answer."
     )
-    wait: Duration = Field(
+    wait: Wait = Field(
         0,
         description="Longest wait for the first job. The gateway limits it.",
         validate_default=True,
@@ -111,7 +111,7 @@ class UnroutedListQuery(ListQuery):
 class WaitQuery(Request):
     """How long to wait for a response."""
 
-    wait: Duration = Field(
+    wait: Wait = Field(
         0,
         description="Longest wait. The gateway limits it.",
         validate_default=True,

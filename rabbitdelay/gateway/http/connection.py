@@ -202,7 +202,7 @@ class _Linger:
     """The end of a connection that this side has closed."""
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-        self._sock = sock
+        self._socket = sock
         self._loop = loop
         self._watches: list[AnswerWatch] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -211,9 +211,9 @@ class _Linger:
         """Send the end of the stream, and wait for the client's."""
         self._watches = watches
         try:
-            self._sock.settimeout(0)
-            self._sock.shutdown(socket.SHUT_WR)
-            self._loop.add_reader(self._sock.fileno(), self._readable)
+            self._socket.settimeout(0)
+            self._socket.shutdown(socket.SHUT_WR)
+            self._loop.add_reader(self._socket.fileno(), self._readable)
         except OSError:
             self._end(is_received=False)
             return
@@ -221,26 +221,26 @@ class _Linger:
 
     def close(self) -> None:
         """Close the socket."""
-        self._sock.close()
+        self._socket.close()
 
     def _readable(self) -> None:
         try:
-            data = self._sock.recv(65_536)
+            data = self._socket.recv(65_536)
         except BlockingIOError:
             return
         except OSError:
             self._end(is_received=False)
             return
         if not data:
-            self._end(is_received=not unacknowledged(self._sock.fileno()))
+            self._end(is_received=not unacknowledged(self._socket.fileno()))
 
     def _timed_out(self) -> None:
-        self._end(is_received=not unacknowledged(self._sock.fileno()))
+        self._end(is_received=not unacknowledged(self._socket.fileno()))
 
     def _end(self, *, is_received: bool) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_reader(self._socket.fileno())
         self.close()
         for watch in self._watches:
             watch.received() if is_received else watch.lost()

@@ -188,7 +188,7 @@ def test_a_touched_job_has_its_whole_ttr_again() -> None:
         assert answer.status == 200
         assert 9 < answer.json["time_left"] <= 10
         await gateway.broker.aio_advance(8)
-        assert (await gateway.post("/v1/finish", {"lease": job["lease"]})).status == 204
+        assert (await gateway.post("/v1/finish", {"lease": answer.json["lease"]})).status == 204
 
     run(scenario)
 
@@ -217,9 +217,9 @@ def test_a_buried_job_is_listed_kicked_and_dropped() -> None:
 
 
 @pytest.mark.parametrize("verb", ["finish", "release", "touch", "bury"])
-def test_a_lease_that_nobody_holds_is_lost(verb: str) -> None:
+def test_a_lease_that_is_not_one_is_refused(verb: str) -> None:
     async def scenario(gateway: MemoryGateway) -> None:
-        assert (await gateway.post(f"/v1/{verb}", {"lease": "nope"})).status == 409
+        assert (await gateway.post(f"/v1/{verb}", {"lease": "nope"})).status == 422
         assert (await gateway.post(f"/v1/{verb}", {})).status == 422
         assert (await gateway.post(f"/v1/{verb}", {"lease": 5})).status == 422
 
