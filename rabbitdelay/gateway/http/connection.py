@@ -201,8 +201,8 @@ class WatchedConnection(TimedProtocol):
 class _Linger:
     """The end of a connection that this side has closed."""
 
-    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-        self._socket = sock
+    def __init__(self, open_socket: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._socket = open_socket
         self._loop = loop
         self._watches: list[AnswerWatch] = []
         self._timer: asyncio.TimerHandle | None = None

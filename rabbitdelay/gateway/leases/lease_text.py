@@ -17,7 +17,7 @@ from rabbitdelay.core.peers.roster import is_peer
 from rabbitdelay.errors import InvalidJob
 
 VERSION = "1"
-MAX_CHARACTERS = 2_000
+MAX_CHARACTERS = 3_000
 MAX_TOKEN_CHARACTERS = 64
 NONCE_CHARACTERS = 16
 
