@@ -38,6 +38,8 @@ class Mailbox:
     ) -> None:
         self.is_open = False
         """Whether messages can arrive."""
+        self.is_refused = False
+        """Whether this user may not create it."""
         self.connections = 0
         self._consumer = consumer
         self._publisher = publisher
@@ -83,6 +85,7 @@ class Mailbox:
     def connected(self) -> None:
         """Note a new connection."""
         self.connections += 1
+        self.is_refused = False
 
     def forget(self) -> None:
         """Forget the mailbox, which was lost with its connection or its channel."""
@@ -95,7 +98,8 @@ class Mailbox:
         if self._channel is None or self._channel.number != number:
             return
         self.forget()
-        if isinstance(error, PermissionRefused):
+        self.is_refused = isinstance(error, PermissionRefused)
+        if self.is_refused:
             logger.warning("mailbox: not created (%s)", error)
         else:
             logger.debug("mailbox: not created, trying again in %g s (%s)", RETRY_SECONDS, error)

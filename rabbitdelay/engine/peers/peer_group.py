@@ -14,8 +14,8 @@ from rabbitdelay.core.peers.roster import BEAT_SECONDS, Roster, is_peer
 from rabbitdelay.core.work.retry import Fate
 from rabbitdelay.engine.connection import logger
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.flow import Bell, Flow, until
-from rabbitdelay.engine.peers.mailbox import Mailbox
+from rabbitdelay.engine.flow import Bell, Flow, Sleep, until
+from rabbitdelay.engine.peers.mailbox import RETRY_SECONDS, Mailbox
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.errors import ConnectionFailed, JobRefused
 
@@ -27,6 +27,9 @@ POST_SECONDS = 5.0
 """Maximum time for which an answer is published; its reader waits no longer."""
 BYE_SECONDS = 1.0
 
+LEARN_SECONDS = RETRY_SECONDS + 0.5
+"""Time after which a client knows the others, also where they started before the namespace
+existed."""
 LOOK_SECONDS = 1.0
 """Interval at which a peer that works on an answer is known to be alive."""
 Post = Callable[[str, bytes], None]
@@ -97,6 +100,7 @@ class PeerGroup:
         self._on_question: OnQuestion | None = None
         self._changed = Bell()
         self._beat_timer: object = None
+        self._opened_at = 0.0
         self._is_closed = False
 
     # From any thread
@@ -143,7 +147,16 @@ class PeerGroup:
         longest: float = 0.0,
     ) -> Flow[list[bytes]]:
         """Return the answers of all peers, or those until one of them is enough."""
-        return self._ask(self.living, body, seconds, longest, is_enough)
+        yield from self._until_peers_are_known()
+        return (yield from self._ask(self.living, body, seconds, longest, is_enough))
+
+    def _until_peers_are_known(self) -> Flow[None]:
+        """Wait, shortly after a start, until the other peers have said that they are alive."""
+        monotonic = self._consumer.monotonic
+        yield from until(self._changed, self._may_ask, monotonic() + LEARN_SECONDS, monotonic)
+        rest = self._opened_at + LEARN_SECONDS - monotonic()
+        if self._mailbox.is_open and rest > 0:
+            yield Sleep(rest)
 
     def _ask(
         self,
@@ -191,7 +204,7 @@ class PeerGroup:
             )
 
     def _may_ask(self) -> bool:
-        return self._mailbox.is_open or self._is_closed
+        return self._mailbox.is_open or self._mailbox.is_refused or self._is_closed
 
     # Messages
 
@@ -253,6 +266,7 @@ class PeerGroup:
     # Signs of life
 
     def _opened(self) -> None:
+        self._opened_at = self._consumer.monotonic()
         self._changed.ring()
         self._post(HELLO, None)
         if self._beat_timer is None:
