@@ -20,6 +20,7 @@ MILLISECONDS_PER_UNIT = {
     "ms": 1,
 }
 _PART = re.compile(r"(\d+(?:\.\d+)?)(mo|ms|[ywdhms])")
+_MAX_TEXT = 100
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 
 
@@ -49,6 +50,8 @@ def seconds(value: float | timedelta, *, what: str) -> float:
 
 def parse(text: str, *, what: str) -> int:
     """Read `1h30m`, `250ms`, `1.5h` or a bare number of seconds as whole milliseconds."""
+    if len(text) > _MAX_TEXT:
+        raise InvalidJob(f"invalid {what}: it has more than {_MAX_TEXT} characters")
     compact = text.strip().replace(" ", "").lower()
     if re.fullmatch(r"\d+(?:\.\d+)?", compact):
         return milliseconds(float(compact), what=what)

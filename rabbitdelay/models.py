@@ -165,20 +165,27 @@ class Job:
 def _duration(value: object) -> object:
     """Read a duration from a file: a number of seconds, or text like `30m`."""
     if isinstance(value, str):
-        return timedelta(milliseconds=duration.parse(value, what="duration"))
+        return _timedelta(duration.parse(value, what="duration"))
     return value if isinstance(value, timedelta) else _seconds(value)
 
 
 def _seconds(value: object) -> timedelta:
     if isinstance(value, (int, float)):
-        return timedelta(milliseconds=duration.milliseconds(value, what="duration"))
+        return _timedelta(duration.milliseconds(value, what="duration"))
     raise InvalidJob(f"a duration must be a number of seconds or text like '30m', not {value!r}")
+
+
+def _timedelta(duration_ms: int) -> timedelta:
+    try:
+        return timedelta(milliseconds=duration_ms)
+    except OverflowError:
+        raise InvalidJob("a duration must be shorter than 2.7 million years") from None
 
 
 def _delay(value: object) -> object:
     """Read a delay like a duration. A negative delay means now."""
     if isinstance(value, str):
-        return timedelta(milliseconds=duration.parse_delay(value, what="duration"))
+        return _timedelta(duration.parse_delay(value, what="duration"))
     return _duration(value)
 
 

@@ -34,6 +34,16 @@ def test_text_that_is_not_a_duration_is_refused(text: str) -> None:
         duration.parse(text, what="delay")
 
 
+@pytest.mark.parametrize("text", ["9" * 101, "9" * 400 + "h", "1h" * 1_000_000])
+def test_text_that_is_too_long_is_refused(text: str) -> None:
+    with pytest.raises(InvalidJob, match="more than 100 characters"):
+        duration.parse(text, what="delay")
+
+
+def test_the_longest_text_is_a_number() -> None:
+    assert duration.parse("9" * 99 + "y", what="delay") > 10**99
+
+
 @pytest.mark.parametrize(
     ("text", "expected_ms"), [("-1", 0), ("-1h30m", 0), (" -5 ", 0), ("1h30m", 5_400_000)]
 )

@@ -240,7 +240,7 @@ def _unix_ms(at: datetime) -> int:
             f"at={at.isoformat()} has no time zone: pass an aware datetime, "
             "such as datetime(..., tzinfo=UTC)"
         )
-    return duration.milliseconds(at.astimezone(UTC) - _EPOCH, what="at")
+    return duration.milliseconds(at - _EPOCH, what="at")
 
 
 def _ttr_ms(ttr: float | timedelta | None) -> int | None:

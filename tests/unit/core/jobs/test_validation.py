@@ -54,6 +54,7 @@ def test_delays_are_rounded_up_to_milliseconds(delay: float | timedelta, delay_m
         ((NOW + timedelta(hours=1)).astimezone(timezone(timedelta(hours=9))), NOW_MS + 3_600_000),
         (NOW - timedelta(days=1), NOW_MS),
         (datetime(1950, 1, 1, tzinfo=UTC), NOW_MS),
+        (datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=23))), NOW_MS),
     ],
 )
 def test_at_is_the_due_time_or_now_when_past(at: datetime, due_ms: int) -> None:
