@@ -198,4 +198,4 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
 async def _internal_error(request: Request, error: Exception) -> Response:
     request_id = request_id_of(request.scope)
     logger.error("gateway: internal error (request %s)", request_id, exc_info=error)
-    return problems.internal_error(request_id)
+    return problems.internal_error()

@@ -12,6 +12,7 @@ from rabbitdelay import aio
 from rabbitdelay.aio.awaiting import drive
 from rabbitdelay.aio.client import new_engine
 from rabbitdelay.core.administration.counts import Statistics
+from rabbitdelay.core.jobs import validation
 from rabbitdelay.core.work.responses import Response
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.flow import Flow
@@ -34,6 +35,7 @@ from rabbitdelay.gateway.leases.peer_messages import (
     MAX_CONTENT_TYPE_CHARACTERS,
     MAX_PAYLOAD_BYTES,
     MAX_REASON_CHARACTERS,
+    MAX_WAIT_MS,
     Answer,
     Facts,
     Question,
@@ -200,6 +202,7 @@ class Gateway:
             NotFound: No such job was put with `reply`.
             NoResponse: No response will come.
         """
+        validation.check_id(id)
         seconds = min(wait, self.settings.max_wait)
         if id in self.replies:
             self.require_broker()
@@ -296,7 +299,7 @@ class Gateway:
 
     async def finish_id(self, id: str) -> None:
         """Finish the jobs with an id, on whichever gateway holds them; else delete by id."""
-        if not await self._settling.finish_id(id):
+        if not await self._settling.finish_id(validation.check_id(id)):
             await self.delete(id)
 
     # Topics and parked jobs
@@ -371,7 +374,7 @@ class Gateway:
     async def _response_elsewhere(self, id: str, wait: float) -> Response | None:
         """Wait for a response that arrives at another gateway."""
         self.require_broker()
-        question = Question(verb="response", id=id, wait_ms=int(wait * 1000))
+        question = Question(verb="response", id=id, wait_ms=min(int(wait * 1000), MAX_WAIT_MS))
         answer = await self._peers.ask_all(question, wait + RESPONSE_MARGIN_SECONDS)
         if answer is None:
             raise NotFound("no job with this id was put with reply, or too long ago")

@@ -10,9 +10,12 @@ from fastapi.responses import Response
 
 from rabbitdelay import errors
 from rabbitdelay.errors import PutManyFailed
+from rabbitdelay.gateway.http.request_id import current_request_id
 from rabbitdelay.models import Job
 
 MEDIA_TYPE = "application/problem+json"
+MAX_DETAIL = 1_000
+"""Number of characters of a detail: some errors repeat a value, which may be any size."""
 RETRY_AFTER_SECONDS = 2
 """Seconds after which a client should try again."""
 
@@ -187,11 +190,20 @@ def response_to(error: Exception) -> Response:
     return _response(_known_class(error), kind, str(error), _members(error), headers)
 
 
-def internal_error(request_id: str | None) -> Response:
+def without_detail(error: Exception) -> Response:
+    """Return a response that names the kind of an error, to a caller that needs no token.
+
+    The text of the error may have the address of the broker and the name of its user.
+    """
+    kind = _kind(error)
+    headers = _RETRY_AFTER if kind.status == 503 else {}  # noqa: PLR2004 - the status itself
+    return _response(_known_class(error), kind, "The gateway's log says why.", {}, headers)
+
+
+def internal_error() -> Response:
     """Return the response to an error that is a fault of the gateway, without its text."""
-    detail = "The gateway has failed; its log says why"
-    members = {} if request_id is None else {"request_id": request_id}
-    return _response(errors.RabbitDelayError, _INTERNAL, f"{detail}.", members, {})
+    detail = "The gateway has failed; its log says why."
+    return _response(errors.RabbitDelayError, _INTERNAL, detail, {}, {})
 
 
 def _kind(error: Exception) -> Kind:
@@ -248,8 +260,10 @@ def _response(
         "type": f"/problems/{name_of(error)}",
         "title": kind.title,
         "status": kind.status,
-        "detail": detail,
+        "detail": detail if len(detail) <= MAX_DETAIL else f"{detail[:MAX_DETAIL]}…",
         **members,
     }
+    if (request_id := current_request_id.get()) is not None:
+        problem["request_id"] = request_id
     content = json.dumps(problem, ensure_ascii=False).encode(errors="replace")
     return Response(content, kind.status, dict(headers), media_type=MEDIA_TYPE)

@@ -214,6 +214,9 @@ class ProblemAnswer(BaseModel):
     title: str
     status: int
     detail: str
+    request_id: str | None = Field(
+        None, description="Id of the request, which is also in the gateway's log."
+    )
     sent: bool | None = Field(
         None, description="Of a put whose outcome is unknown: whether the job may still arrive."
     )

@@ -26,6 +26,8 @@ _TOPIC_SCHEMA = {
     "maxLength": 200,
     "pattern": "^[A-Za-z0-9._-]+$",
 }
+MAX_TOPICS = 100
+"""Maximum number of topics that one pop waits for: each takes a consumer on the broker."""
 _ID_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 200}
 
 
@@ -52,10 +54,20 @@ Moment = Annotated[
 Topic = Annotated[StrictStr, WithJsonSchema(_TOPIC_SCHEMA)]
 Topics = Annotated[
     list[StrictStr],
+    Field(min_length=1, max_length=MAX_TOPICS),  # here, it ends the validation of a longer list
     BeforeValidator(topic_list),
-    Field(min_length=1),
     WithJsonSchema(
-        {"oneOf": [_TOPIC_SCHEMA, {"type": "array", "items": _TOPIC_SCHEMA, "minItems": 1}]}
+        {
+            "oneOf": [
+                _TOPIC_SCHEMA,
+                {
+                    "type": "array",
+                    "items": _TOPIC_SCHEMA,
+                    "minItems": 1,
+                    "maxItems": MAX_TOPICS,
+                },
+            ]
+        }
     ),
 ]
 JobId = Annotated[StrictStr, WithJsonSchema(_ID_SCHEMA)]

@@ -13,6 +13,8 @@ from rabbitdelay.gateway.problems import InvalidRequest, Refusal, UnsupportedMed
 from rabbitdelay.models import BYTES, JSON, TEXT, JobSpec, media_type
 
 NDJSON = "application/x-ndjson"
+MAX_JOBS = 10_000
+"""Maximum number of jobs in one request: the gateway serves no other client while it reads them."""
 _SHOWN = 60
 """Number of characters of a content type that an error quotes."""
 
@@ -150,7 +152,7 @@ def read_many(content_type: str, content: bytes) -> list[Put]:
     members = raw_json.members(content)
     if members.keys() != {"jobs"}:
         reader.validated(PutManyRequest, dict.fromkeys(members, ()))
-    jobs = (text.encode() for text in raw_json.elements(members["jobs"], "jobs"))
+    jobs = (text.encode() for text in raw_json.elements(members["jobs"], "jobs", MAX_JOBS))
     return list(_each(jobs, "jobs", first=0))
 
 
@@ -162,9 +164,12 @@ def is_json_type(content_type: str) -> bool:
 
 def _each(contents: Iterator[bytes] | list[bytes], what: str, *, first: int) -> Iterator[Put]:
     """Yield the job in each text; an error names the text."""
+    count = 0
     for number, content in enumerate(contents, start=first):
         if not content.strip():
             continue
+        if (count := count + 1) > MAX_JOBS:
+            raise InvalidRequest(f"{what}: more than {MAX_JOBS:,} jobs")
         try:
             yield _put(content)
         except Refusal as error:

@@ -11,6 +11,11 @@ from typing import Any, NoReturn
 
 from rabbitdelay.gateway.problems import InvalidRequest, MalformedRequest
 
+MAX_MEMBERS = 1_000
+"""Members of one object outside of job bodies. No request needs a tenth of them, and each one that
+is unknown takes time, in which the gateway serves no other client."""
+_SHOWN = 60
+"""Number of characters of a name that an error quotes."""
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -40,13 +45,13 @@ def members(content: bytes) -> dict[str, str]:
         raise MalformedRequest(f"the request is not valid JSON: {error}") from None
 
 
-def elements(text: str, what: str) -> list[str]:
+def elements(text: str, what: str, most: int) -> list[str]:
     """Return the elements of a JSON array, each as the text that the request has.
 
     The text is known to be valid JSON.
 
     Raises:
-        InvalidRequest: It is not an array.
+        InvalidRequest: It is not an array, or has more than `most` elements.
     """
     if not text.startswith("["):
         raise InvalidRequest(f"{what}: must be an array")
@@ -54,6 +59,8 @@ def elements(text: str, what: str) -> list[str]:
     position = _after_space(text, 1)
     while text[position] != "]":
         begin = position
+        if len(found) == most:
+            raise InvalidRequest(f"{what}: more than {most:,}")
         _, end = _SCANNER.raw_decode(text, begin)
         found.append(text[begin:end])
         position = _after_space(text, end)
@@ -78,6 +85,8 @@ def value(text: str) -> Any:  # noqa: ANN401 - any JSON value
     """
     try:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_as_dict)
+    except RecursionError:
+        raise MalformedRequest("the request is nested too deeply") from None
     except ValueError as error:
         raise MalformedRequest(f"the request is not valid JSON: {error}") from None
 
@@ -100,10 +109,12 @@ def _decoded(content: bytes) -> str:
 
 
 def _distinct(pairs: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    seen = set()
+    seen: set[str] = set()
     for name, text in pairs:
         if name in seen:
-            raise MalformedRequest(f"member {name!r} is given twice")
+            raise MalformedRequest(f"member {name[:_SHOWN]!r} is given twice")
+        if len(seen) == MAX_MEMBERS:
+            raise MalformedRequest(f"an object has more than {MAX_MEMBERS:,} members")
         seen.add(name)
         yield name, text
 

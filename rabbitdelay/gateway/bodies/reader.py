@@ -85,5 +85,5 @@ def _complaint(model: type[BaseModel] | None, error: Mapping[str, Any], what: st
     if error["type"] != "extra_forbidden":
         return str(error["msg"]).removeprefix("Value error, ")
     known = list(model.model_fields) if model is not None else []
-    near = get_close_matches(str(error["loc"][-1]), known, 1)
+    near = get_close_matches(str(error["loc"][-1])[:_SHOWN], known, 1)
     return f"unknown {what}{f'; did you mean {near[0]!r}?' if near else ''}"

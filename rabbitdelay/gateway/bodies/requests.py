@@ -7,6 +7,10 @@ from rabbitdelay.gateway.problems import InvalidRequest
 
 MAX_JOBS_AT_ONCE = 1_000
 """Maximum number of jobs in the answer to one pop."""
+MAX_IDS = 10_000
+"""Maximum number of ids in one request: the gateway serves no other client while it reads them."""
+MAX_LEASES = MAX_JOBS_AT_ONCE
+"""Maximum number of leases in one request. Each may take a question to another gateway."""
 MAX_LISTED = 1_000
 MAX_LISTED_WITH_BODIES = 100
 
@@ -14,7 +18,9 @@ MAX_LISTED_WITH_BODIES = 100
 class DeleteRequest(Request):
     """Ids of the jobs to delete."""
 
-    ids: list[JobId] = Field(description="Ids of any jobs, whatever their state.")
+    ids: list[JobId] = Field(
+        max_length=MAX_IDS, description="Ids of any jobs, whatever their state."
+    )
 
 
 class PopRequest(Request):
@@ -41,7 +47,7 @@ class FinishRequest(Request):
     """The lease of the job that is done, or the leases of several."""
 
     lease: Lease | None = None
-    leases: list[Lease] | None = None
+    leases: list[Lease] | None = Field(None, max_length=MAX_LEASES)
 
     def all(self) -> list[str]:
         """Return the leases; raise InvalidRequest unless exactly one member is given."""
@@ -69,7 +75,7 @@ class BuryRequest(LeaseRequest):
 class ChoiceRequest(Request):
     """Which of the parked jobs: those with certain ids, or all."""
 
-    ids: list[JobId] | None = None
+    ids: list[JobId] | None = Field(None, max_length=MAX_IDS)
     all: StrictBool = Field(False, description="All jobs, instead of `ids`.")  # noqa: FBT003
     limit: StrictInt | None = Field(None, ge=1, description="Maximum number of jobs.")
 

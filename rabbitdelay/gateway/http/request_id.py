@@ -2,12 +2,15 @@
 
 import re
 import secrets
+from contextvars import ContextVar
 
 from rabbitdelay.gateway.http.asgi import App, Message, Receive, Scope, Send, header_value, state_of
 
 HEADER = b"x-request-id"
 _SANE = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _STATE = "request_id"
+current_request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""Id of the request that is being served."""
 FIXED_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -32,6 +35,7 @@ class RequestIds:
             return
         request_id = _given(scope) or secrets.token_hex(8)
         state_of(scope)[_STATE] = request_id
+        current_request_id.set(request_id)  # of this request's task
         headers = [(HEADER, request_id.encode()), *FIXED_HEADERS]
 
         async def send_with_id(message: Message) -> None:

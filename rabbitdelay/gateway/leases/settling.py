@@ -36,6 +36,8 @@ from rabbitdelay.gateway.leases.peer_messages import (
 )
 from rabbitdelay.gateway.leases.peers import Peers
 
+LONGEST_LEASE_MS = 2 * validation.MAX_TTR_MS
+"""Time from now to the end of a lease, at most, on clocks that may differ by a day."""
 LONGEST_SECONDS = 35.0
 """Time in which another gateway publishes the copy of a released job, which times out itself."""
 
@@ -229,8 +231,12 @@ class Settling:
 
     async def _finish_for_good(self, lease: LeaseText) -> None:
         """Record that a job is finished which no gateway holds."""
-        if self._clock() * 1000 >= lease.deadline_ms:
+        now_ms = self._clock() * 1000
+        if now_ms >= lease.deadline_ms:
             raise lost(Ended.TIMED_OUT)
+        # The record is kept until then, and a client can write any time into a lease.
+        if max(lease.deadline_ms, lease.due_ms) > now_ms + LONGEST_LEASE_MS:
+            raise LeaseLost("this lease is over: its times cannot be right")
         if not lease.token:
             raise LeaseLost(
                 "this lease is over: the job went back to the broker, and it cannot be told apart "

@@ -3,6 +3,8 @@
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
+from rabbitdelay.errors import RabbitDelayError
+from rabbitdelay.gateway.problems import Refusal, without_detail
 from rabbitdelay.gateway.routes.context import GatewayOf
 
 router = APIRouter(tags=["health"])
@@ -17,5 +19,8 @@ async def alive() -> Response:
 @router.get("/readyz", operation_id="isReady")
 async def ready(gateway: GatewayOf) -> Response:
     """Report whether the gateway is connected and caught up with the log of deletes."""
-    gateway.require_ready()
+    try:
+        gateway.require_ready()
+    except (RabbitDelayError, Refusal) as error:
+        return without_detail(error)
     return JSONResponse({"status": "ready"})

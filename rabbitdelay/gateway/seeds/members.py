@@ -10,6 +10,7 @@ from typing import Any, Self
 from rabbitdelay import duration
 from rabbitdelay.errors import InvalidJob
 from rabbitdelay.gateway.bodies import raw_json
+from rabbitdelay.gateway.bodies.fields import MAX_TOPICS
 from rabbitdelay.gateway.bodies.put_requests import Put
 from rabbitdelay.gateway.problems import InvalidRequest
 from rabbitdelay.models import JSON, TEXT, JobSpec
@@ -42,7 +43,9 @@ class Members:
 
     def topics(self) -> list[str]:
         """Return the topics, separated by commas, in the order of their priority."""
-        topics = [topic.strip() for topic in self.text("topic").split(",")]
+        topics = [topic.strip() for topic in self.text("topic").split(",", MAX_TOPICS)]
+        if len(topics) > MAX_TOPICS:
+            raise InvalidRequest(f"topic: more than {MAX_TOPICS}")
         return list(dict.fromkeys(filter(None, topics))) or [self.text("topic")]
 
     def seconds(self, *names: str) -> timedelta | None:

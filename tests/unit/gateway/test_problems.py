@@ -7,6 +7,7 @@ import pytest
 
 from rabbitdelay import errors
 from rabbitdelay.gateway import problems
+from rabbitdelay.gateway.http.request_id import current_request_id
 from rabbitdelay.gateway.problems import KINDS, response_to
 
 ERRORS = [
@@ -87,6 +88,10 @@ def test_an_error_of_a_subclass_is_reported_as_the_error_that_clients_know() -> 
 
 
 def test_an_unexpected_error_does_not_show_its_text() -> None:
-    response = problems.internal_error("id-1")
+    current_request_id.set("id-1")
+    try:
+        response = problems.internal_error()
+    finally:
+        current_request_id.set(None)
     value = json.loads(bytes(response.body))
     assert (value["status"], value["request_id"]) == (500, "id-1")

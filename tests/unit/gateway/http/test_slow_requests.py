@@ -165,7 +165,9 @@ def test_a_byte_now_and_then_does_not_extend_the_time() -> None:
             while not rest.done():
                 peer.send(b"a: b\r\n")
                 await asyncio.sleep(0.01)
-            assert problem(rest.result()) == (408, "request-timeout")
+            # What is sent to a closed connection resets it, and then the answer may be lost.
+            if not isinstance(rest.exception(), ConnectionError):
+                assert problem(rest.result()) == (408, "request-timeout")
 
     run(scenario())
 
