@@ -112,12 +112,12 @@ class ProcessorWatch:
         return round(max(0.0, _busy_seconds() - self._began - own) / passed, 2)
 
     def _broker_seconds(self) -> float:
-        return _process_seconds(self._broker_id) if self._broker_id else 0.0
+        return process_seconds(self._broker_id) if self._broker_id else 0.0
 
     @staticmethod
     def _own_seconds() -> float:
         own = [process.pid for process in multiprocessing.active_children() if process.pid]
-        return sum(map(_process_seconds, [os.getpid(), *own]))
+        return sum(map(process_seconds, [os.getpid(), *own]))
 
 
 def _busy_seconds() -> float:
@@ -127,7 +127,8 @@ def _busy_seconds() -> float:
     return (user + nice + system + sum(interrupts_and_steal)) / os.sysconf("SC_CLK_TCK")
 
 
-def _process_seconds(process_id: int) -> float:
+def process_seconds(process_id: int) -> float:
+    """Return the processor time that a process has used so far."""
     fields = Path("/proc", str(process_id), "stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
