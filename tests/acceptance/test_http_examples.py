@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rabbitdelay import Client
+from rabbitdelay.gateway.access import rights, token_file, tokens
 from rabbitdelay.gateway.problems import RETRY_AFTER_SECONDS
 from tests.support.brokers.proxy import Proxy
 from tests.support.brokers.suite_broker import SharedBroker
@@ -26,7 +27,7 @@ from tests.support.programs.nodejs import find_node
 EXAMPLES = Path(__file__).parents[2] / "examples" / "http"
 LANGUAGES = ("php", "node", "java", "shell")
 BODY = '{"order": 42}'
-TOKEN = "the-token-of-the-test"  # noqa: S105 - of no gateway
+TOKEN = tokens.new_token()
 WAIT_SECONDS = "0.5"
 JAVAC = ("-m", "jdk.compiler/com.sun.tools.javac.Main")  # in the runtime environment as well
 
@@ -86,9 +87,25 @@ def proxy(broker_url: str) -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope="module")
-def relay(proxy: Proxy, namespace: str) -> Iterator[HttpRelay]:
+def token_list(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file with the token of the programs, for the topics and ids of these tests."""
+    grant = rights.Grant(
+        rights.read_rights("put,consume"),
+        rights.read_topics("orderclose-*"),
+        rights.read_ids("orderclose-*"),
+    )
+    token = tokens.Token("programs", grant, tokens.digest_of(TOKEN.encode()), None)
+    path = tmp_path_factory.mktemp("tokens") / "tokens.txt"
+    path.write_text(token_file.line_of(token))
+    path.chmod(0o600)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def relay(proxy: Proxy, namespace: str, token_list: str) -> Iterator[HttpRelay]:
     """The way from the programs to the gateway."""
-    with serving(proxy.url, namespace) as gateway, HttpRelay(gateway.port) as relay:
+    options = ("--tokens", token_list)
+    with serving(proxy.url, namespace, *options) as gateway, HttpRelay(gateway.port) as relay:
         yield relay
 
 
