@@ -3,7 +3,8 @@ FROM python:3.12-slim
 
 # Dependencies first, in their own layer, so that a change of the source does not reinstall them.
 COPY pyproject.toml /source/
-RUN python -c "import tomllib; print(*tomllib.load(open('/source/pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /source/requirements.txt \
+# The gateway needs the extra `http`.
+RUN python -c "import tomllib; p = tomllib.load(open('/source/pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['http'], sep='\n')" > /source/requirements.txt \
     && pip install --no-cache-dir -r /source/requirements.txt
 
 COPY README.md LICENSE rabbitdelay_command.py rabbitdelay_pytest.py /source/

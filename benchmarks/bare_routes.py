@@ -7,7 +7,7 @@ written as an application's FastAPI route would be.
 import sys
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
@@ -77,10 +77,13 @@ async def finish(asked: Finish) -> Response:
 class GatewayAppWithBareRoutes(gateway.GatewayApp):
     """The gateway and the routes of this module, inside the same layers."""
 
-    def _routes(self) -> FastAPI:
-        app = super()._routes()
-        app.include_router(router)
-        return app
+    def __init__(
+        self,
+        *arguments: Any,  # noqa: ANN401 - passed on
+        **options: Any,  # noqa: ANN401 - passed on
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._routes.include_router(router)
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def test_a_command_is_accepted(
 ) -> None:
     _, *arguments = shlex.split(command)
     monkeypatch.chdir(tmp_path)
-    for file in re.findall(r"\S+\.jsonl?", command):
+    for file in re.findall(r"\S+\.(?:jsonl?|txt)", command):
         (tmp_path / file).touch()
     command_line.check(arguments, monkeypatch)
 
