@@ -38,11 +38,13 @@ class Program:
 
     @property
     def work(self) -> "Work | None":
-        """The job that the program's worker waits for; None if the program ends by itself."""
+        """A job, and what the program prints before it is stopped; None if it ends by itself."""
         if "worker.run()" in self.text:
             return Work("orderclose", {"order": 42}, "order 42 was not paid: closed")
         if "worker.run(handle_signals=False)" in self.text:
             return Work("mail", {"to": "a@example.org"}, "sent to a@example.org")
+        if "GatewayApp(" in self.text:
+            return Work("orderclose", {"order": 42}, "the gateway is at /queue/v1")
         return None
 
 

@@ -16,9 +16,11 @@ ROOT = Path(__file__).parents[3]
 
 
 @contextmanager
-def serving(broker_url: str, namespace: str, *options: str) -> Iterator["GatewayProcess"]:
+def serving(
+    broker_url: str, namespace: str, *options: str, survives_kills: bool = False
+) -> Iterator["GatewayProcess"]:
     """Run a gateway inside the block, from when it is ready."""
-    gateway = GatewayProcess(broker_url, namespace, options)
+    gateway = GatewayProcess(broker_url, namespace, options, survives_kills=survives_kills)
     try:
         wait_until(gateway.is_ready, seconds=20, what="a ready gateway")
         yield gateway
@@ -29,12 +31,20 @@ def serving(broker_url: str, namespace: str, *options: str) -> Iterator["Gateway
 class GatewayProcess:
     """A gateway on a free port of loopback.
 
-    It does not wait for new queues to stabilise, because only tests that kill a broker need that.
+    It waits for new queues to stabilise only with `survives_kills`, for tests that kill a broker.
     """
 
-    def __init__(self, broker_url: str, namespace: str, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        broker_url: str,
+        namespace: str,
+        options: Sequence[str] = (),
+        *,
+        survives_kills: bool = False,
+    ) -> None:
         (self.port,) = pick_free(1)
-        settings = ("--url", broker_url, "--namespace", namespace, "--stabilise-seconds", "0")
+        stabilise = () if survives_kills else ("--stabilise-seconds", "0")
+        settings = ("--url", broker_url, "--namespace", namespace, *stabilise)
         serve = ("serve", "--port", str(self.port), "--grace", "0s", *options)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rabbitdelay", *settings, *serve],
