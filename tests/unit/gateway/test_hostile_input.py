@@ -1,107 +1,24 @@
 """Whatever a client sends, the gateway answers it: no failure, no traceback, no secret in a log."""
 
-import asyncio
 import json
 import logging
-from collections.abc import Coroutine, Iterator
-from contextlib import AsyncExitStack
-from datetime import UTC, datetime
-from typing import Any, Self, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from rabbitdelay.gateway import GatewayApp, GatewaySettings
 from rabbitdelay.gateway.access.rights import RIGHTS, Right
-from rabbitdelay.gateway.access.token_file import read_tokens
-from rabbitdelay.gateway.access.tokens import TokenTable, digest_of
 from rabbitdelay.gateway.examples import REQUESTS
-from rabbitdelay.testing import MemoryBroker
-from tests.support.asgi import Answer, ask, scope_of
-from tests.support.patience import patience
-
-Result = TypeVar("Result")
-START = datetime(2030, 1, 1, tzinfo=UTC)
-PASSWORD = "hunter2hunter2"  # noqa: S105 - of a test
-SECRETS = {
-    "all": "rdt_secret-of-all",
-    "orders": "rdt_secret-of-orders",
-    **{right: f"rdt_secret-of-{right}" for right in RIGHTS},
-    **{f"{right} elsewhere": f"rdt_secret-of-{right}-elsewhere" for right in RIGHTS},
-}
-"""The tokens of these tests, each by the access that it has."""
-
-
-def _line(name: str, text: str) -> str:
-    topics = "elsewhere" if name.endswith("elsewhere") else "*"
-    rights = ",".join(RIGHTS) if name == "all" else name.split(maxsplit=1)[0]
-    if name == "orders":
-        rights, topics = "put,consume", "order*"
-    return f"{name.replace(' ', '-')} {rights} {topics} sha256:{digest_of(text.encode()).hex()}"
-
-
-TOKENS = TokenTable(
-    read_tokens("\n".join(_line(*item) for item in SECRETS.items()).encode(), "tokens")
-)
-SETTINGS = GatewaySettings(
-    max_body_bytes=10_000, max_request_bytes=50_000, max_wait=1, tokens=lambda: TOKENS
-)
-
-
-class Running:
-    """A gateway on a broker in memory, which serves all examples of a test."""
-
-    def __init__(self) -> None:
-        self._runner = asyncio.Runner()
-        self._stack = AsyncExitStack()
-
-    def __enter__(self) -> Self:
-        self._runner.run(self._start())
-        self.document: dict[str, Any] = self.send("GET", "/openapi.json").json
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._runner.run(self._stack.aclose())
-        self._runner.close()
-
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        async def bounded() -> Result:
-            async with asyncio.timeout(patience(20)):
-                return await work
-
-        return self._runner.run(bounded())
-
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes = b"",
-        headers: dict[str, str] | None = None,
-        token: str | None = "all",  # noqa: S107 - a name of one
-        **members: object,
-    ) -> Answer:
-        """Send a request as the owner of a token, and return its answer."""
-        given = {"Content-Type": "application/json"} | (headers or {})
-        if token is not None:
-            given["Authorization"] = f"Bearer {SECRETS.get(token, token)}"
-        return self.run(ask(self.app, scope_of(method, path, given, **members), [body]))
-
-    async def _start(self) -> None:
-        broker = MemoryBroker(start=START, raise_errors=False)
-        await self._stack.enter_async_context(broker)
-        await broker.aio_client().put("order")
-        self.app = GatewayApp(settings=SETTINGS, transport=broker, stabilise_seconds=0)
-        await self._stack.enter_async_context(self.app.running())
-        async with asyncio.timeout(patience(20)):
-            while (await ask(self.app, scope_of("GET", "/readyz"))).status != 200:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+from tests.support.gateway.tried_gateway import TriedGateway as Gateway
+from tests.support.gateway.tried_gateway import assert_answered, assert_clean
 
 
 @pytest.fixture(scope="module")
-def gateway() -> Iterator[Running]:
-    with Running() as running:
+def gateway() -> Iterator[Gateway]:
+    with Gateway() as running:
         yield running
 
 
@@ -110,26 +27,7 @@ def _log_is_clean(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail a test during which the gateway logged an error, a traceback or a secret."""
     caplog.set_level(logging.DEBUG, "rabbitdelay")
     yield
-    records = caplog.get_records("call")
-    assert not [one for one in records if one.levelno >= logging.ERROR or one.exc_info]
-    text = "\n".join(one.getMessage() for one in records)
-    assert "secret-of" not in text
-    assert PASSWORD not in text
-
-
-def assert_answered(answer: Answer) -> None:
-    """Check that an answer is one that a client can act on."""
-    assert answer.status is not None
-    assert answer.status < 500 or answer.status == 503, answer
-    assert b"Traceback" not in answer.body
-    assert b"secret-of" not in answer.body
-    assert all(b"\n" not in value and b"\r" not in value for _, value in answer.headers)
-    if answer.status >= 400:
-        assert answer.header("content-type") == "application/problem+json"
-        assert answer.json["status"] == answer.status
-        assert answer.json["type"].startswith("/problems/")
-        if answer.json["type"] != "/problems/leases-lost":  # which lists the leases
-            assert len(answer.body) < 10_000, "an error repeats what was sent"
+    assert_clean(caplog.get_records("call"))
 
 
 untimed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -157,7 +55,7 @@ HEADERS = st.dictionaries(
 @untimed
 @given(METHODS, PATHS, HEADERS, st.binary(max_size=200))
 def test_any_request_is_answered(
-    gateway: Running, method: str, path: str, headers: dict[str, str], body: bytes
+    gateway: Gateway, method: str, path: str, headers: dict[str, str], body: bytes
 ) -> None:
     answer = gateway.send(method, path, body, headers)
     assert_answered(answer)
@@ -235,14 +133,14 @@ def encoded(value: object) -> bytes:
 @example(("POST", "/v1/pop"), {"topics": ["order"] * 2000})
 @example(("POST", "/"), {"command": "delete", "id": "\ud800"})
 @example(("POST", "/finish"), {"id": "\ud800"})
-def test_any_json_is_answered(gateway: Running, operation: tuple[str, str], value: object) -> None:
+def test_any_json_is_answered(gateway: Gateway, operation: tuple[str, str], value: object) -> None:
     assert_answered(gateway.send(*operation, encoded(value)))
 
 
 @untimed
 @given(st.sampled_from(sorted(REQUESTS, key=str)), st.data())
 def test_a_valid_request_with_some_bytes_changed_is_answered(
-    gateway: Running, key: tuple[str, str, str], data: st.DataObject
+    gateway: Gateway, key: tuple[str, str, str], data: st.DataObject
 ) -> None:
     valid = REQUESTS[key]
     content = bytearray(valid.encode() if isinstance(valid, str) else encoded(valid))
@@ -255,7 +153,7 @@ def test_a_valid_request_with_some_bytes_changed_is_answered(
         assert_answered(gateway.send(method, path, bytes(content), {"Content-Type": key[1]}))
 
 
-def operations(gateway: Running, operation_id: str) -> Iterator[tuple[str, str]]:
+def operations(gateway: Gateway, operation_id: str) -> Iterator[tuple[str, str]]:
     """Yield path and method of an operation, with the names of the examples in the path."""
     for path, item in gateway.document["paths"].items():
         for method, operation in item.items():
@@ -271,7 +169,7 @@ DEPTHS = [10, 100, 200, 500, 900, 940, 960, 970, 980, 990, 1000, 1010, 5000, 20_
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/batch", "/v1/pop", "/push", "/"])
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("member", ["body", "headers", "jobs", "topics", "id"])
-def test_deep_nesting_is_answered(gateway: Running, path: str, depth: int, member: str) -> None:
+def test_deep_nesting_is_answered(gateway: Gateway, path: str, depth: int, member: str) -> None:
     for begin, end in (("[", "]"), ('{"a":', "}")):
         nested = f"{begin * depth}1{end * depth}"
         for text in (nested, f'{{"topic":"order","{member}":{nested}}}', begin * depth):
@@ -315,7 +213,7 @@ def test_deep_nesting_is_answered(gateway: Running, path: str, depth: int, membe
     ],
     ids=lambda content: repr(content[:40]),
 )
-def test_broken_and_large_requests_are_answered(gateway: Running, content: bytes) -> None:
+def test_broken_and_large_requests_are_answered(gateway: Gateway, content: bytes) -> None:
     for path, item in gateway.document["paths"].items():
         for method in item:
             for kind in ("application/json", "application/x-ndjson", ""):
@@ -325,7 +223,7 @@ def test_broken_and_large_requests_are_answered(gateway: Running, content: bytes
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/push", "/v1/nothing", "/v1/jobs?topic=order"])
-def test_a_body_above_the_limit_is_refused(gateway: Running, path: str) -> None:
+def test_a_body_above_the_limit_is_refused(gateway: Gateway, path: str) -> None:
     answer = gateway.send("POST", path, b"0" * 50_001)
     assert_answered(answer)
     assert answer.status == 413
@@ -350,7 +248,7 @@ def test_a_body_above_the_limit_is_refused(gateway: Running, path: str) -> None:
         "?bodies=maybe",
     ],
 )
-def test_strange_queries_are_answered(gateway: Running, query: str) -> None:
+def test_strange_queries_are_answered(gateway: Gateway, query: str) -> None:
     for path, item in gateway.document["paths"].items():
         for method in item:
             target = path.replace("{topic}", "order").replace("{id}", "a") + query
@@ -365,7 +263,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tricks_in_paths_are_answered(gateway: Running, name: str) -> None:
+def test_tricks_in_paths_are_answered(gateway: Gateway, name: str) -> None:
     for path, item in gateway.document["paths"].items():
         for method in item:
             if "{" in path:
@@ -373,7 +271,7 @@ def test_tricks_in_paths_are_answered(gateway: Running, name: str) -> None:
                 assert_answered(gateway.send(method.upper(), target, b'{"topic":"order"}'))
 
 
-def test_an_id_with_a_slash_is_not_another_path(gateway: Running) -> None:
+def test_an_id_with_a_slash_is_not_another_path(gateway: Gateway) -> None:
     """A token for `order*` must not reach a route, or an id, by its encoding."""
     for target in ("/v1/jobs/a%2F..%2F..%2Ftopics", "/v1%2Fjobs%2Fa", "/v1/jobs%2Fdelete"):
         answer = gateway.send("DELETE", target, token="orders")  # noqa: S106 - a name of one
@@ -425,7 +323,7 @@ def tokens_without(right: Right) -> list[str]:
 
 @pytest.mark.parametrize(("method", "path", "body", "right"), TOPIC_RIGHTS)
 def test_a_token_without_the_right_or_the_topic_is_refused(
-    gateway: Running, method: str, path: str, body: str, right: Right
+    gateway: Gateway, method: str, path: str, body: str, right: Right
 ) -> None:
     for token in tokens_without(right):
         answer = gateway.send(method, path, body.encode(), token=token)
@@ -436,7 +334,7 @@ def test_a_token_without_the_right_or_the_topic_is_refused(
 
 @pytest.mark.parametrize(("path", "body", "right"), SEEDS)
 def test_the_earlier_protocols_check_the_same_rights(
-    gateway: Running, path: str, body: str, right: Right
+    gateway: Gateway, path: str, body: str, right: Right
 ) -> None:
     for token in tokens_without(right):
         answer = gateway.send("POST", path, body.encode(), token=token)
@@ -447,7 +345,7 @@ def test_the_earlier_protocols_check_the_same_rights(
     assert answer.json.get("success") is True or answer.json.get("code") == 0
 
 
-def test_every_operation_that_needs_a_topic_is_in_the_list(gateway: Running) -> None:
+def test_every_operation_that_needs_a_topic_is_in_the_list(gateway: Gateway) -> None:
     """A new route without an entry there has not been tested for its rights."""
     listed = {(method, path.partition("?")[0]) for method, path, _, _ in TOPIC_RIGHTS}
     listed |= {("POST", path) for path, _, _ in SEEDS}
@@ -461,7 +359,7 @@ def test_every_operation_that_needs_a_topic_is_in_the_list(gateway: Running) -> 
     assert described == listed | leases | free
 
 
-def test_a_lease_belongs_to_the_topic_of_its_job(gateway: Running) -> None:
+def test_a_lease_belongs_to_the_topic_of_its_job(gateway: Gateway) -> None:
     gateway.send("POST", "/v1/jobs", b'{"topic":"order","id":"leased"}')
     popped = gateway.send("POST", "/v1/pop", b'{"topics":"order","wait":1,"max":100}')
     lease = next(job["lease"] for job in popped.json["jobs"] if job["id"] == "leased")
@@ -473,7 +371,7 @@ def test_a_lease_belongs_to_the_topic_of_its_job(gateway: Running) -> None:
     assert gateway.send("POST", "/v1/finish", body, token="orders").status == 204  # noqa: S106
 
 
-def test_nothing_but_health_is_reachable_without_a_token(gateway: Running) -> None:
+def test_nothing_but_health_is_reachable_without_a_token(gateway: Gateway) -> None:
     for path, item in gateway.document["paths"].items():
         for method in item:
             target = path.replace("{topic}", "order").replace("{id}", "a")
@@ -484,7 +382,7 @@ def test_nothing_but_health_is_reachable_without_a_token(gateway: Running) -> No
     assert gateway.send("GET", "/openapi.json", token=None).status == 401
 
 
-def test_a_page_of_another_site_reaches_no_route(gateway: Running) -> None:
+def test_a_page_of_another_site_reaches_no_route(gateway: Gateway) -> None:
     for path, item in gateway.document["paths"].items():
         for method in item:
             target = path.replace("{topic}", "order").replace("{id}", "a")
