@@ -29,6 +29,7 @@ from rabbitdelay.errors import (
     RabbitDelayError,
 )
 from rabbitdelay.gateway.bodies.put_requests import Put
+from rabbitdelay.gateway.http.body_limit import Overloaded
 from rabbitdelay.gateway.leases import lease_text
 from rabbitdelay.gateway.leases.held_jobs import HeldJob, HeldJobs
 from rabbitdelay.gateway.leases.peer_messages import (
@@ -219,6 +220,8 @@ class Gateway:
         if self._stopping.is_set():
             raise ShuttingDown("this gateway hands out no more jobs")
         self.require_broker()
+        if self.held.body_bytes >= self.settings.max_memory_bytes:
+            raise Overloaded("the jobs that this gateway holds for its clients fill its memory")
         seconds = min(wait, self.settings.max_wait)
         try:
             found = await self._desk.pop(topics, max=max, wait=seconds, caller_gone=caller_gone)

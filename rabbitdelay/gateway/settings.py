@@ -38,7 +38,8 @@ class GatewaySettings:
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
     """Maximum size of a request's body, which may hold many jobs."""
     max_memory_bytes: int = DEFAULT_MAX_MEMORY_BYTES
-    """Maximum size of the bodies of all requests that are being served."""
+    """Maximum size of the bodies of all requests that are being served, and again of all jobs that
+    clients hold; beyond it, pops are answered 503."""
     body_timeout: float = 30.0
     """Seconds in which the body of a request must arrive."""
     tokens: Callable[[], TokenTable] | None = None

@@ -51,6 +51,8 @@ class HeldJobs:
         self._deadlines: dict[str, float] = {}
         self._by_id: dict[str, set[str]] = {}
         self._ended: OrderedDict[str, Ended] = OrderedDict()
+        self.body_bytes = 0
+        """Size of the bodies of all jobs that are held."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -60,6 +62,7 @@ class HeldJobs:
         nonce = secrets.token_urlsafe(NONCE_CHARACTERS * 3 // 4)
         held = HeldJob(job, self._text(job, nonce), nonce)
         self._held[nonce] = held
+        self.body_bytes += len(job.payload)
         self._by_id.setdefault(job.id, set()).add(nonce)
         self._deadlines[nonce] = self._monotonic() + job.time_left
         job.on_lost(partial(self._lost, nonce))
@@ -122,6 +125,7 @@ class HeldJobs:
         held = self._held.pop(nonce, None)
         if held is None:
             return
+        self.body_bytes -= len(held.job.payload)
         del self._deadlines[nonce]
         nonces = self._by_id[held.job.id]
         nonces.discard(nonce)
