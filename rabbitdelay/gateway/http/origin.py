@@ -1,6 +1,6 @@
 """Refuse requests that a web page makes a browser send, to a gateway that the browser can reach.
 
-A gateway without tokens trusts everybody who can connect to it. On a developer's machine that
+A gateway without tokens trusts every program that can connect to it. On a developer's machine that
 includes every web page that is open in a browser there:
 
 - A page can send a request to another address (cross-site request forgery). Browsers say so in

@@ -90,7 +90,7 @@ def test_a_token_is_listed_once() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"# only a comment"])
 def test_an_empty_list_is_refused(content: bytes) -> None:
-    """It must neither open the gateway to everybody nor lock everybody out."""
+    """It must neither open the gateway nor lock every caller out."""
     with pytest.raises(InvalidConfiguration, match="no tokens"):
         read_tokens(content, "tokens")
 
