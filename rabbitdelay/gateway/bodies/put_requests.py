@@ -1,7 +1,7 @@
 """The requests that put jobs: JSON, lines of JSON, or raw bytes with options in the URL."""
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,8 +152,8 @@ def read_many(content_type: str, content: bytes) -> list[Put]:
     members = raw_json.members(content)
     if members.keys() != {"jobs"}:
         reader.validated(PutManyRequest, dict.fromkeys(members, ()))
-    jobs = (text.encode() for text in raw_json.elements(members["jobs"], "jobs", MAX_JOBS))
-    return list(_each(jobs, "jobs", first=0))
+    texts = raw_json.elements(members["jobs"], "jobs", MAX_JOBS)
+    return list(_each(texts, "jobs", first=0))
 
 
 def is_json_type(content_type: str) -> bool:
@@ -162,7 +162,7 @@ def is_json_type(content_type: str) -> bool:
     return not kind or kind == JSON or kind.endswith("+json")
 
 
-def _each(contents: Iterator[bytes] | list[bytes], what: str, *, first: int) -> Iterator[Put]:
+def _each(contents: Sequence[bytes | str], what: str, *, first: int) -> Iterator[Put]:
     """Yield the job in each text; an error names the text."""
     count = 0
     for number, content in enumerate(contents, start=first):
@@ -176,7 +176,7 @@ def _each(contents: Iterator[bytes] | list[bytes], what: str, *, first: int) -> 
             raise type(error)(f"{what} {number}: {error}", **error.members) from None
 
 
-def _put(content: bytes) -> Put:
+def _put(content: bytes | str) -> Put:
     asked = reader.read(PutRequest, content, raw=_raw_body)
     return Put(asked.spec(asked.id), asked.reply)
 

@@ -7,6 +7,7 @@ a number is written.
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NoReturn
 
 from rabbitdelay.gateway.problems import InvalidRequest, MalformedRequest
@@ -17,6 +18,9 @@ is unknown takes time, in which the gateway serves no other client."""
 _SHOWN = 60
 """Number of characters of a name that an error quotes."""
 _SPACE = re.compile(r"[ \t\n\r]*")
+_NAME = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*')
+"""The name of a member that has no escapes, and what follows up to its value."""
+_COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -31,14 +35,15 @@ _SCANNER = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_same, pa
 """Finds the end of a value. Numbers stay text: converting a long one takes quadratic time."""
 
 
-def members(content: bytes) -> dict[str, str]:
+def members(content: bytes | str) -> dict[str, str]:
     """Return the members of a JSON object, each value as the text that the request has.
 
     Raises:
         MalformedRequest: The text is not a JSON object in UTF-8, or has a member twice.
     """
     try:
-        return dict(_distinct(_members(_decoded(content))))
+        text = content if isinstance(content, str) else _decoded(content)
+        return _as_dict(list(islice(_members(text), MAX_MEMBERS + 1)))
     except RecursionError:
         raise MalformedRequest("the request is nested too deeply") from None
     except ValueError as error:
@@ -63,9 +68,8 @@ def elements(text: str, what: str, most: int) -> list[str]:
             raise InvalidRequest(f"{what}: more than {most:,}")
         _, end = _SCANNER.raw_decode(text, begin)
         found.append(text[begin:end])
-        position = _after_space(text, end)
-        if text[position] == ",":
-            position = _after_space(text, position + 1)
+        comma = _COMMA.match(text, end)
+        position = _after_space(text, end) if comma is None else comma.end()
     return found
 
 
@@ -78,13 +82,13 @@ def utf_8(text: str, what: str) -> bytes:
 
 
 def value(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the value of a member's text.
+    """Return the value of a member's text, as `members` returns it.
 
     Raises:
         MalformedRequest: A number has too many digits, or an object a member twice.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_as_dict)
+        return _DECODER.raw_decode(text)[0]
     except RecursionError:
         raise MalformedRequest("the request is nested too deeply") from None
     except ValueError as error:
@@ -108,19 +112,19 @@ def _decoded(content: bytes) -> str:
         raise MalformedRequest(f"the request is not UTF-8 (byte {error.start})") from None
 
 
-def _distinct(pairs: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    seen: set[str] = set()
-    for name, text in pairs:
-        if name in seen:
-            raise MalformedRequest(f"member {name[:_SHOWN]!r} is given twice")
-        if len(seen) == MAX_MEMBERS:
-            raise MalformedRequest(f"an object has more than {MAX_MEMBERS:,} members")
-        seen.add(name)
-        yield name, text
-
-
 def _as_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return dict(_distinct(iter(pairs)))
+    if len(pairs) > MAX_MEMBERS:
+        raise MalformedRequest(f"an object has more than {MAX_MEMBERS:,} members")
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise MalformedRequest(f"member {twice[:_SHOWN]!r} is given twice")
+    return found
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_as_dict)
+"""Built once: json.loads builds a decoder for each call that has such hooks."""
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
@@ -130,17 +134,25 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
         _require_end(text, position + 1)
         return
     while True:
-        if text[position : position + 1] != '"':
-            raise ValueError(f"a member's name is expected at character {position}")
-        name, position = _SCANNER.raw_decode(text, position)
-        begin = _after(text, position, ":", "a colon is expected")
+        name, begin = _name(text, position)
         _, end = _SCANNER.raw_decode(text, begin)
         yield name, text[begin:end]
-        position = _after_space(text, end)
-        if text[position : position + 1] == "}":
-            _require_end(text, position + 1)
+        comma = _COMMA.match(text, end)
+        if comma is None:
+            _require_end(text, _after(text, end, "}", "a comma or } is expected"))
             return
-        position = _after(text, position, ",", "a comma or } is expected")
+        position = comma.end()
+
+
+def _name(text: str, position: int) -> tuple[str, int]:
+    """Return the name of a member, and the position of its value."""
+    found = _NAME.match(text, position)
+    if found is not None:
+        return found[1], found.end()
+    if text[position : position + 1] != '"':
+        raise ValueError(f"a member's name is expected at character {position}")
+    name, position = _SCANNER.raw_decode(text, position)
+    return name, _after(text, position, ":", "a colon is expected")
 
 
 def _after(text: str, position: int, character: str, complaint: str) -> int:

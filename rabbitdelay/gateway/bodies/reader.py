@@ -23,14 +23,14 @@ def _value(_name: str, text: str) -> object:
     return raw_json.value(text)
 
 
-def read(model: type[Model], content: bytes, *, raw: ReadMember = _value) -> Model:
+def read(model: type[Model], content: bytes | str, *, raw: ReadMember = _value) -> Model:
     """Return the request in a JSON object; an empty body is an object without members.
 
     Raises:
         MalformedRequest: It is not a JSON object.
         InvalidRequest: A member is unknown or invalid.
     """
-    members = raw_json.members(content or b"{}")
+    members = raw_json.members(content or "{}")
     return validated(model, {name: raw(name, text) for name, text in members.items()})
 
 
