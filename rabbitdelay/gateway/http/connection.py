@@ -29,6 +29,8 @@ CERTAIN_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 LINGER_SECONDS = 10.0
 """Time for which the end of a connection is observed that this side has closed."""
+MOST_LINGERING = 1_000
+"""Maximum number of such connections; the ends of others are not observed."""
 UNACKNOWLEDGED_SECONDS = 30
 """Time after which the kernel resets a connection whose client acknowledges nothing."""
 
@@ -91,6 +93,7 @@ class WatchedConnection(TimedProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Have the kernel notice a client that is gone without a word."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # paused means that anything is unsent
         sock = transport.get_extra_info("socket")
         if sock is not None and sys.platform == "linux":
             with suppress(OSError):
@@ -111,6 +114,7 @@ class WatchedConnection(TimedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Handle the end of the connection."""
+        is_unsent = self.flow.write_paused
         super().connection_lost(exc)
         self._stop_timer()
         current, self._current = self._current, None
@@ -119,7 +123,7 @@ class WatchedConnection(TimedProtocol):
             current.gone.set()
         answered, self._answered = self._answered, []
         linger, self._linger = self._linger, None
-        if linger is not None and exc is None:
+        if linger is not None and exc is None and not is_unsent:
             linger.begin(answered)
             return
         if linger is not None:
@@ -187,7 +191,7 @@ class WatchedConnection(TimedProtocol):
 
     def _observe_end(self) -> None:
         """Keep the socket, to see how a connection ends that this side closes."""
-        if self._answered and self._linger is None:
+        if self._answered and self._linger is None and len(lingering) < MOST_LINGERING:
             sock = self.transport.get_extra_info("socket")
             with suppress(OSError, AttributeError):
                 self._linger = _Linger(sock.dup(), self.loop)
@@ -206,6 +210,7 @@ class _Linger:
         self._loop = loop
         self._watches: list[AnswerWatch] = []
         self._timer: asyncio.TimerHandle | None = None
+        lingering.add(self)
 
     def begin(self, watches: list[AnswerWatch]) -> None:
         """Send the end of the stream, and wait for the client's."""
@@ -221,6 +226,7 @@ class _Linger:
 
     def close(self) -> None:
         """Close the socket."""
+        lingering.discard(self)
         self._socket.close()
 
     def _readable(self) -> None:
@@ -244,6 +250,10 @@ class _Linger:
         self.close()
         for watch in self._watches:
             watch.received() if is_received else watch.lost()
+
+
+lingering: set[_Linger] = set()
+"""The connections that this side has closed, and whose end is observed."""
 
 
 def unacknowledged(descriptor: int) -> int:

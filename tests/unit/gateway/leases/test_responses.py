@@ -11,7 +11,7 @@ from rabbitdelay.errors import Bury, NoResponse
 from rabbitdelay.gateway.gateway import Gateway
 from rabbitdelay.gateway.problems import NotFound
 from rabbitdelay.gateway.waiting.caller_gone import CallerGone
-from tests.support.gateways import GatewayStage, on_stage, put_by
+from tests.support.gateway.stage import GatewayStage, on_stage, put_by
 
 
 async def response(gateway: Gateway, job: Job, wait: float = 20) -> Response | None:

@@ -14,7 +14,7 @@ from rabbitdelay.gateway.gateway import Gateway
 from rabbitdelay.gateway.leases import lease_text
 from rabbitdelay.gateway.leases.held_jobs import HeldJob
 from rabbitdelay.gateway.leases.lease_text import NotALease
-from tests.support.gateways import GatewayStage, on_stage, pop, pop_any, put_by
+from tests.support.gateway.stage import GatewayStage, on_stage, pop, pop_any, put_by
 
 LATER_SECONDS = 70.0
 """Longer than the ttr of a job. Each gateway says once a second that it is alive."""
