@@ -29,6 +29,8 @@ class GatewayStage:
         """Start a gateway. It is closed with the stage."""
         app = GatewayApp(transport=self.broker, stabilise_seconds=0, settings=settings)
         gateway = await self._stack.enter_async_context(app.running())
+        assert gateway._connecting is not None
+        await gateway._connecting
         await self.pass_time(READY_SECONDS)
         return gateway
 

@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -46,12 +47,23 @@ class GatewayProcess:
         stabilise = () if survives_kills else ("--stabilise-seconds", "0")
         settings = ("--url", broker_url, "--namespace", namespace, *stabilise)
         serve = ("serve", "--port", str(self.port), "--grace", "0s", *options)
+        self._command = [sys.executable, "-m", "rabbitdelay", *settings, *serve]
+        self.start()
+
+    def start(self) -> None:
+        """Start the process, the first time or after it was killed."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "rabbitdelay", *settings, *serve],
+            self._command,
             cwd=ROOT,
             env=os.environ | {"RABBITDELAY_BROKER_DIR": ""},
             stderr=subprocess.DEVNULL,
         )
+
+    @property
+    def memory_mb(self) -> float:
+        """Resident memory of the process, in MB."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / 1e6
 
     @property
     def url(self) -> str:
