@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import cache, partial
+from functools import cached_property
 from typing import Any, TypedDict, Unpack
 
 from fastapi import FastAPI, Request
@@ -18,7 +18,7 @@ from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.transport_source import TransportSource
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.gateway import openapi, problems
-from rabbitdelay.gateway.bodies import reader
+from rabbitdelay.gateway.bodies import answers, reader
 from rabbitdelay.gateway.gateway import Gateway, GatewayStats
 from rabbitdelay.gateway.http.asgi import App, Receive, Scope, Send
 from rabbitdelay.gateway.http.body_limit import BodyLimits
@@ -101,10 +101,10 @@ class GatewayApp:
             )
         return self._gateway
 
-    @property
+    @cached_property
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
-        return self._routes.openapi()
+        return openapi.document(self._routes)
 
     def stats(self) -> GatewayStats | None:
         """Return what the gateway does now; None unless it is running."""
@@ -142,15 +142,13 @@ class GatewayApp:
     def _new_routes(self) -> FastAPI:
         app = FastAPI(
             title="rabbitdelay",
-            docs_url=None,
-            redoc_url=None,
+            openapi_url=None,
             redirect_slashes=False,
         )
         app.state.gateway_app = self
         for module in (jobs, pop, leases, topics, parked, commands, paths, health):
             app.include_router(module.router)
-        described = cache(partial(openapi.document, app))
-        app.openapi = described  # type: ignore[method-assign]
+        app.add_api_route("/openapi.json", self._describe, include_in_schema=False)
         app.add_exception_handler(RabbitDelayError, _problem)
         app.add_exception_handler(problems.Refusal, _problem)
         app.add_exception_handler(RequestValidationError, _invalid_parameter)
@@ -158,6 +156,11 @@ class GatewayApp:
             app.add_exception_handler(status, _no_such_route)
         app.add_exception_handler(Exception, _internal_error)
         return app
+
+    async def _describe(self, request: Request) -> Response:
+        """Return the OpenAPI document, with the path at which the gateway is mounted."""
+        servers = [{"url": request.scope.get("root_path", "") or "/"}]
+        return answers.as_json(self.openapi | {"servers": servers})
 
     def _surrounded(self, app: App) -> App:
         """Return the application inside its middleware, the outermost last."""
