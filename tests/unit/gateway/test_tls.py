@@ -106,3 +106,8 @@ def test_files_that_do_not_match_are_refused(files: Files) -> None:
     with pytest.raises(InvalidConfiguration, match="with the key") as refused:
         Certificate(files.cert, files.key)
     assert "PRIVATE" not in str(refused.value)
+
+
+def test_old_versions_are_not_left_to_the_settings_of_openssl(files: Files) -> None:
+    context = Certificate(files.cert, files.key).context
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
