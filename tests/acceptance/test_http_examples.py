@@ -37,19 +37,24 @@ ProgramOf = Callable[[str], "Program"]
 class Program:
     """The program of one language, with its settings."""
 
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, command: list[str], environment: dict[str, str], to_end: ExitStack) -> None:
         self._command, self._environment = command, environment
+        self._to_end = to_end
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        """Start the program."""
-        return subprocess.Popen(
-            [*self._command, *arguments],
-            cwd=EXAMPLES,
-            env=os.environ | self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        """Start the program. It is killed at the end of the test if it still runs."""
+        process = self._to_end.enter_context(
+            subprocess.Popen(
+                [*self._command, *arguments],
+                cwd=EXAMPLES,
+                env=os.environ | self._environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         )
+        self._to_end.callback(process.kill)
+        return process
 
     def run(self, *arguments: str) -> tuple[list[str], str]:
         """Run the program, which must succeed; return the lines of its output, and its errors."""
@@ -60,11 +65,7 @@ class Program:
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     """Wait for the end of a program; return its exit code, output and errors."""
-    try:
-        output, errors = process.communicate(timeout=patience(30))
-    finally:
-        process.kill()
-        process.wait()
+    output, errors = process.communicate(timeout=patience(30))
     return process.returncode, output, errors
 
 
@@ -127,7 +128,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture
-def program_of(relay: HttpRelay, request: pytest.FixtureRequest) -> ProgramOf:
+def program_of(relay: HttpRelay, request: pytest.FixtureRequest) -> Iterator[ProgramOf]:
     """Return the program of a language."""
     environment = {
         "RABBITDELAY_GATEWAY": relay.url,
@@ -146,9 +147,10 @@ def program_of(relay: HttpRelay, request: pytest.FixtureRequest) -> ProgramOf:
             case _:
                 _found("curl", "curl"), _found("jq", "jq")
                 command = ["sh", "jobs.sh"]
-        return Program(command, environment)
+        return Program(command, environment, to_end)
 
-    return find
+    with ExitStack() as to_end:
+        yield find
 
 
 @pytest.fixture
