@@ -19,6 +19,8 @@ class ManyClients:
         self._port = port
         self.received: list[tuple[int, Any]] = []
         """The number of each client that has received a job, and the job's body, in order."""
+        self.refused: list[tuple[int, bytes]] = []
+        """The other answers."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._tasks: list[asyncio.Task[None]] = []
@@ -58,6 +60,8 @@ class ManyClients:
                 self.received.append((number, job.get("body")))
                 _send(writer, "/v1/finish", {"lease": job["lease"]})
                 await _answer(reader)
+            else:
+                self.refused.append((status, body))
         finally:
             writer.close()
 
@@ -69,7 +73,7 @@ class ManyClients:
 
 def _send(writer: asyncio.StreamWriter, path: str, value: object) -> None:
     body = json.dumps(value)
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
 
 

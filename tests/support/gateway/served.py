@@ -1,4 +1,4 @@
-"""A gateway behind a real socket, in this process, on a broker in memory in real time."""
+"""A gateway behind a real socket, in this process."""
 
 import asyncio
 import http.client
@@ -125,22 +125,28 @@ class RawClient:
 
 @contextmanager
 def served_gateway(settings: GatewaySettings | None = None) -> Iterator[ServedGateway]:
-    """Serve a gateway inside the block."""
+    """Serve a gateway on a broker in memory inside the block."""
     back_end = MemoryBackEnd()
     try:
-        app = GatewayApp(settings=settings, stabilise_seconds=0, **back_end.options)
-        server = GatewayServer(app, ServerSettings(port=0))
-        thread = threading.Thread(target=asyncio.run, args=[server.serve([server._socket])])
-        thread.start()
-        try:
-            wait_until(lambda: server.started and _is_ready(app))
-            yield ServedGateway(app, server)
-        finally:
-            server.should_exit = True
-            thread.join(patience(20))
-            assert not thread.is_alive(), "the gateway has not stopped"
+        with served(GatewayApp(settings=settings, stabilise_seconds=0, **back_end.options)) as one:
+            yield one
     finally:
         back_end.close()
+
+
+@contextmanager
+def served(app: GatewayApp) -> Iterator[ServedGateway]:
+    """Serve a gateway inside the block, in a thread."""
+    server = GatewayServer(app, ServerSettings(port=0))
+    thread = threading.Thread(target=asyncio.run, args=[server.serve([server._socket])])
+    thread.start()
+    try:
+        wait_until(lambda: server.started and _is_ready(app), seconds=20)
+        yield ServedGateway(app, server)
+    finally:
+        server.should_exit = True
+        thread.join(patience(20))
+        assert not thread.is_alive(), "the gateway has not stopped"
 
 
 def _is_ready(app: GatewayApp) -> bool:

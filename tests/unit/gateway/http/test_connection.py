@@ -138,7 +138,7 @@ def test_a_client_that_is_cut_off_in_the_middle_of_a_request_puts_nothing(
     served: ServedGateway,
 ) -> None:
     with served.client() as client:
-        head = "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         body = '{"topic": "t", "id": "half"'
         client.socket.sendall(f"{head}Content-Length: 500\r\n\r\n{body}".encode())
         client.reset()
