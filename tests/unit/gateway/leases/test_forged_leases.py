@@ -8,7 +8,7 @@ import pytest
 from rabbitdelay.core.deletes.records import MAX_MS
 from rabbitdelay.errors import LeaseLost
 from rabbitdelay.gateway.leases import lease_text
-from tests.support.gateways import GatewayStage, on_stage, pop
+from tests.support.gateway.stage import GatewayStage, on_stage, pop
 
 DAY_MS = 86_400_000
 
