@@ -93,7 +93,10 @@ class WatchedConnection(TimedProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Have the kernel notice a client that is gone without a word."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=0)  # paused means that anything is unsent
+        # Paused means that anything is unsent. With TLS, asyncio pauses at the limit itself, and 0
+        # would pause a connection for ever.
+        is_tls = transport.get_extra_info("sslcontext") is not None
+        transport.set_write_buffer_limits(high=1 if is_tls else 0)
         sock = transport.get_extra_info("socket")
         if sock is not None and sys.platform == "linux":
             with suppress(OSError):

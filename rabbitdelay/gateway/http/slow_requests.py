@@ -76,6 +76,8 @@ class TimedProtocol(H11Protocol):
         super().__init__(*arguments, **options)
         self._waits_for: _WaitsFor | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
+        """What the client had not read of its answers when the deadline was set."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or refuse it if there are too many."""
@@ -161,8 +163,13 @@ class TimedProtocol(H11Protocol):
             return _WaitsFor.DISCARDED_BODY
         return None
 
+    def _has_read_some(self) -> bool:
+        """Whether the client has read some of its answer since the deadline was set."""
+        return self.transport.get_write_buffer_size() < self._unread_bytes
+
     def _set(self, waits_for: _WaitsFor | None) -> None:
         self._waits_for = waits_for
+        self._unread_bytes = self.transport.get_write_buffer_size()
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -179,6 +186,9 @@ class TimedProtocol(H11Protocol):
                 return self.limits.stall_seconds
 
     def _expire(self) -> None:
+        if self._waits_for is _WaitsFor.READER and self._has_read_some():
+            self._set(_WaitsFor.READER)
+            return
         began_headers = self._waits_for is _WaitsFor.HEADERS and bool(self.conn.trailing_data[0])
         self._deadline = None
         if began_headers:

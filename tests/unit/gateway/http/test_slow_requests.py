@@ -265,6 +265,25 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
     run(scenario())
 
 
+def test_reading_some_of_an_answer_starts_the_deadline_again() -> None:
+    async def scenario() -> None:
+        async with serving(send_much, PATIENT) as served:
+            peer = await served.connect()
+            peer.send(REQUEST)
+            await until(lambda: bool(served.state.connections))
+            await until(lambda: bool(served.connection.flow.write_paused))
+            transport = served.connection.transport
+            unread = transport.get_write_buffer_size()
+            while transport.get_write_buffer_size() == unread:
+                await peer.reader.read(65_536)
+            served.connection._expire()
+            assert not transport.is_closing()
+            served.connection._expire()  # nothing was read meanwhile
+            assert transport.is_closing()
+
+    run(scenario())
+
+
 def test_a_client_that_reads_gets_a_long_answer() -> None:
     async def scenario() -> None:
         async with serving(send_much, replace(PATIENT, stall_seconds=5.0)) as served:
