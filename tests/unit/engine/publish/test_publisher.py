@@ -5,9 +5,10 @@ from concurrent.futures import Future
 
 import pytest
 
-from rabbitdelay import BrokerBlocked, Client, Job, OutcomeUnknown
+from rabbitdelay import BrokerBlocked, Client, ClientClosed, Job, OutcomeUnknown
 from tests.support.jobs.connections import publisher_of
 from tests.support.memory.stage import ALARM, Stage
+from tests.support.memory.stepped_client import SteppedClient
 
 PORT, ANOTHER_PORT = 1, 2
 URL = f"amqp://node:{PORT}"
@@ -293,3 +294,41 @@ def test_new_queues_are_flushed_on_known_brokers_and_left_to_stabilise_on_others
     began = stage.seconds
     client.put("t")
     assert stage.seconds - began == pytest.approx(seconds, abs=0.2)
+
+
+# The end
+
+
+CLOSE_SECONDS = 0.5
+MARGIN_SECONDS = 1.0
+"""Much less than the 5 s in which a broker that answers may end a connection."""
+
+
+def test_a_client_closes_soon_while_the_broker_does_not_read(stage: Stage, client: Client) -> None:
+    stage.alarm()
+    put = client.put_nowait("t")
+    stage.settle()
+    began = stage.seconds
+    client.close(CLOSE_SECONDS)
+    assert stage.seconds - began < CLOSE_SECONDS + MARGIN_SECONDS
+    assert stage.links.connections == []
+    assert isinstance(error_of(put), OutcomeUnknown)
+
+
+def test_a_client_that_is_closed_while_it_connects_leaves_no_connection(stage: Stage) -> None:
+    stage.links.silence()
+    client = SteppedClient(stage, url=URL)
+    pop = client.pop("t", wait=10)
+    client.run()
+    assert len(stage.links.connections) == 1
+    close = client.close()
+    while not close.is_over:
+        stage.advance(0.1)
+        close.go_on()
+    client.run()
+    assert pop.is_over
+    with pytest.raises(ClientClosed):
+        _ = pop.result
+    stage.links.restore()
+    stage.advance(60)
+    assert stage.links.connections == []
