@@ -5,14 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Waiter:
-    """A thread or a task that waits."""
+    """A thread or a task that waits, or is about to."""
 
     handler: object
     """The handler within which it waits; None for any other thread or task."""
     is_real: bool
     """Whether it waits for this machine, so that time does not have to move for it."""
+    has_ended: bool = False
+    """Whether the wait is over, which may happen before it is counted."""
 
 
 class Activity:
@@ -31,14 +33,18 @@ class Activity:
         """Note that a handler has returned, or is not waited for any more."""
         self._handlers.pop(handler, None)
 
-    def begin_wait(self, task: object, *, is_real: bool) -> Waiter:
-        """Note that a thread or a task waits."""
-        waiter = Waiter(self._handler_in(threading.current_thread(), task), is_real)
-        self._waiters[waiter] = None
-        return waiter
+    def waiter(self, task: object, *, is_real: bool) -> Waiter:
+        """Return a waiter for the current thread or task. It counts from `begin_wait` on."""
+        return Waiter(self._handler_in(threading.current_thread(), task), is_real)
+
+    def begin_wait(self, waiter: Waiter) -> None:
+        """Note that a thread or a task waits, unless its wait is over already."""
+        if not waiter.has_ended:
+            self._waiters[waiter] = None
 
     def end_wait(self, waiter: Waiter) -> None:
         """Note the end of a wait, before its thread or task goes on."""
+        waiter.has_ended = True
         self._waiters.pop(waiter, None)
 
     @property

@@ -139,25 +139,30 @@ class Timeline:
     def waiting(self, wait: Wait, wake: Act) -> Iterator[None]:
         """Count the caller as waiting, until the future is done or the time is over.
 
-        `wake` is called then. It may be called more than once.
+        `wake` is called then. It may be called more than once. The caller counts as waiting only
+        while its end is certain to be noticed. The clock could otherwise pass that end, or
+        `advance` return before it.
         """
         with self._changed:
-            waiter = self._activity.begin_wait(_current_task(), is_real=wait.is_real)
-            self._wake()
+            waiter = self._activity.waiter(_current_task(), is_real=wait.is_real)
 
         def end(_future: object = None) -> None:
-            self._end_wait(waiter)
-            wake()
+            with self._changed:
+                wake()
+                self._end_wait(waiter)
 
         timer = None
-        if wait.seconds is not None and not wait.is_real:
-            timer = self.call_later(self._own_place, wait.seconds, end)
-        wait.future.add_done_callback(end)
         try:
+            wait.future.add_done_callback(end)
+            if wait.seconds is not None and not wait.is_real:
+                timer = self.call_later(self._own_place, wait.seconds, end)
+            with self._changed:
+                self._activity.begin_wait(waiter)
+                self._wake()
             yield
         finally:
-            take_back(wait.future, end)
             self._end_wait(waiter)
+            take_back(wait.future, end)
             if timer is not None:
                 timer.cancel()
 
