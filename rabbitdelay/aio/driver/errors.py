@@ -29,11 +29,11 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
     aiormq_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, reply_codes.NO_HANDSHAKE),
     aiormq_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, reply_codes.NOT_AMQP),
     aiormq_errors.ConnectionClosed: (errors.BrokerUnreachable, "the broker says {cause}"),
-    CancelledError: (errors.BrokerUnreachable, _LOST),  # aiormq's error for missed heartbeats
-    TimeoutError: (
+    TimeoutError: (  # asyncio.timeout raises it from the CancelledError below
         errors.BrokerUnreachable,
-        f"cannot connect in time: {reply_codes.CANNOT_CONNECT}{{start}}",
+        f"{reply_codes.NOT_IN_TIME}{{start}}",
     ),
+    CancelledError: (errors.BrokerUnreachable, _LOST),  # aiormq's error for missed heartbeats
     aiormq_errors.AMQPError: (errors.BrokerUnreachable, _LOST),
     OSError: (
         errors.BrokerUnreachable,

@@ -17,6 +17,7 @@ LOGIN_REFUSED = "the login was refused: check the user and the password"
 """This does not contain the reason, because only the broker's log does. The text of the broker's
 reply is constant, and pika drops it."""
 CANNOT_CONNECT = "check that the broker is running and that the address is correct"
+NOT_IN_TIME = f"cannot connect in time: {CANNOT_CONNECT}"
 START_ADVICE = "; `rabbitdelay broker start` starts a private one"
 """Follows `CANNOT_CONNECT` for the address that clients use when none is configured."""
 NOT_AMQP = "the server does not speak AMQP 0-9-1: check the port, and the scheme (amqp or amqps)"

@@ -4,10 +4,13 @@ import ssl
 from collections.abc import Iterator
 
 from pika import exceptions as pika_errors
+from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
 
 from rabbitdelay import errors
 from rabbitdelay.address import Address
 from rabbitdelay.core.amqp import reply_codes
+
+_NOT_IN_TIME = f"{reply_codes.NOT_IN_TIME}{{start}}"
 
 CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed], str]] = {
     pika_errors.ProbableAuthenticationError: (
@@ -27,6 +30,11 @@ CONNECTION_ERRORS: dict[type[BaseException], tuple[type[errors.ConnectionFailed]
         errors.BrokerUnreachable,
         f"cannot connect ({{cause}}): {reply_codes.CANNOT_CONNECT}{{start}}",
     ),
+    AMQPConnectorStackTimeout: (
+        errors.BrokerUnreachable,
+        _NOT_IN_TIME,
+    ),  # before the AMQP handshake
+    pika_errors.ConnectionOpenAborted: (errors.BrokerUnreachable, _NOT_IN_TIME),  # during it
     pika_errors.IncompatibleProtocolError: (errors.BrokerUnreachable, reply_codes.NO_HANDSHAKE),
     pika_errors.ProtocolSyntaxError: (errors.BrokerUnreachable, reply_codes.NOT_AMQP),
     pika_errors.AMQPHeartbeatTimeout: (

@@ -72,3 +72,14 @@ def test_the_error_says_that_the_broker_may_still_be_starting(
     with pytest.raises(BrokerUnreachable, match="the broker is still starting behind a proxy"):
         make_client(door.url, connect_timeout=1)
     assert door.count > 1
+
+
+@pytest.mark.parametrize("scheme", ["amqp", "amqps"])
+def test_the_error_says_that_the_broker_has_not_answered_in_time(
+    make_client: ClientFactory, scheme: str
+) -> None:
+    """The system accepts connections for a broker that hangs."""
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        url = f"{scheme}://127.0.0.1:{hanging.getsockname()[1]}/?connection_timeout=1"
+        with pytest.raises(BrokerUnreachable, match="cannot connect in time"):
+            make_client(url, connect_timeout=1)

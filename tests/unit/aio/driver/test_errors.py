@@ -81,6 +81,12 @@ def test_an_error_that_causes_itself_is_mapped() -> None:
     assert type(error) is errors.LoginRefused
 
 
+def test_an_attempt_that_takes_too_long_is_not_a_lost_connection() -> None:
+    """asyncio.timeout raises its error from the cancellation that ends the attempt."""
+    error = connection_error(caused_by(TimeoutError(), CancelledError()), ADDRESS)
+    assert "cannot connect in time" in str(error)
+
+
 def test_the_reason_is_the_systems() -> None:
     error = connection_error(
         ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 5672)"), ADDRESS
