@@ -38,6 +38,8 @@ COMMANDS = [
     ("broker", "--help"),
     ("demo", "--help"),
     ("doctor",),
+    ("serve", "--help"),
+    ("token", "shop", "--rights", "put"),
     ("namespaces",),
     ("topology", "show"),
     ("topology", "export", "--all"),

@@ -109,7 +109,7 @@ def serve(
 
     \b
     rabbitdelay serve
-    curl localhost:8437/v1/jobs --json '{"topic": "mail", "body": 1, "delay": "30m"}'
+    curl localhost:8437/v1/jobs --json '{"topic": "mail", "delay": "30m"}'
     curl localhost:8437/v1/pop --json '{"topics": "mail", "wait": 20}'
     """  # noqa: D301 - click needs the character itself, to keep lines as they are
     with starting():
