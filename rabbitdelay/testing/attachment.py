@@ -6,8 +6,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from rabbitdelay import Client, Worker, aio
+from rabbitdelay.core.work.outcome import Outcome
 from rabbitdelay.engine.client import ClientEngine
 from rabbitdelay.engine.client_settings import ClientSettings
+from rabbitdelay.models import Job
 
 AnyClient = Client | aio.Client
 AnyWorker = Worker | aio.Worker
@@ -46,3 +48,12 @@ def attach_worker(worker: AnyWorker, changes: Changes, new_engine: NewEngine) ->
 
     use(partial(new_engine, settings, is_async=is_async))
     return lambda: use(before)
+
+
+def attach_hook(
+    worker: AnyWorker, on_error: Callable[[Job, BaseException, Outcome], None]
+) -> Detach:
+    """Call a hook with each failed job of a worker; return a function that undoes it."""
+    worker.on_error(on_error)
+    hooks = worker._hooks.on_error  # noqa: SLF001 - users cannot remove a hook
+    return lambda: hooks.remove(on_error)

@@ -125,6 +125,7 @@ class MemoryBroker(Network):
         It runs in a thread, an asyncio worker as a task of the running event loop.
         """
         self._attached.append(attachment.attach_worker(worker, *self._settings))
+        self._attached.append(attachment.attach_hook(worker, self._workers.note))
         self._workers.start(worker)
         if isinstance(worker, Worker):
             self.run_until_idle()

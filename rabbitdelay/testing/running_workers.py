@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from rabbitdelay import Worker, aio
+from rabbitdelay.core.work.outcome import Outcome
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.errors import Bury, Retry
@@ -46,7 +47,6 @@ class RunningWorkers:
 
     def start(self, worker: AnyWorker) -> None:
         """Run a worker, in a thread or as a task of the running event loop."""
-        worker.on_error(self._note)
         running = Running(worker)
         running.ended.set_running_or_notify_cancel()
         self._running.append(running)
@@ -56,12 +56,16 @@ class RunningWorkers:
             self._start_thread(running, worker)
 
     def stop(self) -> list[Running]:
-        """Request every worker to stop; return them."""
+        """Request every worker that still runs to stop; return them.
+
+        A request to a worker that does not run would end its next run.
+        """
         for executor in self._executors:
             executor.forget()
-        for running in self._running:
+        still = [running for running in self._running if not running.ended.done()]
+        for running in still:
             running.worker.stop(at_once=True)
-        return self._running
+        return still
 
     def take_errors(self) -> list[BaseException]:
         """Return what handlers and workers have raised since the last call."""
@@ -91,7 +95,7 @@ class RunningWorkers:
         self._timeline.begin_handler(running, lambda: task)
         task.add_done_callback(ended)
 
-    def _note(self, _job: Job, error: BaseException) -> None:
+    def note(self, _job: Job, error: BaseException, _outcome: Outcome) -> None:
         """Record a handler's error, unless it requested a retry or a burial."""
         if not isinstance(error, Bury | Retry):
             self._errors.append(error)

@@ -1,7 +1,9 @@
 """The broker in memory, as a test of an application uses it."""
 
+import gc
 import threading
 import time
+import weakref
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -259,6 +261,27 @@ def test_a_worker_of_the_application_runs_on_several_brokers_in_turn() -> None:
             broker.client().put("orderclose", {"order": number})
             broker.run_until_idle()
     assert shop.closed == [0, 1, 2]
+
+
+def test_a_worker_runs_on_the_next_broker_after_a_broker_was_closed_twice() -> None:
+    shop = Shop()
+    for number in range(2):
+        with MemoryBroker() as broker:
+            broker.run(shop.worker)
+            broker.client().put("orderclose", {"order": number})
+            broker.run_until_idle()
+            broker.close()
+    assert shop.closed == [0, 1]
+
+
+def test_a_worker_keeps_only_the_last_of_its_brokers() -> None:
+    shop, brokers = Shop(), list[weakref.ref[MemoryBroker]]()
+    for _ in range(3):
+        with MemoryBroker() as broker:
+            broker.run(shop.worker)
+        brokers.append(weakref.ref(broker))
+    gc.collect()
+    assert [reference() for reference in brokers[:-1]] == [None, None]
 
 
 def test_a_handler_that_hangs_fails_the_test() -> None:

@@ -146,6 +146,24 @@ def test_clients_and_workers_survive_a_cut() -> None:
     asyncio.run(scenario())
 
 
+def test_a_worker_of_the_application_runs_on_several_brokers_in_turn() -> None:
+    seen, worker = list[int](), aio.Worker("amqp://nowhere.invalid")
+
+    @worker.handler("t")
+    async def note(body: int) -> None:
+        seen.append(body)
+
+    async def scenario(number: int) -> None:
+        async with MemoryBroker() as broker:
+            client, _ = broker.aio_client(), broker.run(worker)
+            await client.put("t", number)
+            await broker.aio_run_until_idle()
+
+    for number in range(3):
+        asyncio.run(scenario(number))
+    assert seen == [0, 1, 2]
+
+
 def test_nothing_is_left_on_the_event_loop() -> None:
     async def scenario() -> set[asyncio.Task[object]]:
         worker = aio.Worker()
