@@ -51,6 +51,15 @@ def test_every_file_named_before_the_map_exists() -> None:
     assert [name for name in named if not any(path.endswith(f"/{name}") for path in existing)] == []
 
 
+def test_every_member_named_before_the_map_exists() -> None:
+    texts = [path.read_text() for path in PACKAGE.rglob("*.py")]
+    named = set(re.findall(r"`([A-Z]\w+)\.([a-z]\w*)`", PROSE))
+    assert len(named) >= 5
+    for kind, member in named:
+        defined = rf"^class {kind}\b(?s:.*)(def |self\.){member}\b"
+        assert any(re.search(defined, text, re.MULTILINE) for text in texts), f"{kind}.{member}"
+
+
 def test_every_method_named_before_the_map_exists() -> None:
     for kind, method, file in re.findall(r"`(\w+)\.(\w+)` in `([\w/]+\.py)`", PROSE):
         text = (PACKAGE / file).read_text()
