@@ -11,7 +11,7 @@ from rabbitdelay import Worker, aio
 from rabbitdelay.core.work.outcome import Outcome
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.engine.work.run import Executor
-from rabbitdelay.errors import Bury, Retry
+from rabbitdelay.errors import Bury, InvalidConfiguration, Retry
 from rabbitdelay.models import Job
 from rabbitdelay.testing.attachment import AnyWorker
 from rabbitdelay.testing.driver.watched_executor import WatchedExecutor
@@ -47,6 +47,8 @@ class RunningWorkers:
 
     def start(self, worker: AnyWorker) -> None:
         """Run a worker, in a thread or as a task of the running event loop."""
+        if isinstance(worker, aio.Worker):
+            _require_loop()
         running = Running(worker)
         running.ended.set_running_or_notify_cancel()
         self._running.append(running)
@@ -102,6 +104,16 @@ class RunningWorkers:
 
     def _is_run_twice(self) -> bool:
         return self._duplicates > 0 and self._random.random() < self._duplicates
+
+
+def _require_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidConfiguration(
+            "an asyncio worker requires a running event loop: call run() in a coroutine, inside "
+            "`async with MemoryBroker()`"
+        ) from None
 
 
 def _resolve(future: Future[None], act: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rabbitdelay import ReservedJob, aio
+from rabbitdelay import InvalidConfiguration, ReservedJob, aio
 from rabbitdelay.testing import MemoryBroker
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -162,6 +162,12 @@ def test_a_worker_of_the_application_runs_on_several_brokers_in_turn() -> None:
     for number in range(3):
         asyncio.run(scenario(number))
     assert seen == [0, 1, 2]
+
+
+def test_an_asyncio_worker_is_refused_outside_a_coroutine() -> None:
+    worker = aio.Worker()
+    with MemoryBroker() as broker, pytest.raises(InvalidConfiguration, match="`async with"):
+        broker.run(worker)
 
 
 def test_nothing_is_left_on_the_event_loop() -> None:
