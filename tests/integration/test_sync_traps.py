@@ -12,7 +12,7 @@ from rabbitdelay import Client, Job, JobSpec, LeaseLost
 from rabbitdelay.errors import RabbitDelayError
 from rabbitdelay.sync.driver.connection import ThreadConnection
 from tests.conftest import WorkerFactory
-from tests.support.jobs.connections import popper_of
+from tests.support.jobs.connections import popper_of, worker_connector
 from tests.support.jobs.popped_jobs import pop
 from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
@@ -113,8 +113,7 @@ def test_deliveries_count_as_heartbeats(client: Client, make_worker: WorkerFacto
     with working(worker):
         client.put("t", 0)
         wait_until(lambda: done)
-        assert worker._dispatcher is not None
-        connection = worker._dispatcher.consumer._connector.connection
+        connection = worker_connector(worker).connection
         assert isinstance(connection, ThreadConnection)
         before = connection.bytes_received
         client.put("t", b"x" * 1_000)

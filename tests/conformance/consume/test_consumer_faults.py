@@ -32,7 +32,7 @@ from tests.conftest import LookerFactory, TopicsFactory, WorkerFactory
 from tests.support.brokers.messages import publish_frames
 from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.fronts import Front
-from tests.support.jobs.connections import cut_worker
+from tests.support.jobs.connections import cut_worker, dispatcher_of, worker_connector
 from tests.support.jobs.deletes import deletes_flow, noting
 from tests.support.jobs.looker import Looker
 from tests.support.jobs.popped_jobs import drained
@@ -145,8 +145,7 @@ def test_a_subscription_without_a_connection_is_made_after_the_reconnect(
     client.put("t", id="before")
     with working(worker):
         wait_until(lambda: seen == ["before"])
-        dispatcher = worker._dispatcher
-        assert dispatcher is not None
+        dispatcher = dispatcher_of(worker)
         log_reader = dispatcher.log_reader
 
         def try_again() -> None:
@@ -344,9 +343,7 @@ def test_a_thousand_malformed_messages_are_buried(
     with working(worker):
         wait_until(lambda: len(done) == 50, seconds=30, what=str(len(done)))
         graves = buried("t").wait_for(1_000, seconds=30)
-        dispatcher = worker._dispatcher
-        assert dispatcher is not None
-        assert dispatcher.consumer._connector._attempts == 0
+        assert worker_connector(worker)._attempts == 0
         assert worker.client._engine.connections._publishers.opened is not None
         assert worker.client._engine.connections._publishers.opened._connector._attempts == 0
     assert sorted(done) == list(range(50))

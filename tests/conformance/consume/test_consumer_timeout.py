@@ -10,6 +10,7 @@ import pytest
 
 from rabbitdelay import Job
 from tests.conftest import ClientFactory, PrivateBrokerFactory, WorkerFactory
+from tests.support.jobs.connections import dispatcher_of
 from tests.support.jobs.popped_jobs import drained
 from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
@@ -43,8 +44,7 @@ def test_a_worker_survives_the_brokers_consumer_timeout(
         wait_until(lambda: worker.stats().counts.lost == 1, seconds=2 * CHECK_SECONDS)
         client.put("t", id="next")
         wait_until(lambda: "next" in seen, seconds=30)
-        assert worker._dispatcher is not None
-        leases = worker._dispatcher.consumer.settlement.leases
+        leases = dispatcher_of(worker).consumer.settlement.leases
         wait_until(lambda: [lease.job.id for lease in leases.all()] == ["long"], seconds=30)
         go_on.set()
         wait_until(lambda: worker.stats().counts.finished == 2)

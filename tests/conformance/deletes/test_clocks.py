@@ -14,6 +14,7 @@ from rabbitdelay.engine.delete_log import log_upkeep
 from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from tests.conftest import TopicsFactory, WorkerFactory
 from tests.support.brokers.messages import publish
+from tests.support.jobs.connections import dispatcher_of
 from tests.support.jobs.deletes import left_over
 from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
@@ -28,8 +29,7 @@ def skewed(days: float) -> Callable[[], float]:
 
 
 def has_started_to_forget(worker: Worker) -> bool:
-    dispatcher = worker._dispatcher
-    assert dispatcher is not None
+    dispatcher = dispatcher_of(worker)
     return dispatcher.log_reader.known.following.tombstones.floor_ms > 0
 
 

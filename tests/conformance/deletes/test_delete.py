@@ -27,7 +27,7 @@ from rabbitdelay.errors import DeleteManyFailed
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.brokers.messages import publish
 from tests.support.jobs import deletes
-from tests.support.jobs.connections import popper_of
+from tests.support.jobs.connections import dispatcher_of, popper_of
 from tests.support.jobs.deletes import left_over, noting
 from tests.support.jobs.popped_jobs import drained, pops, take
 from tests.support.jobs.worker_thread import working
@@ -60,8 +60,7 @@ def test_a_deleted_delayed_job_never_runs(
     assert client.delete_many(iter(()), on_deleted=so_far.append) == 0
     with working(worker):
         wait_until(lambda: worker.stats().counts.deleted == 7 and seen)
-        assert worker._dispatcher is not None
-        wait_until(lambda: len(worker._dispatcher.settlement.leases) == 0)  # type: ignore[union-attr]
+        wait_until(lambda: len(dispatcher_of(worker).settlement.leases) == 0)
     assert (seen, worker.stats().counts.finished) == (["lives"], 1)
     assert left_over(broker_url, client.topology) == {}
 
@@ -170,7 +169,7 @@ def test_a_prefetched_job_of_a_busy_worker_is_deleted(
 
     jobs = [client.put("t", id=name) for name in ("first", "by id", "whole", "last")]
     with working(worker):
-        wait_until(lambda: len(worker._dispatcher.settlement.leases) == 4)  # type: ignore[union-attr]
+        wait_until(lambda: len(dispatcher_of(worker).settlement.leases) == 4)
         client.delete("by id")
         client.delete(jobs[2])
         client.delete("first")
@@ -183,8 +182,7 @@ def test_a_prefetched_job_of_a_busy_worker_is_deleted(
 
 def is_known(worker: Worker, id: str) -> bool:
     """Return whether a worker knows that a job in its hands is deleted."""
-    assert worker._dispatcher is not None
-    settlement = worker._dispatcher.settlement
+    settlement = dispatcher_of(worker).settlement
     leases = [lease for lease in settlement.leases.all() if lease.job.id == id]
     return any(settlement.is_deleted(lease) for lease in leases)
 

@@ -14,7 +14,7 @@ from rabbitdelay.private_broker import PrivateBroker
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.fronts import Front
 from tests.support.jobs import deletes
-from tests.support.jobs.connections import cut_pops, cut_worker
+from tests.support.jobs.connections import cut_pops, cut_worker, dispatcher_of
 from tests.support.jobs.deletes import left_over, noting
 from tests.support.jobs.popped_jobs import drained, pops, take
 from tests.support.jobs.worker_thread import working
@@ -194,7 +194,7 @@ def test_a_record_of_a_newer_version_stops_its_readers(
             wait_until(lambda: worker.stats().counts.finished == 1)
             deletes.append(broker_url, client.topology, {"version": 2, "sweep": "t"})
             client.put("t", id="stays", delay=0.2)
-            wait_until(lambda: worker._dispatcher.is_done)  # type: ignore[union-attr]
+            wait_until(lambda: dispatcher_of(worker).is_done)
 
     with pytest.raises(RecordTooNew, match=r"version 2, .* upgrade"):
         read_it()

@@ -12,7 +12,7 @@ from rabbitdelay.core.topology.topology import DELIVERY_LIMIT
 from tests.conftest import ClientFactory, TopicsFactory, WorkerFactory
 from tests.support.brokers.messages import publish
 from tests.support.jobs import deletes
-from tests.support.jobs.connections import popper_of
+from tests.support.jobs.connections import dispatcher_of, popper_of
 from tests.support.jobs.deletes import left_over, noting
 from tests.support.jobs.popped_jobs import drained, pops, take, withholds
 from tests.support.jobs.worker_thread import working
@@ -35,9 +35,9 @@ def test_no_job_of_a_paused_topic_is_handed_out(
     other = make_client()
     client.put_many(JobSpec("t", id=str(n)) for n in range(5))
     with working(worker):
-        wait_until(lambda: len(worker._dispatcher.settlement.leases) == 5)  # type: ignore[union-attr]
+        wait_until(lambda: len(dispatcher_of(worker).settlement.leases) == 5)
         client.pause("t")
-        wait_until(lambda: len(worker._dispatcher.settlement.leases) == 1)  # type: ignore[union-attr]
+        wait_until(lambda: len(dispatcher_of(worker).settlement.leases) == 1)
         client.put("t", id="5")
         client.put("t", delay=0.1, id="6")
         assert withholds(other, "t")
@@ -172,7 +172,7 @@ def test_a_pause_does_not_bury_jobs(
 
     client.put_many(JobSpec("t", id=name) for name in ("runs", "waits", "waits too"))
     with working(worker):
-        settlement = worker._dispatcher.settlement  # type: ignore[union-attr]
+        settlement = dispatcher_of(worker).settlement
         for _ in range(5):
             wait_until(lambda: len(settlement.leases) == 3)
             client.pause("t")

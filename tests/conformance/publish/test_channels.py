@@ -11,7 +11,12 @@ from rabbitdelay.core.jobs.envelope import Message
 from rabbitdelay.core.publish.pending import Pending, Target
 from rabbitdelay.engine.consume.consumer import Consumer
 from tests.conftest import ReceiverFactory, WorkerFactory
-from tests.support.jobs.connections import popper_of, publisher_connector, publisher_of
+from tests.support.jobs.connections import (
+    dispatcher_of,
+    popper_of,
+    publisher_connector,
+    publisher_of,
+)
 from tests.support.jobs.popped_jobs import drained, pop
 from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
@@ -52,8 +57,7 @@ def test_a_worker_survives_a_closed_channel(client: Client, make_worker: WorkerF
     client.put("t", id="runs")
     with working(worker):
         wait_until(lambda: seen == ["runs"])
-        assert worker._dispatcher is not None
-        consumer = worker._dispatcher.consumer
+        consumer = dispatcher_of(worker).consumer
         (lease,) = consumer.settlement.leases.all()
         make_broker_close(consumer, lease.channel)
         client.put("t", id="next")

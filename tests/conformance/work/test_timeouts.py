@@ -9,6 +9,7 @@ import pytest
 from rabbitdelay import Client, ReservedJob, TimedOut
 from tests.conftest import ClientFactory, WorkerFactory
 from tests.support.fronts import Front
+from tests.support.jobs.connections import dispatcher_of
 from tests.support.jobs.popped_jobs import pop
 from tests.support.jobs.worker_thread import handed_out_at, working
 from tests.support.patience import patience, wait_until
@@ -55,8 +56,7 @@ def test_a_return_after_the_ttr_is_reported_as_a_timeout_though_the_worker_notic
         may_go_on.wait(patience(10))
 
     def hang(job: ReservedJob) -> None:
-        assert worker._dispatcher is not None
-        worker._dispatcher.consumer.call(keep_busy)
+        dispatcher_of(worker).consumer.call(keep_busy)
         wait_until(lambda: job.time_left == 0)
 
     worker.handler("t", ttr=1, max_attempts=1)(hang)

@@ -32,7 +32,7 @@ from rabbitdelay.engine.work.run import Run
 from tests.conftest import ClientFactory, LookerFactory, TopicsFactory, WorkerFactory
 from tests.support.brokers.messages import publish
 from tests.support.fronts import Front
-from tests.support.jobs.connections import cut_worker
+from tests.support.jobs.connections import cut_worker, dispatcher_of, worker_connector
 from tests.support.jobs.deletes import left_over
 from tests.support.jobs.popped_jobs import take
 from tests.support.jobs.worker_thread import working
@@ -208,7 +208,7 @@ def test_auto_touch_keeps_a_job_beyond_its_ttr(
         wait_until(lambda: time.monotonic() - cut_at > TOUCHED_TTR_SECONDS + 0.5)
         may_end.set()
         wait_until(lambda: worker.stats().counts.finished == 1)
-        wait_until(lambda: len(worker._dispatcher.settlement.leases) == 0)  # type: ignore[union-attr]
+        wait_until(lambda: len(dispatcher_of(worker).settlement.leases) == 0)
     assert attempts == [1]
     assert left_over(broker_url, client.topology) == {}
 
@@ -234,7 +234,7 @@ def test_a_running_job_does_not_run_twice_after_a_lost_connection(
         wait_until(lambda: "after" in seen)
         go_on.set()
         wait_until(lambda: worker.stats().running == 0)
-        wait_until(lambda: len(worker._dispatcher.settlement.leases) == 0)  # type: ignore[union-attr]
+        wait_until(lambda: len(dispatcher_of(worker).settlement.leases) == 0)
     assert set(Counter(seen).values()) == {1}
     assert left_over(broker_url, client.topology) == {}
 
@@ -598,8 +598,7 @@ def test_a_lost_suspect_does_not_block_its_worker(
     with working(worker):
         wait_until(lambda: seen == [b"blocks"])
         publish(broker_url, queue, (b"suspect", suspect))
-        dispatcher = worker._dispatcher
-        assert dispatcher is not None
+        dispatcher = dispatcher_of(worker)
         wait_until(lambda: len(dispatcher.settlement.leases) == 2)
         with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
             channel = connection.channel()
@@ -610,7 +609,7 @@ def test_a_lost_suspect_does_not_block_its_worker(
             connection.sleep(1.2)  # beyond a suspect's patience
         publish(broker_url, queue, (b"next", None))
         wait_until(lambda: b"next" in seen)
-        assert dispatcher.consumer._connector._attempts == 1
+        assert worker_connector(worker)._attempts == 1
 
 
 def test_a_worker_leaves_no_threads_behind(client: Client, make_worker: WorkerFactory) -> None:

@@ -7,6 +7,7 @@ from rabbitdelay import Client, Worker
 from rabbitdelay.aio.driver.frame_reader import FrameTransport
 from rabbitdelay.engine.connection import Connector
 from rabbitdelay.engine.delete_log.reader import LogReader
+from rabbitdelay.engine.dispatch.dispatcher import Dispatcher
 from rabbitdelay.engine.pop.popper import Popper
 from rabbitdelay.engine.publish.publisher import Publisher
 from rabbitdelay.testing.driver.connection import MemoryConnection
@@ -54,14 +55,22 @@ def popper_of(client: Client) -> Popper:
     return client._engine.connections._sides.opened.popper
 
 
+def dispatcher_of(worker: Worker) -> Dispatcher:
+    """Return the dispatcher of a running worker: what it holds, and what it knows of deletes."""
+    assert worker._dispatcher is not None
+    return worker._dispatcher
+
+
+def worker_connector(worker: Worker) -> Connector:
+    """Return the connection with the leases of a worker."""
+    return dispatcher_of(worker).consumer._connector
+
+
 def cut_worker(worker: Worker) -> None:
     """Cut the connection with the leases of a worker."""
-    dispatcher = worker._dispatcher
-    assert dispatcher is not None
-    wait_until(partial(cut, dispatcher.consumer._connector))
+    wait_until(partial(cut, worker_connector(worker)))
 
 
 def log_reader_of(worker: Worker) -> LogReader:
     """Return the reader of the log of deletes of a running worker."""
-    assert worker._dispatcher is not None
-    return worker._dispatcher.log_reader
+    return dispatcher_of(worker).log_reader

@@ -4,6 +4,7 @@ import pytest
 
 from rabbitdelay import LeaseLost
 from rabbitdelay.testing.model.vhost import Vhost
+from tests.support.jobs.connections import dispatcher_of
 from tests.support.memory.manual_worker import ManualWorker, WorkerStage
 
 NO_ANSWER_SECONDS = 3.0
@@ -443,8 +444,7 @@ def test_no_job_starts_after_the_worker_was_told_to_stop(stage: WorkerStage) -> 
     """A handler returns before the stop reaches the transport's thread."""
     worker = stage.begin(ManualWorker("t", concurrency=1, prefetch=2))
     stage.put("a", "b")
-    dispatcher = worker._dispatcher
-    assert dispatcher is not None
+    dispatcher = dispatcher_of(worker)
 
     def stop_and_finish(_vhost: Vhost) -> None:
         dispatcher.stop()
