@@ -19,6 +19,7 @@ from tests.support import rabbitmq_free, xdist_workers
 from tests.support.brokers import suite_broker
 from tests.support.brokers.receiver import Receiver
 from tests.support.brokers.suite_broker import SharedBroker
+from tests.support.client_options import CLIENT_OPTIONS, WORKER_OPTIONS
 from tests.support.fronts import Front, front_named
 from tests.support.jobs.looker import Looker
 from tests.support.patience import patience
@@ -149,18 +150,11 @@ def front() -> Iterator[Front]:
 
 @pytest.fixture
 def make_client(front: Front, broker_url: str, namespace: str) -> Iterator[ClientFactory]:
-    """Create clients in the test's namespace. They are closed at the end of the test.
-
-    They do not wait for new queues to stabilise, because only tests that kill a broker need that.
-    """
+    """Create clients in the test's namespace. They are closed at the end of the test."""
     with ExitStack() as stack:
 
         def make(url: str = broker_url, **options: Any) -> Client:  # noqa: ANN401 - passed on
-            settings: dict[str, Any] = {
-                "namespace": namespace,
-                "stabilise_seconds": 0,
-                "timeout": patience(20),
-            } | options
+            settings = CLIENT_OPTIONS | {"namespace": namespace} | options
             return stack.enter_context(front.client(url, **settings))
 
         yield make
@@ -176,13 +170,7 @@ def make_topics(broker_url: str, namespace: str) -> TopicsFactory:
     """Create the namespace and topics in it, as `topology apply` does."""
 
     def make(*topics: str, queue_type: QueueType = "quorum") -> None:
-        client = Client(
-            broker_url,
-            namespace=namespace,
-            queue_type=queue_type,
-            stabilise_seconds=0,
-            timeout=patience(20),
-        )
+        client = Client(broker_url, namespace=namespace, queue_type=queue_type, **CLIENT_OPTIONS)
         client.topology.apply(topics=topics)
 
     return make
@@ -210,7 +198,7 @@ def make_worker(front: Front, broker_url: str, namespace: str) -> WorkerFactory:
     """Create workers in the test's namespace. Run them with `working`."""
 
     def make(url: str = broker_url, **options: Any) -> Worker:  # noqa: ANN401 - passed on
-        settings: dict[str, Any] = {"namespace": namespace, "stabilise_seconds": 0} | options
+        settings = WORKER_OPTIONS | {"namespace": namespace} | options
         return front.worker(url, **settings)
 
     return make
@@ -222,9 +210,7 @@ def buried(broker_url: str, namespace: str) -> Iterator[LookerFactory]:
     with ExitStack() as stack:
 
         def look(topic: str) -> Looker:
-            client = stack.enter_context(
-                Client(broker_url, namespace=namespace, stabilise_seconds=0, timeout=patience(20))
-            )
+            client = stack.enter_context(Client(broker_url, namespace=namespace, **CLIENT_OPTIONS))
             return stack.enter_context(Looker(client, Topology(namespace).buried_queue(topic)))
 
         yield look

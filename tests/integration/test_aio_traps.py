@@ -31,6 +31,7 @@ from rabbitdelay.aio import Client, ReservedJob, Worker
 from rabbitdelay.aio.driver import transport
 from rabbitdelay.engine.connection import Connector
 from tests.conftest import ReceiverFactory, TopicsFactory
+from tests.support.client_options import CLIENT_OPTIONS, WORKER_OPTIONS
 from tests.support.jobs.connections import cut
 from tests.support.patience import patience
 from tests.support.programs.script import Process
@@ -66,20 +67,18 @@ async def until(condition: Callable[[], object], *, seconds: float = 10, what: s
 
 @pytest.fixture
 def new(broker_url: str, namespace: str) -> New:
-    return partial(
-        Client, broker_url, namespace=namespace, stabilise_seconds=0, timeout=patience(20)
-    )
+    return partial(Client, broker_url, namespace=namespace, **CLIENT_OPTIONS)
 
 
 @pytest.fixture
 def new_worker(broker_url: str, namespace: str) -> NewWorker:
-    return partial(Worker, broker_url, namespace=namespace, stabilise_seconds=0)
+    return partial(Worker, broker_url, namespace=namespace, **WORKER_OPTIONS)
 
 
 @pytest.fixture
 def other(broker_url: str, namespace: str) -> Any:  # noqa: ANN401 - a generator's
     """A second client, which uses the sync front end."""
-    with SyncClient(broker_url, namespace=namespace, stabilise_seconds=0) as client:
+    with SyncClient(broker_url, namespace=namespace, **CLIENT_OPTIONS) as client:
         yield client
 
 
@@ -902,9 +901,7 @@ def test_calls_fail_when_the_application_closes_its_connection(
 
     async def main() -> None:
         connection = await KINDS[kind](broker_url)
-        client = Client(
-            connection=connection, namespace=namespace, stabilise_seconds=0, timeout=patience(20)
-        )
+        client = Client(connection=connection, namespace=namespace, **CLIENT_OPTIONS)
         await client.put("t", ttr=60)
         leased = await pop(client)
         await connection.close()

@@ -20,6 +20,7 @@ from rabbitdelay.core.work.stats import WorkerCounts
 from rabbitdelay.executors.processes.process_handle import HandlerProcess, describe_exit
 from rabbitdelay.executors.processes.process_messages import Ready
 from tests.support.brokers.suite_broker import SharedBroker
+from tests.support.client_options import CLIENT_OPTIONS, WORKER_OPTIONS
 from tests.support.jobs.connections import cut_worker
 from tests.support.jobs.worker_thread import working
 from tests.support.patience import patience, wait_until
@@ -74,7 +75,7 @@ class Running:
 
 
 def new_worker(url: str, namespace: str, **options: Any) -> Worker:  # noqa: ANN401 - passed on
-    settings: dict[str, Any] = {"pool": "process", "stabilise_seconds": 0, "grace": 10.0} | options
+    settings = WORKER_OPTIONS | {"pool": "process", "grace": 10.0} | options
     return Worker(url, namespace=namespace, **settings)
 
 
@@ -86,9 +87,7 @@ def work(shared_broker: SharedBroker) -> Iterator[Running]:
     for function in HANDLERS:
         worker.handler(function.__name__, backoff=0.05)(function)
     worker.handler("outlive_ttr", auto_touch=True)(process_handlers.outlive_ttr)
-    client = Client(
-        shared_broker.url, namespace=namespace, stabilise_seconds=0, timeout=patience(20)
-    )
+    client = Client(shared_broker.url, namespace=namespace, **CLIENT_OPTIONS)
     with client, working(worker):
         yield Running(worker, client)
     shared_broker.management.delete_namespace(namespace)
