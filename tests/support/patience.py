@@ -17,10 +17,18 @@ def patience(seconds: float) -> float:
     return seconds * FACTOR
 
 
-def wait_until(condition: Callable[[], object], *, seconds: float = 10.0, what: str = "") -> None:
-    """Return when the condition holds; fail if it does not within `patience(seconds)`."""
+def wait_until(
+    condition: Callable[[], object], *, seconds: float = 10.0, what: str | Callable[[], str] = ""
+) -> None:
+    """Return when the condition holds; fail if it does not within `patience(seconds)`.
+
+    `what` describes the condition. A function is called at the end of the wait, to say what held.
+    """
     deadline = time.monotonic() + patience(seconds)
     while not condition():
-        timed_out = f"not within {patience(seconds):g} s: {what or condition}"
-        assert time.monotonic() < deadline, timed_out
+        assert time.monotonic() < deadline, _timed_out(seconds, what or str(condition))
         time.sleep(0.01)
+
+
+def _timed_out(seconds: float, what: str | Callable[[], str]) -> str:
+    return f"not within {patience(seconds):g} s: {what if isinstance(what, str) else what()}"

@@ -20,7 +20,7 @@ class Process:
 
     def __init__(self, script: str, *arguments: str, options: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, *options, "-c", script, *arguments],
+            [sys.executable, "-X", "faulthandler", *options, "-c", script, *arguments],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -57,7 +57,7 @@ class Process:
         wait_until(
             lambda: self.count(line) >= count or self._process.poll() is not None,
             seconds=seconds,
-            what=f"{line!r}: {self.lines[-5:]} {self.errors[-5:]}",
+            what=lambda: self._end_with_report(line),
         )
         assert self.count(line) >= count, (line, self.lines[-5:], self.errors)
 
@@ -65,7 +65,7 @@ class Process:
         """Wait until a line with this text appears on its standard error."""
         wait_until(
             lambda: any(text in line for line in list(self.errors)),
-            what=f"{text!r}: {self.lines[-5:]} {self.errors[-5:]}",
+            what=lambda: self._end_with_report(text),
         )
 
     def count(self, line: str) -> int:
@@ -90,6 +90,17 @@ class Process:
             if pipe is not None:
                 pipe.close()
         return code
+
+    def _end_with_report(self, expected: str) -> str:
+        """End the process; return its last lines, and where each of its threads was."""
+        if self._process.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGABRT)
+        self.wait()
+        errors = "\n".join(self.errors)
+        return (
+            f"{expected!r}: the last lines were {self.lines[-5:]}, and on standard error\n{errors}"
+        )
 
     @staticmethod
     def _read(pipe: Any, into: list[str]) -> None:  # noqa: ANN401 - a text stream
