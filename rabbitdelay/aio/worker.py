@@ -16,7 +16,7 @@ from rabbitdelay.core.topology.topology import QueueType
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.flow import Flow, Wait
+from rabbitdelay.engine.flow import Awaited, Flow, Wait
 from rabbitdelay.engine.transport_source import TransportSource
 from rabbitdelay.engine.work import stop_signals
 from rabbitdelay.engine.work.base_worker import BaseWorker
@@ -121,7 +121,7 @@ class Worker(BaseWorker[Client]):
         threads = None
         if plain:
             caller = yield Wait(
-                in_background(partial(new_caller, self._pool_kind, plain)), is_real=True
+                in_background(partial(new_caller, self._pool_kind, plain)), awaited=Awaited.MACHINE
             )
             threads = ThreadExecutor(
                 consumer,

@@ -21,15 +21,29 @@ TURN = 100
 """Number of items taken from a synchronous iterable before the event loop gets a turn."""
 
 
+class Awaited(Enum):
+    """What a wait is for, which matters where a test moves the clock."""
+
+    BROKER = auto()
+    """The broker, or a time on its clock. The clock may move meanwhile."""
+    MACHINE = auto()
+    """Work of this machine, such as a thread. It takes real time, and the clock stands still."""
+    SIGNAL = auto()
+    """A signal or a request, which may never come. The wait takes real time, the clock may move."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Wait for a future, up to a timeout in seconds, after which TimeoutError is thrown."""
 
     future: Future[Any]
     seconds: float | None = None
-    is_real: bool = False
-    """Whether it waits for this machine, such as a thread or a signal, and not for the broker: it
-    takes real time then, also where a test moves the clock."""
+    awaited: Awaited = Awaited.BROKER
+
+    @property
+    def is_real(self) -> bool:
+        """Whether it takes real time, also where a test moves the clock."""
+        return self.awaited is not Awaited.BROKER
 
 
 @dataclass(frozen=True, slots=True)

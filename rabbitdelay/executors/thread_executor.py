@@ -7,7 +7,7 @@ from typing import Literal
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.consume.consumer import Consumer
-from rabbitdelay.engine.flow import Flow, Wait
+from rabbitdelay.engine.flow import Awaited, Flow, Wait
 from rabbitdelay.engine.work.run import EndRun, Run
 from rabbitdelay.engine.work.runner import Hooks, Runner
 from rabbitdelay.errors import InvalidConfiguration
@@ -71,7 +71,7 @@ class ThreadExecutor:
     def close(self) -> Flow[None]:
         """End every thread after its current work, and end the handler processes."""
         self._pool.close()
-        yield Wait(in_background(self._caller.close), is_real=True)
+        yield Wait(in_background(self._caller.close), awaited=Awaited.MACHINE)
 
 
 def check_pool(pool: PoolKind) -> PoolKind:

@@ -13,7 +13,7 @@ from rabbitdelay.engine.administration.local_node import FindLocalNode
 from rabbitdelay.engine.administration.management_api import ManagementApi
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.client_settings import ClientSettings
-from rabbitdelay.engine.flow import Flow, Wait
+from rabbitdelay.engine.flow import Awaited, Flow, Wait
 
 Result = TypeVar("Result")
 
@@ -38,7 +38,9 @@ class ManagementQueries:
         Raises:
             ManagementUnreachable: The API does not answer, or refuses this user.
         """
-        result: Result = yield Wait(in_background(lambda: query(self._locate())), is_real=True)
+        result: Result = yield Wait(
+            in_background(lambda: query(self._locate())), awaited=Awaited.MACHINE
+        )
         return result
 
     def listing(self, topology: Topology) -> Flow[Listing]:

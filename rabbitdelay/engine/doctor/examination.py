@@ -23,7 +23,7 @@ from rabbitdelay.engine.administration.side_connection import SideConnection
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.client_settings import ClientSettings
 from rabbitdelay.engine.doctor import probes
-from rabbitdelay.engine.flow import Flow, Sleep, Wait
+from rabbitdelay.engine.flow import Awaited, Flow, Sleep, Wait
 from rabbitdelay.errors import (
     BrokerProcessError,
     ManagementUnreachable,
@@ -169,7 +169,9 @@ class Examination:
             return Unknown(NOT_VISIBLE)
         self.on_step("asking the node for its settings")
         try:
-            settings: BrokerSettings = yield Wait(in_background(node.read_settings), is_real=True)
+            settings: BrokerSettings = yield Wait(
+                in_background(node.read_settings), awaited=Awaited.MACHINE
+            )
         except BrokerProcessError as error:
             return Unknown(f"{NOT_VISIBLE} ({error})")
         return settings

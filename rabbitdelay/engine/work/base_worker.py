@@ -28,7 +28,7 @@ from rabbitdelay.engine.client import ClientEngine
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.consume.listener import ConsumerListeners
 from rabbitdelay.engine.dispatch.dispatcher import Dispatcher
-from rabbitdelay.engine.flow import Flow, Sleep, Wait
+from rabbitdelay.engine.flow import Awaited, Flow, Sleep, Wait
 from rabbitdelay.engine.pop.popper import MAX_AT_ONCE
 from rabbitdelay.engine.work.run import Executor
 from rabbitdelay.engine.work.runner import Hooks
@@ -296,7 +296,7 @@ class BaseWorker(ABC, Generic[AnyClient]):
         told = self._stop_requests.told.next()
         if not (self._stop_requests.is_stopping or dispatcher.is_done):
             with suppress(TimeoutError):
-                yield Wait(told, LOOK_SECONDS, is_real=True)
+                yield Wait(told, LOOK_SECONDS, awaited=Awaited.SIGNAL)
 
     def _let_finish(self, dispatcher: Dispatcher) -> Flow[None]:
         dispatcher.stop()

@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rabbitdelay.engine.flow import Awaited
+
 
 @dataclass(slots=True, eq=False)
 class Waiter:
@@ -11,8 +13,7 @@ class Waiter:
 
     handler: object
     """The handler within which it waits; None for any other thread or task."""
-    is_real: bool
-    """Whether it waits for this machine, so that time does not have to move for it."""
+    awaited: Awaited
     has_ended: bool = False
     """Whether the wait is over, which may happen before it is counted."""
 
@@ -33,13 +34,16 @@ class Activity:
         """Note that a handler has returned, or is not waited for any more."""
         self._handlers.pop(handler, None)
 
-    def waiter(self, task: object, *, is_real: bool) -> Waiter:
+    def waiter(self, task: object, awaited: Awaited) -> Waiter:
         """Return a waiter for the current thread or task. It counts from `begin_wait` on."""
-        return Waiter(self._handler_in(threading.current_thread(), task), is_real)
+        return Waiter(self._handler_in(threading.current_thread(), task), awaited)
 
     def begin_wait(self, waiter: Waiter) -> None:
-        """Note that a thread or a task waits, unless its wait is over already."""
-        if not waiter.has_ended:
+        """Note that a thread or a task waits, unless its wait is over already.
+
+        One that waits for this machine counts as busy: it goes on without the clock.
+        """
+        if not (waiter.has_ended or waiter.awaited is Awaited.MACHINE):
             self._waiters[waiter] = None
 
     def end_wait(self, waiter: Waiter) -> None:
@@ -56,7 +60,9 @@ class Activity:
     @property
     def is_awaited(self) -> bool:
         """Whether anything but a handler waits, so that time has to move by itself."""
-        return any(waiter.handler is None and not waiter.is_real for waiter in self._waiters)
+        return any(
+            waiter.handler is None and waiter.awaited is Awaited.BROKER for waiter in self._waiters
+        )
 
     def _handler_in(self, thread: threading.Thread, task: object) -> object:
         for handler, worker in self._handlers.items():

@@ -144,7 +144,7 @@ class Timeline:
         `advance` return before it.
         """
         with self._changed:
-            waiter = self._activity.waiter(_current_task(), is_real=wait.is_real)
+            waiter = self._activity.waiter(_current_task(), wait.awaited)
 
         def end(_future: object = None) -> None:
             with self._changed:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay.engine.flow import Wait
+from rabbitdelay.engine.background import in_background
+from rabbitdelay.engine.flow import Awaited, Wait
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.testing.time.pace import VirtualPace
 from rabbitdelay.testing.time.places import Act, Place, ThreadPlace
@@ -159,7 +160,7 @@ def test_the_clock_stands_still_until_the_timer_of_a_wait_is_set(
     assert (stall.moved_to, ended_at) == (0.0, [5.0])
 
 
-def test_the_clock_stands_still_after_a_wait_for_the_machine(
+def test_the_clock_stands_still_after_a_wait_for_a_signal(
     timeline: StalledTimeline, stall: Stall
 ) -> None:
     """The waiter looks again at why it waits. What has ended its wait meanwhile is not lost."""
@@ -168,9 +169,24 @@ def test_the_clock_stands_still_after_a_wait_for_the_machine(
 
     def look() -> None:
         with pytest.raises(TimeoutError):
-            Waits(timeline).wait(Wait(future, 0.001, is_real=True))
+            Waits(timeline).wait(Wait(future, 0.001, awaited=Awaited.SIGNAL))
 
     run_handler(timeline, look)
     assert stall.moved_to == 0.0
     assert stall.advanced is not None
     stall.advanced.result(patience(10))
+
+
+def test_the_clock_stands_still_during_work_of_the_machine(
+    timeline: StalledTimeline, pace: WatchedPace, stall: Stall
+) -> None:
+    """The worker that waits for a thread has not ended before that thread has."""
+
+    def wait_for_a_thread() -> None:
+        Waits(timeline).wait(Wait(in_background(stall), awaited=Awaited.MACHINE))
+
+    run_handler(timeline, wait_for_a_thread)
+    assert stall.moved_to == 0.0
+    assert stall.advanced is not None
+    stall.advanced.result(patience(10))
+    assert pace.time() == 10.0
