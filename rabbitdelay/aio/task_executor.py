@@ -10,6 +10,7 @@ from rabbitdelay.aio.reserved_job import ReservedJob, reserved_job
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Call, Flow
+from rabbitdelay.engine.transport import Then, nothing
 from rabbitdelay.engine.work.run import EndRun, Run
 from rabbitdelay.engine.work.runner import Hooks, Runner
 from rabbitdelay.executors.thread_executor import ThreadExecutor
@@ -46,14 +47,16 @@ class TaskExecutor:
         else:
             self._loop.call_soon_threadsafe(self._start, run, end)
 
-    def abandon(self, run: Run) -> None:
+    def abandon(self, run: Run, told: Then = nothing) -> None:
         """Abandon the task or thread of a run, and call the timeout hooks."""
         if not run.handler.is_async and self._threads is not None:
-            self._threads.abandon(run)
+            self._threads.abandon(run, told)
             return
         if isinstance(run.worker, asyncio.Task) and not run.worker.done():
             self._lost.add(run.worker)
-        self._run_task(self._drive(self._runner.timed_out(run, run.lease.ttr_seconds)))
+        hooks = self._run_task(self._drive(self._runner.timed_out(run, run.lease.ttr_seconds)))
+        hooks.add_done_callback(lambda _: told())
+        run.hook_worker = hooks
 
     @property
     def has_backlog(self) -> bool:

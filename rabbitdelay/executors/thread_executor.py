@@ -8,6 +8,7 @@ from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.background import in_background
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Awaited, Flow, Wait
+from rabbitdelay.engine.transport import Then, nothing
 from rabbitdelay.engine.work.run import EndRun, Run
 from rabbitdelay.engine.work.runner import Hooks, Runner
 from rabbitdelay.errors import InvalidConfiguration
@@ -51,13 +52,21 @@ class ThreadExecutor:
 
         self._pool.submit(work)
 
-    def abandon(self, run: Run) -> None:
+    def abandon(self, run: Run, told: Then = nothing) -> None:
         """Abandon the thread of a run, and call the timeout hooks on another thread."""
         ttr_seconds = run.lease.ttr_seconds
         if isinstance(run.worker, threading.Thread) and not run.is_through:
             self._pool.abandon(run.worker)  # else the thread may already run another job
         timed_out = self._runner.timed_out(run, ttr_seconds)
-        self._pool.submit(lambda: drive(timed_out, self._waiter, self._await))
+
+        def tell() -> None:
+            run.hook_worker = threading.current_thread()
+            try:
+                drive(timed_out, self._waiter, self._await)
+            finally:
+                told()
+
+        self._pool.submit(tell)
 
     @property
     def has_backlog(self) -> bool:

@@ -9,6 +9,7 @@ from rabbitdelay.core.consume.leases import Lease
 from rabbitdelay.core.jobs.states import Event
 from rabbitdelay.core.work.handlers import Handler
 from rabbitdelay.engine.flow import Flow
+from rabbitdelay.engine.transport import Then, nothing
 
 
 @dataclass(slots=True, eq=False)
@@ -19,6 +20,8 @@ class Run:
     handler: Handler
     worker: object = None
     """The thread or task that it runs on."""
+    hook_worker: object = None
+    """The thread or task that calls the hooks after its ttr has expired."""
     abandoned: bool = False
     """Whether its job was taken from it; its slot is free."""
     touch_timer: object = None
@@ -69,8 +72,11 @@ class Executor(Protocol):
     def start(self, run: Run, end: EndRun) -> None:
         """Run the handler of a job."""
 
-    def abandon(self, run: Run) -> None:
-        """Abandon a run whose job has reached the end of its ttr, and call the hooks."""
+    def abandon(self, run: Run, told: Then = nothing) -> None:
+        """Abandon a run whose job has reached the end of its ttr, and call the hooks, then `told`.
+
+        Hooks that have not been called when the executor is closed are not called any more.
+        """
 
     @property
     def has_backlog(self) -> bool:

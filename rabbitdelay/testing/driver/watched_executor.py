@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from rabbitdelay.engine.flow import Flow
-from rabbitdelay.engine.transport import nothing
+from rabbitdelay.engine.transport import Then, nothing
 from rabbitdelay.engine.work.run import EndRun, Executor, Run
 from rabbitdelay.testing.time.timeline import Timeline
 
@@ -17,7 +17,9 @@ class WatchedExecutor:
         self._timeline = timeline
         self._executor = executor
         self._is_run_twice = is_run_twice
-        self._runs: set[Run] = set()
+        self._runs: set[object] = set()
+        self._hooks: set[object] = set()
+        """One object for the hooks of each run whose ttr has expired."""
 
     @property
     def lost(self) -> int:
@@ -48,10 +50,24 @@ class WatchedExecutor:
         self._executor.start(run, ended)
         self._executor.nudge()
 
-    def abandon(self, run: Run) -> None:
-        """Abandon a run whose job has reached the end of its ttr, and call the hooks."""
+    def abandon(self, run: Run, told: Then = nothing) -> None:
+        """Abandon a run whose job has reached the end of its ttr, and call the hooks, then `told`.
+
+        Time stands still until the hooks have returned, but not until the handler has.
+        """
+        hooks = object()
+
+        def ended() -> None:
+            try:
+                told()
+            finally:
+                self._end(hooks)
+
+        self._hooks.add(hooks)
+        self._timeline.begin_handler(hooks, lambda: run.hook_worker)
         self._end(run)
-        self._executor.abandon(run)
+        self._executor.abandon(run, ended)
+        self._executor.nudge()
 
     @property
     def has_backlog(self) -> bool:
@@ -63,14 +79,16 @@ class WatchedExecutor:
         self._executor.nudge()
 
     def close(self) -> Flow[None]:
-        """Release all resources."""
-        return self._executor.close()
+        """Release all resources. Hooks that have not been called by then are not called."""
+        yield from self._executor.close()
+        self._end(*self._hooks)
 
     def forget(self) -> None:
-        """Stop waiting for handlers, so that time moves on even if one is stuck."""
-        for run in tuple(self._runs):
-            self._end(run)
+        """Stop waiting for handlers and hooks, so that time moves on even if one is stuck."""
+        self._end(*self._runs, *self._hooks)
 
-    def _end(self, run: Run) -> None:
-        self._runs.discard(run)
-        self._timeline.end_handler(run)
+    def _end(self, *ended: object) -> None:
+        for one in ended:
+            self._runs.discard(one)
+            self._hooks.discard(one)
+            self._timeline.end_handler(one)

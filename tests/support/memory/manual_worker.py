@@ -17,7 +17,7 @@ from rabbitdelay.core.jobs import envelope
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.settle.settlement import Settlement
-from rabbitdelay.engine.transport import nothing
+from rabbitdelay.engine.transport import Then, nothing
 from rabbitdelay.engine.work.run import EndRun, Executor, Run
 from rabbitdelay.testing.model.channel import Channel
 from rabbitdelay.testing.model.content import Content
@@ -55,9 +55,10 @@ class ManualExecutor:
         self._runs[run.lease.job.id] = (run, end)
         self.on_start(run)
 
-    def abandon(self, run: Run) -> None:
+    def abandon(self, run: Run, told: Then = nothing) -> None:
         """Note that a job was taken from its handler."""
         self.abandoned.append(run.lease.job.id)
+        told()
 
     @property
     def has_backlog(self) -> bool:

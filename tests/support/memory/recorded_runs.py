@@ -13,6 +13,7 @@ from rabbitdelay import Job, LeaseLost, Worker, aio
 from rabbitdelay.engine.consume.consumer import Consumer
 from rabbitdelay.engine.flow import Flow
 from rabbitdelay.engine.settle.settlement import Settlement
+from rabbitdelay.engine.transport import Then, nothing
 from rabbitdelay.engine.work.run import EndRun, Executor, Run
 from rabbitdelay.system_time import TimeSource
 
@@ -107,9 +108,10 @@ class RecordingExecutor:
         now = self._record.clock()
         self._record.begun(RecordedRun(self._worker, now, run, end, self._settlement))
 
-    def abandon(self, run: Run) -> None:
+    def abandon(self, run: Run, told: Then = nothing) -> None:
         """Record that a job was taken from its handler."""
         self._record.taken(run)
+        told()
 
     def nudge(self) -> None:
         """Do nothing, as no job waits for a thread."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rabbitdelay import BrokerBlocked, Bury, Client, Job, JobSpec, ReservedJob, Retry, Worker
-from rabbitdelay.errors import RabbitDelayError
+from rabbitdelay.errors import RabbitDelayError, TimedOut
 from rabbitdelay.testing import MemoryBroker
 from tests.support.patience import patience
 
@@ -178,6 +178,45 @@ def test_a_job_that_exceeds_its_ttr_is_taken_away() -> None:
         broker.advance(minutes=1)
         assert attempts == [1, 2]
         assert broker.jobs("t") == []
+
+
+def test_a_ttr_that_expires_is_an_error_of_the_handler() -> None:
+    """The hooks run on another thread, and may take a while."""
+    worker = Worker()
+    with MemoryBroker() as broker:
+
+        @worker.on_error
+        def take_a_while(_job: Job, _error: BaseException) -> None:
+            time.sleep(0.2)
+
+        @worker.handler("t", ttr=30, max_attempts=1)
+        def take_long() -> None:
+            broker.sleep(40)
+
+        client, _ = broker.client(), broker.run(worker)
+        client.put("t")
+        with pytest.raises(TimedOut):
+            broker.advance(seconds=31)
+
+
+def test_a_hook_may_wait_for_the_broker() -> None:
+    """Also the hook that is told of a ttr, which runs on a thread of its own."""
+    worker = Worker()
+    with MemoryBroker(raise_errors=False) as broker:
+
+        @worker.on_error
+        def apologise(_job: Job, error: BaseException) -> None:
+            worker.client.put("mail", type(error).__name__)
+
+        @worker.handler("t", ttr=30, max_attempts=1)
+        def take_long() -> None:
+            broker.sleep(40)
+
+        client, _ = broker.client(), broker.run(worker)
+        client.put("t")
+        broker.slow(0.1)
+        broker.advance(seconds=35)
+        assert [job.body for job in broker.jobs("mail")] == ["TimedOut"]
 
 
 def test_a_handler_may_put_further_jobs() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rabbitdelay import InvalidConfiguration, ReservedJob, aio
+from rabbitdelay import InvalidConfiguration, Job, ReservedJob, TimedOut, aio
 from rabbitdelay.testing import MemoryBroker
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -104,6 +104,29 @@ def test_a_coroutine_that_exceeds_its_ttr_is_cancelled() -> None:
             await client.put("t")
             await broker.aio_advance(minutes=2)
             assert ends == [(1, "cancelled"), (2, "ended")]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_a_ttr_that_expires_is_an_error_of_the_handler(*, is_plain: bool) -> None:
+    async def scenario() -> None:
+        worker = aio.Worker()
+        async with MemoryBroker() as broker:
+
+            @worker.on_error
+            async def take_a_while(_job: Job, _error: BaseException) -> None:
+                await asyncio.sleep(0.2)
+
+            async def take_long() -> None:
+                await broker.aio_sleep(40)
+
+            handler = (lambda: broker.sleep(40)) if is_plain else take_long
+            worker.handler("t", ttr=30, max_attempts=1)(handler)
+            client, _ = broker.aio_client(), broker.run(worker)
+            await client.put("t")
+            with pytest.raises(TimedOut):
+                await broker.aio_advance(seconds=31)
 
     asyncio.run(scenario())
 
