@@ -308,8 +308,8 @@ class BaseWorker(ABC, Generic[AnyClient]):
             if dispatcher.is_idle.is_set():
                 break
             yield Sleep(0.01)
-        if not dispatcher.is_idle.is_set():
-            logger.warning("worker: stopped (%s unfinished, given back)", _jobs(dispatcher.running))
+        if unfinished := dispatcher.running:
+            logger.warning("worker: stopped (%s unfinished, given back)", _jobs(unfinished))
         else:
             logger.info("worker: stopped")
 
