@@ -146,7 +146,9 @@ class Gateway:
         if not self._is_ready:
             raise self._connect_error
         reader = self._engine.connections.log_reader
-        if reader is not None and reader.has_caught_up and not reader.is_current:
+        if reader is None or isinstance(reader.status.failure, NamespaceMissing):
+            return  # the first put creates the namespace, and must reach a gateway
+        if reader.has_caught_up and not reader.is_current:
             raise CutOff(f"the log of deletes is not current: {reader.status.text}")
 
     # Putting and deleting

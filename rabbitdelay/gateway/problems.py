@@ -193,8 +193,10 @@ def response_to(error: Exception) -> Response:
 def without_detail(error: Exception) -> Response:
     """Return a response that names the kind of an error, to a caller that needs no token.
 
-    The text of the error may have the address of the broker and the name of its user.
+    The text of an error of the client may have the address of the broker and the name of its user.
     """
+    if isinstance(error, Refusal):
+        return response_to(error)
     kind = _kind(error)
     headers = _RETRY_AFTER if kind.status == 503 else {}  # noqa: PLR2004 - the status itself
     return _response(_known_class(error), kind, "The gateway's log says why.", {}, headers)

@@ -7,6 +7,7 @@ from rabbitdelay.engine.delete_log.log_status import LogStatus
 from rabbitdelay.engine.delete_log.reading_requests import ReadingRequests
 from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from rabbitdelay.engine.deletes.snapshot_writer import SnapshotWriter
+from rabbitdelay.errors import NamespaceMissing
 
 SWEEP_SECONDS = 1.0
 ANCHOR_SECONDS = 30.0
@@ -79,8 +80,11 @@ class LogUpkeep:
             self._fences.refresh()
 
     def _tell_progress(self, now: float) -> None:
-        """Log why jobs are not handed out, if that lasts."""
-        if self._known.is_current:
+        """Log why jobs are not handed out, if that lasts.
+
+        A missing namespace was logged once, and may be missing for long: its first put creates it.
+        """
+        if self._known.is_current or isinstance(self._status.failure, NamespaceMissing):
             self._cut_off_at = now
         elif now - self._cut_off_at > QUIET_SECONDS and now - self._told_at > TELL_SECONDS:
             self._told_at = now

@@ -22,7 +22,7 @@ from rabbitdelay.engine.consume.subscription import RETRY_SECONDS, Subscription
 from rabbitdelay.engine.deletes.appender import TIMEOUT_SECONDS, Appender
 from rabbitdelay.engine.deletes.known_deletes import KnownDeletes
 from rabbitdelay.engine.futures import Future
-from rabbitdelay.errors import CutOff, RabbitDelayError
+from rabbitdelay.errors import CutOff, NamespaceMissing, RabbitDelayError
 
 SNAPSHOT_EVERY = 100_000
 """Cost of the records since the last snapshot at which the next one is due, in tombstones.
@@ -74,7 +74,8 @@ class SnapshotWriter:
 
     def failed(self, error: Exception) -> None:
         """Retry later. If no other consumer writes snapshots, workers take longer to start."""
-        logger.info("snapshot: requests not consumed (%s)", error)
+        if not isinstance(error, NamespaceMissing):  # which the reader of the log has told
+            logger.info("snapshot: requests not consumed (%s)", error)
         self._consumer.call_later(RETRY_SECONDS, self._subscription.begin)
 
     # Requesting
