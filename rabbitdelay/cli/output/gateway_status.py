@@ -1,6 +1,7 @@
 """The status of a gateway: a redrawn line on a terminal, JSON lines elsewhere."""
 
 import logging
+import re
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 INTERVAL_SECONDS = 0.5
 ACCESS_LOGGER = "rabbitdelay.gateway.access"
+_URL = re.compile(r"^amqps?://\S+: ")
 logger = logging.getLogger("rabbitdelay")
 
 
@@ -128,5 +130,8 @@ def status_line(stats: "GatewayStats", requests: int, rate: float) -> Text:
         no_wrap=True,
         overflow="ellipsis",
     )
-    line.append("connected") if stats.problem is None else line.append(stats.problem, "yellow")
+    if stats.problem is None:
+        line.append("connected")
+    else:
+        line.append(_URL.sub("", stats.problem), "yellow")
     return line.append("  stopping", "yellow") if stats.stopping else line
