@@ -137,7 +137,8 @@ $gateway = new Gateway(
 );
 $wait = (float) (getenv('RABBITDELAY_WAIT') ?: 20);
 match ($argv[1] ?? '') {
-    'put' => put($gateway, $argv[2], $argv[3], json_decode($argv[4]), $argv[5]),
+    'put' => put($gateway, $argv[2], $argv[3],
+        json_decode($argv[4], flags: JSON_THROW_ON_ERROR), $argv[5]),
     'delete' => delete($gateway, $argv[2]),
     'work' => work($gateway, $argv[2], (float) ($argv[3] ?? INF), $wait),
     default => exit("usage: php jobs.php put|delete|work …\n"),
