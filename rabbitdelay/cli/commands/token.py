@@ -18,8 +18,9 @@ Value = TypeVar("Value")
     "--rights",
     required=True,
     metavar="RIGHTS",
-    help="Comma-separated: put (put, replace, delete), consume (pop, finish, release, touch, "
-    "bury), admin (pause, purge, buried and unrouted jobs).",
+    help="Comma-separated: put (put, replace, delete, response), consume (pop, finish, release, "
+    "touch, bury, counts of a topic), admin (list of topics, pause, purge, buried and unrouted "
+    "jobs). None includes another.",
 )
 @click.option(
     "--topics",

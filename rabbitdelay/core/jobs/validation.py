@@ -165,7 +165,7 @@ def encode_body(body: object, content_type: str | None, max_bytes: int) -> tuple
     if len(payload) > max_bytes:
         raise InvalidJob(
             f"body must be at most {max_bytes:,} bytes, got {len(payload):,}: "
-            "put a reference to it instead, or raise max_body_bytes"
+            "put a reference to it instead, or raise max_body_bytes (serve: --max-body)"
         )
     if content_type is None:
         return payload, natural_type

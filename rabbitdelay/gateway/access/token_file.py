@@ -131,7 +131,9 @@ def _read_line(fields: list[str]) -> Token:
             "one with `rabbitdelay token`, and keep only its line here"
         )
     if len(fields) < _FIELDS:
-        raise InvalidConfiguration(f"{len(fields)} fields instead of {_FIELDS}: write {_FORM}")
+        raise InvalidConfiguration(
+            f"{_FIELDS} fields are needed, found {len(fields)}: write {_FORM}"
+        )
     name, rights, topics, hash_text, *options = fields
     digest = _HASH.fullmatch(hash_text)
     if not digest:

@@ -98,9 +98,7 @@ async def _delete(request: Request, gateway: Gateway, caller: Caller) -> None:
 
 async def _get(caller: Caller) -> None:
     caller.require("consume", None)
-    raise InvalidRequest(
-        "jobs cannot be looked up by id: that needs the journal, which does not exist yet"
-    )
+    raise InvalidRequest("jobs cannot be looked up by id: the broker's queues cannot be searched")
 
 
 def _in_range(members: Members, name: str, most: int) -> timedelta:

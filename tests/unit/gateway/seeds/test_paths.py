@@ -83,7 +83,7 @@ def test_an_unknown_id_is_not_an_error(path: str) -> None:
         ("/pop", {"topic": " "}, "topic is empty"),
         ("/finish", {"id": ""}, "id is empty"),
         ("/delete", {"id": None}, "id is empty"),
-        ("/get", {}, "journal"),
+        ("/get", {}, "cannot be searched"),
     ],
 )
 def test_a_failure_says_why(path: str, members: dict[str, object], message: str) -> None:
