@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from rabbitdelay.core.topology.objects import Binding, Declaration, Exchange, Queue
+from rabbitdelay.core.topology.objects import Declaration, Exchange, Queue
 
 Definitions = dict[str, list[dict[str, Any]]]
 
@@ -25,11 +25,10 @@ def _entry(declaration: Declaration) -> tuple[str, dict[str, Any]]:
             return "exchanges", {**kind, **lasting, "arguments": arguments}
         case Queue(name, arguments):
             return "queues", {"name": name, **lasting, "arguments": arguments}
-        case Binding(source, destination, destination_type, key):
-            return "bindings", {
-                "source": source,
-                "destination": destination,
-                "destination_type": destination_type,
-                "routing_key": key,
-                "arguments": {},
-            }
+    return "bindings", {
+        "source": declaration.source,
+        "destination": declaration.destination,
+        "destination_type": declaration.destination_type,
+        "routing_key": declaration.key,
+        "arguments": {},
+    }

@@ -183,8 +183,7 @@ def _fields(record: Record) -> dict[str, Any]:  # noqa: PLR0911 - one for each k
             return {"horizon": delay_ms}
         case Fence(nonce):
             return {"fence": nonce}
-        case SnapshotTaken(time_ms):
-            return {"snapshot": time_ms}
+    return {"snapshot": record.time_ms}
 
 
 def _job_field(job: str | Exact) -> object:

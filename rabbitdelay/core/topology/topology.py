@@ -321,10 +321,6 @@ class Topology:
         """Return what a job passes through, in order: its hold queues, then its topic."""
         return (*(self.hold(hop) for hop in ladder.hops(digits)), *self.topic(topic))
 
-    def all_holds(self) -> Iterator[Part]:
-        """Yield every hold queue of the ladder."""
-        yield from map(self.hold, ladder.EVERY_HOP)
-
     def plan(
         self, hops: Iterable[ladder.Hop] = (), topics: Iterable[str] = ()
     ) -> tuple[Declaration, ...]:

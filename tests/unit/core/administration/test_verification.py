@@ -2,9 +2,12 @@
 
 from copy import deepcopy
 
+import pytest
+
 from rabbitdelay.core.administration.definitions import definitions
 from rabbitdelay.core.administration.verification import Finding, ask, compare, existing
 from rabbitdelay.core.topology import ladder
+from rabbitdelay.core.topology.objects import Binding
 from rabbitdelay.core.topology.setup import Declare, Inspect
 from rabbitdelay.core.topology.topology import Topology
 from rabbitdelay.errors import PermissionRefused, TopologyConflict
@@ -86,3 +89,17 @@ def test_over_amqp_only_existing_objects_are_declared_again() -> None:
     states = [finding.state for finding in findings]
     assert states == ["missing", "different", "unchecked", *["ok"] * len(fine), "unchecked"]
     assert findings[-1].kind == "policy"
+
+
+def test_over_amqp_bindings_are_not_checked() -> None:
+    """AMQP has no way to ask for a binding that would not create it."""
+    binding = next(one for one in TOPOLOGY.base() if isinstance(one, Binding))
+    with pytest.raises(StopIteration) as stop:
+        next(ask([binding]))
+    found, _ = stop.value.value
+    assert (found.kind, found.state, found.detail) == (
+        "binding",
+        "unchecked",
+        "needs the management API",
+    )
+    assert binding.destination in found.name

@@ -224,7 +224,8 @@ def with_properties(
     return [made(channel, Message(b"", {})).frames[0], header, *bodies]
 
 
-CONTENT_TYPE, HEADERS_FLAG, DELIVERY_MODE, TIMESTAMP = 1 << 15, 1 << 13, 1 << 12, 1 << 6
+CONTENT_TYPE, HEADERS_FLAG, DELIVERY_MODE = 1 << 15, 1 << 13, 1 << 12
+MESSAGE_ID, TIMESTAMP = 1 << 7, 1 << 6
 
 
 @pytest.mark.parametrize(
@@ -270,6 +271,25 @@ def test_the_original_of_a_message_has_its_headers_as_they_came(message: Message
     original = decode.original(found)
     assert replace(original, headers=field_table.decode_each(original.headers)) == message
     assert field_table.encode(original.headers) in b"".join(sent.frames)
+
+
+USUAL = CONTENT_TYPE | HEADERS_FLAG | DELIVERY_MODE | MESSAGE_ID | TIMESTAMP
+"""The properties that nearly every job has. Exactly these are decoded by a fast path."""
+USUAL_PROPERTIES = b"\x04text" + b"\0\0\0\0" + b"\x02" + b"\x02id" + b"\0" * 8
+
+
+def test_the_usual_properties_are_decoded() -> None:
+    (found,) = read(with_properties(1, USUAL, USUAL_PROPERTIES))
+    assert isinstance(found, Delivery)
+    assert found.problem is None
+    assert (found.message.content_type, found.message.message_id) == ("text", "id")
+
+
+@pytest.mark.parametrize("size", range(len(USUAL_PROPERTIES)))
+def test_the_usual_properties_may_be_cut_off_anywhere(size: int) -> None:
+    (found,) = read(with_properties(1, USUAL, USUAL_PROPERTIES[:size]))
+    assert isinstance(found, Delivery)
+    assert "cut off" in (found.problem or "")
 
 
 def test_where_a_message_was_published_to() -> None:

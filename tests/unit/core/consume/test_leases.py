@@ -255,3 +255,19 @@ def test_a_lease_has_exceeded_its_ttr_from_the_deadline_unless_it_is_settled() -
     assert not finished.has_exceeded_ttr(TTR_SECONDS)
     assert leases.expire(TTR_SECONDS) == [late]
     assert late.has_exceeded_ttr(TTR_SECONDS)
+
+
+def test_a_job_that_was_lost_is_not_acknowledged_when_its_delete_is_learned() -> None:
+    leases = Leases()
+    lease = reserved(leases)
+    leases.lose()
+    assert leases.delete(lease) is Do.NOTHING
+    assert (lease.state, lease.ended_by) == (State.READY, Event.LOSE)
+
+
+def test_a_job_that_is_only_prefetched_cannot_be_finished() -> None:
+    leases, lease = Leases(), make_lease()
+    leases.take(lease)
+    with pytest.raises(LeaseLost, match=r"job job-1 \(t\) is ready"):
+        leases.finish(lease, 0.0)
+    assert leases.holds(lease)

@@ -25,6 +25,7 @@ from rabbitdelay.core.deletes.records import (
     Resume,
     SnapshotTaken,
     decode,
+    describe,
     encode,
 )
 
@@ -236,3 +237,20 @@ def test_a_time_in_another_unit_is_refused(moment: int) -> None:
     for fields in ({"purge": "t", "time": moment}, {"delete": ["a"], "time": moment}):
         with pytest.raises(NotARecord, match="milliseconds"):
             decode(json.dumps(fields).encode())
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("record", "described"),
+    [
+        (Delete(("a",), 1), "delete of a"),
+        (Delete(("a", Exact("b", "t", 3), "c"), 1), "delete of a and 2 more"),
+        (Keep("a", "t", 1, 2), "delete of earlier jobs with id a"),
+        (Pause("mail"), "pause of topic mail"),
+        (Horizon(5), "record of the log of deletes"),
+    ],
+)
+def test_an_error_says_what_a_record_does(record: Record, described: str) -> None:
+    assert describe(record) == described

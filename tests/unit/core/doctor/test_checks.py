@@ -150,6 +150,13 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ),
     ("max message size", {"takes_large_messages": False}, "problem", "refused", "max_message"),
     ("max message size", {"settings": NOT_SEEN}, "ok", "was accepted", ""),
+    (
+        "max message size",
+        {"settings": NOT_SEEN, "takes_large_messages": NOT_SEEN},
+        "unknown",
+        NOT_SEEN.reason,
+        "",
+    ),
     ("alarms", {"nodes": node(alarms=("disk",))}, "problem", "disk on a", "disk_free_limit"),
     ("alarms", {"nodes": NOT_SEEN, "is_blocked": True}, "problem", "puts wait", "memory"),
     ("alarms", {"nodes": NOT_SEEN, "is_blocked": NOT_SEEN}, "unknown", "from here", ""),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbitdelay.core.jobs.envelope import Message
-from rabbitdelay.core.parked.unrouted import UnroutedJob, read, way_on
+from rabbitdelay.core.parked.unrouted import UnroutedJob, missing_queue, read, way_on
 from rabbitdelay.core.topology import ladder
 from rabbitdelay.core.topology.topology import Topology
 
@@ -79,3 +79,23 @@ def test_a_job_continues_with_the_remaining_delay_whatever_the_clocks_say(
     assert ladder.to_delay_ms(digits) == ladder.round_up(left_ms)
     assert way.exchange == TOPOLOGY.entrance(digits)
     assert way.parts == TOPOLOGY.path(digits, "mail")
+
+
+@pytest.mark.parametrize(
+    ("exchange", "key", "deaths", "missing"),
+    [
+        (TOPOLOGY.buried_exchange, "mail", ("ready.mail",), "buried.mail"),
+        (TOPOLOGY.ready_exchange, "0.0.0.1.30.0.0.0.mail", ("hold.1h",), "hold.30m"),
+        (TOPOLOGY.ready_exchange, "0.0.0.0.30.0.0.0.mail", ("hold.30m",), "ready.mail"),
+    ],
+)
+def test_the_queue_that_was_missing_is_named(
+    exchange: str, key: str, deaths: tuple[str, ...], missing: str
+) -> None:
+    one = found(key, exchange, x_death=death(*deaths))
+    assert missing_queue(TOPOLOGY, one) == f"{TOPOLOGY.prefix}{missing}"
+
+
+def test_the_repr_of_an_unrouted_job_has_no_body_and_no_headers() -> None:
+    one = found("0.0.0.0.30.0.0.0.mail", x_death=death("hold.30m"), note="hunter2")
+    assert repr(one) == "UnroutedJob(topic='mail', id='id-1', why='no ready queue')"

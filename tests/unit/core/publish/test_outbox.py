@@ -325,3 +325,33 @@ def test_ending_a_flight_returns_the_unanswered_puts() -> None:
     assert flight.take(1, multiple=True) == [items[0]]
     assert outbox.end_flight(flight) == [items[2]]
     assert len(outbox) == 0
+
+
+def test_what_a_channel_has_in_flight_is_sent_once_if_its_end_follows_that_of_the_connection() -> (
+    None
+):
+    outbox, item = Outbox(), pending()
+    outbox.add(item)
+    flight = outbox.new_flight()
+    send(flight, outbox.next())
+    outbox.connection_lost()
+    outbox.end_flight(flight)
+    assert [outbox.next(), outbox.next()] == [item, None]
+
+
+def test_a_put_that_expires_leaves_the_others_that_were_set_aside_with_it() -> None:
+    outbox, late, other = Outbox(), pending(1, deadline=1), pending(2)
+    outbox.set_aside("full", late)
+    outbox.set_aside("full", other)
+    assert outbox.expire(1.0) == [late]
+    assert outbox.has_aside("full")
+    outbox.bring_back("full")
+    assert [outbox.next(), outbox.next()] == [other, None]
+
+
+def test_a_put_that_was_resolved_while_it_waited_is_not_sent() -> None:
+    outbox, resolved, other = Outbox(), pending(1), pending(2)
+    outbox.add(resolved)
+    outbox.add(other)
+    resolved.resolved = True
+    assert [outbox.next(), outbox.next()] == [other, None]

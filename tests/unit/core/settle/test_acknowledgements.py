@@ -143,3 +143,12 @@ def test_a_skipped_tag_is_never_acknowledged() -> None:
     acks.finished(1)
     acks.finished(3)
     assert list(acks.take(0.0, everything=True)) == [(1, True), (3, False)]
+
+
+def test_a_message_that_was_returned_is_not_acknowledged() -> None:
+    acks = Acks()
+    for tag in (1, 2):
+        acks.delivered(tag)
+    acks.settled(1)
+    acks.finished(1)
+    assert list(acks.take(0.0, everything=True)) == []

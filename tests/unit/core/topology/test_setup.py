@@ -24,9 +24,18 @@ from rabbitdelay.core.topology.setup import (
     is_flushed_by_declaring,
 )
 from rabbitdelay.core.topology.topology import Topology
-from rabbitdelay.errors import NamespaceMissing, PermissionRefused, TopologyMissing
+from rabbitdelay.errors import (
+    NamespaceMissing,
+    PermissionRefused,
+    TopologyConflict,
+    TopologyMissing,
+)
 
 TOPOLOGY = Topology("ns")
+KEPT_FOR_A_DAY = (
+    "inequivalent arg 'x-max-age' for queue 'ns.tombstones' in vhost '/': received '2D' but "
+    "current is '1D'"
+)
 HALF_HOUR_MS = 30 * ladder.MINUTE_MS
 
 
@@ -506,3 +515,21 @@ def test_a_configured_wait_replaces_the_flush() -> None:
 )
 def test_only_measured_broker_versions_are_flushed(version: str, *, is_flushed: bool) -> None:
     assert is_flushed_by_declaring(version) == is_flushed
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (KEPT_FOR_A_DAY, "max_delay"),
+        ("inequivalent arg 'x-queue-type' for queue 'ns.tombstones'", "x-queue-type"),
+    ],
+)
+def test_a_conflict_with_the_log_names_its_max_delay_and_others_are_passed_on(
+    text: str, shown: str
+) -> None:
+    routes = Routes(TOPOLOGY, may_declare=True)
+    parts = routes.parts(routes.route(0), "t")
+    conversation = routes.set_up(parts, flush=None)
+    next(conversation)
+    with pytest.raises(TopologyConflict, match=shown):
+        conversation.throw(TopologyConflict(text))

@@ -12,7 +12,13 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from rabbitdelay.core.work.error_policies import Policies
-from rabbitdelay.core.work.handlers import Handler, ParameterBinding, bind, make_handler
+from rabbitdelay.core.work.handlers import (
+    Handler,
+    ParameterBinding,
+    bind,
+    error_hook,
+    make_handler,
+)
 from rabbitdelay.core.work.retry import RetryPolicy
 from rabbitdelay.errors import InvalidConfiguration, NotAJob
 from rabbitdelay.executors.reserved_job import ReservedJob
@@ -323,3 +329,20 @@ def test_an_invalid_option_raises_invalid_configuration(
 ) -> None:
     with pytest.raises(InvalidConfiguration, match=says):
         make(topic, **options)
+
+
+# Hooks
+
+
+def test_an_error_hook_may_leave_out_the_outcome() -> None:
+    seen: list[tuple[object, ...]] = []
+    error_hook(lambda job, error: seen.append((job, error)))(1, 2, 3)
+    error_hook(lambda job, error, outcome: seen.append((job, error, outcome)))(1, 2, 3)
+    error_hook(lambda job, error, limit=9: seen.append((job, error, limit)))(1, 2, 3)
+    error_hook(lambda job, error, outcome=9: seen.append((job, error, outcome)))(1, 2, 3)
+    assert seen == [(1, 2), (1, 2, 3), (1, 2, 9), (1, 2, 3)]
+
+
+def test_a_hook_whose_parameters_cannot_be_read_is_refused() -> None:
+    with pytest.raises(InvalidConfiguration, match="hook getattr must take"):
+        error_hook(getattr)
