@@ -1,12 +1,12 @@
 """Thousands of clients that wait for a job, on one event loop in a thread."""
 
 import asyncio
-import json
 import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.gateway.keep_alive_client import KeepAliveClient
 from tests.support.patience import patience
 
 WAIT_SECONDS = 50
@@ -46,38 +46,23 @@ class ManyClients:
 
     async def _poll(self, topics: Sequence[Sequence[str]]) -> None:
         for number, of_client in enumerate(topics):
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-            _send(writer, "/v1/pop", {"topics": list(of_client), "wait": WAIT_SECONDS})
-            self._tasks.append(self._loop.create_task(self._receive(number, reader, writer)))
+            client = await KeepAliveClient.connect(self._port)
+            client.send("/v1/pop", {"topics": list(of_client), "wait": WAIT_SECONDS})
+            self._tasks.append(self._loop.create_task(self._receive(number, client)))
 
-    async def _receive(
-        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _receive(self, number: int, client: KeepAliveClient) -> None:
         try:
-            status, body = await _answer(reader)
-            if status == 200:
-                (job,) = json.loads(body)["jobs"]
+            answer = await client.receive()
+            if answer.status == 200:
+                (job,) = answer.json["jobs"]
                 self.received.append((number, job.get("body")))
-                _send(writer, "/v1/finish", {"lease": job["lease"]})
-                await _answer(reader)
+                await client.ask("/v1/finish", {"lease": job["lease"]})
             else:
-                self.refused.append((status, body))
+                self.refused.append((answer.status, answer.content))
         finally:
-            writer.close()
+            client.close()
 
     async def _end(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _send(writer: asyncio.StreamWriter, path: str, value: object) -> None:
-    body = json.dumps(value)
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-
-
-async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
-    lengths = [int(line.split(":")[1]) for line in head if line.startswith("content-length")]
-    return int(head[0].split()[1]), await reader.readexactly(lengths[0] if lengths else 0)
