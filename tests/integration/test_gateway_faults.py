@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from rabbitdelay import Client
+from rabbitdelay import Client, JobSpec
+from rabbitdelay.private_broker import PrivateBroker
 from tests.support.brokers.suite_broker import SharedBroker
 from tests.support.gateway.balancer import Balancer
 from tests.support.gateway.http_client import NO_ANSWER, HttpClient
 from tests.support.gateway.many_clients import ManyClients
+from tests.support.gateway.outage_clients import BUSY, LATER, OutageClients
 from tests.support.gateway.served import RECEIVE_BYTES, RawClient
 from tests.support.patience import patience, wait_until
 from tests.support.programs.gateway_process import GatewayProcess, serving
@@ -23,6 +25,11 @@ TTR = 3_600
 TTR_WHILE_FROZEN = 5
 LARGE = "x" * 900_000
 FINISHED, LOST = 204, 409
+EXPECTED = {
+    *(("/v1/jobs", status) for status in (201, 202, 503)),
+    *(("/v1/pop", status) for status in (200, 204, 503)),
+    *(("/v1/finish", status) for status in (202, 204, 409, 503)),
+}
 
 
 @pytest.fixture
@@ -44,6 +51,11 @@ def client(shared_broker: SharedBroker, namespace: str) -> Iterator[Client]:
 def kill(gateway: GatewayProcess) -> None:
     gateway.process.send_signal(signal.SIGKILL)
     gateway.process.wait(patience(10))
+
+
+def consumers(http: HttpClient, *topics: str) -> set[int]:
+    """Return the number of consumers that each of these topics has."""
+    return {http.ask("GET", f"/v1/topics/{topic}")[1]["consumers"] for topic in topics}
 
 
 @contextmanager
@@ -189,6 +201,50 @@ def test_no_job_is_lost_or_held_when_one_gateway_after_the_other_is_killed(
         assert failures == []
         assert after_finish == []
         assert client.pop("t", wait=1) is None
+
+
+# The broker is killed
+
+
+@pytest.mark.timeout(300)
+def test_two_hundred_clients_outlive_the_broker(breakable_broker: PrivateBroker) -> None:
+    """They are refused while it is away; then each goes on, and every accepted job is received."""
+    url, namespace = breakable_broker.url, "outage"
+    with (
+        Client(url, namespace=namespace, timeout=patience(20)) as other,
+        serving(url, namespace, "--put-timeout", "3s", survives_kills=True) as gateway,
+        OutageClients(gateway.port, putters=120, poppers=40, waiting=40) as clients,
+    ):
+        http, history = HttpClient(gateway.port), clients.history
+        given = {other.put(topic, id=f"first-{topic}").id for topic in LATER}
+        clients.wait_until(lambda: given <= history.received.keys(), "the first jobs")
+        clients.wait_until(lambda: consumers(http, *LATER) == {10}, "all long polls")
+        clients.wait_for("putters", 201)
+        clients.wait_for("poppers", 200)
+
+        clients.forget()
+        breakable_broker.kill()
+        clients.wait_for("putters", 503)
+        clients.wait_for("poppers", 503)
+        assert http.ask("GET", "/healthz")[0] == 200
+        assert http.ask("GET", "/readyz")[0] == 503
+        status, problem = http.ask("POST", "/v1/jobs", {"topic": BUSY})
+        assert (status, problem["type"]) == (503, "/problems/broker-unreachable"), "put is kept"
+
+        clients.forget()
+        breakable_broker.start()
+        clients.wait_for("putters", 201)
+        clients.wait_for("poppers", 200)
+        later = [JobSpec(LATER[n % len(LATER)], id=f"later-{n}") for n in range(40)]
+        other.put_many(later)
+        clients.wait_for("waiting", 200)
+        clients.stop_putting()
+        accepted = history.ids(201) | given | {f"later-{n}" for n in range(40)}
+        clients.wait_until(lambda: accepted <= history.received.keys(), "every accepted job")
+    assert history.early() == {}
+    assert history.received.keys() <= accepted | history.ids(202), "refused jobs are received"
+    assert history.without_retry_after == []
+    assert history.statuses <= EXPECTED
 
 
 # Clients that are cut off
