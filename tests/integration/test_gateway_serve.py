@@ -1,15 +1,14 @@
-"""`rabbitdelay serve` as a process: its start, its end, and a broker that is killed."""
+"""`rabbitdelay serve` as a process: its start and its end."""
 
 import asyncio
 import json
 import signal
 import subprocess
 import sys
-import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,12 @@ import pytest
 from rabbitdelay import Client
 from rabbitdelay.private_broker import PrivateBroker
 from rabbitdelay.private_broker.machine.ports import pick_free
+from tests.support.gateway.served import RawClient
 from tests.support.patience import patience, wait_until
 from tests.support.programs.gateway_process import GatewayProcess, serving
 
 NAMESPACE = "serve"
+TTR = 3_600
 
 
 class Caller:
@@ -41,6 +42,11 @@ class Caller:
         request = urllib.request.Request(self._url + path, content, headers)  # noqa: S310 - ours
         return self._ask(request)
 
+    def consumers(self, topic: str) -> int:
+        """Return the number of consumers of a topic, which the gateway has for long polls."""
+        request = urllib.request.Request(f"{self._url}/v1/topics/{topic}")  # noqa: S310 - ours
+        return int(self._ask(request)[1]["consumers"])
+
     @staticmethod
     def _ask(request: urllib.request.Request) -> tuple[int, Any]:
         try:
@@ -59,22 +65,59 @@ def gateway(broker_url: str, namespace: str) -> Iterator[GatewayProcess]:
         gateway.process.kill()
 
 
-def test_sigterm_ends_long_polls_and_leaves_time_to_settle(gateway: GatewayProcess) -> None:
+def test_sigterm_ends_long_polls_and_leaves_time_to_settle(broker_url: str, namespace: str) -> None:
+    """A lease is settled during the grace, whose end gives back the other jobs unchanged."""
+    options = ("--grace", "10m", "--max-wait", "10m")
+    with (
+        serving(broker_url, namespace, *options) as gateway,
+        Client(broker_url, namespace=namespace, timeout=patience(20)) as other,
+        ExitStack() as stack,
+    ):
+        caller = Caller(gateway)
+        for _ in range(3):
+            caller.post("/v1/jobs", topic="held", ttr=TTR)
+        held = [caller.post("/v1/pop", topics="held", wait=20)[1]["jobs"][0] for _ in range(3)]
+        other.put("polled")
+        pop_id(other, "polled")
+        wait_until(lambda: caller.consumers("polled") == 0, what="no long poll")
+        polls = [stack.enter_context(RawClient(gateway.port)) for _ in range(5)]
+        for poll in polls:
+            poll.send("/v1/pop", {"topics": "polled", "wait": 600})
+        wait_until(lambda: caller.consumers("polled") == 5, what="all long polls")
+
+        gateway.process.send_signal(signal.SIGTERM)
+        assert [poll.answer()[0] for poll in polls] == [204] * 5
+        assert caller.post("/v1/pop", topics="polled")[0] == 503
+        assert caller.get("/readyz") == 503
+        wait_until(lambda: caller.consumers("polled") == 0, what="the end of the consumers")
+        put = other.put("polled")
+        assert pop_id(other, "polled") == put.id, "the long polls still take jobs"
+        assert other.pop("held") is None, "leases are given back during the grace"
+        assert gateway.process.poll() is None
+        assert caller.post("/v1/finish", lease=held[0]["lease"])[0] == 204
+
+        gateway.process.send_signal(signal.SIGINT)
+        assert gateway.process.wait(patience(20)) == 130
+        again = {pop_id(other, "held") for _ in held[1:]}
+        assert again == {job["id"] for job in held[1:]}
+        assert other.pop("held") is None
+
+
+def pop_id(client: Client, topic: str) -> str:
+    """Finish the next job of a topic, in its first attempt; return its id."""
+    job = client.pop(topic, wait=patience(10))
+    assert job is not None
+    assert job.attempt == 1
+    job.finish()
+    return job.id
+
+
+def test_a_gateway_ends_when_the_last_lease_is_settled(gateway: GatewayProcess) -> None:
     caller = Caller(gateway)
-    caller.post("/v1/jobs", topic="t", body=1)
+    caller.post("/v1/jobs", topic="t")
     _, popped = caller.post("/v1/pop", topics="t", wait=20)
-    answers: list[tuple[int, Any]] = []
-    polling = threading.Thread(
-        target=lambda: answers.append(caller.post("/v1/pop", topics="never", wait=50))
-    )
-    polling.start()
-    time.sleep(0.2)  # the poll is usually waiting by now; if not, it is refused
     gateway.process.send_signal(signal.SIGTERM)
-    polling.join(patience(20))
-    assert answers[0][0] in {204, 503}
-    assert caller.post("/v1/pop", topics="t")[0] == 503
-    assert caller.get("/readyz") == 503
-    assert gateway.process.poll() is None
+    wait_until(lambda: caller.get("/readyz") == 503, what="a gateway that stops")
     assert caller.post("/v1/finish", lease=popped["jobs"][0]["lease"])[0] == 204
     assert gateway.process.wait(patience(20)) == 0
 
@@ -103,52 +146,6 @@ def test_a_second_ctrl_c_ends_the_grace(gateway: GatewayProcess) -> None:
     wait_until(lambda: caller.get("/readyz") == 503, seconds=10, what="a gateway that stops")
     gateway.process.send_signal(signal.SIGINT)
     assert gateway.process.wait(patience(20)) == 130
-
-
-@pytest.mark.timeout(240)
-def test_a_gateway_outlives_its_broker(breakable_broker: PrivateBroker) -> None:
-    """Puts are refused while it is away, and every job that was accepted is delivered."""
-    options = ("--put-timeout", "5s")
-    with serving(breakable_broker.url, NAMESPACE, *options, survives_kills=True) as gateway:
-        caller = Caller(gateway)
-        stop, accepted = threading.Event(), list[str]()
-        statuses = set[int]()
-
-        def put() -> None:
-            number = 0
-            while not stop.is_set():
-                number += 1
-                status, answer = caller.post("/v1/jobs", topic="t", body=number)
-                statuses.add(status)
-                if status == 201:
-                    accepted.append(answer["id"])
-                else:
-                    stop.wait(0.05)
-
-        putters = [threading.Thread(target=put) for _ in range(4)]
-        for putter in putters:
-            putter.start()
-        try:
-            wait_until(lambda: len(accepted) > 50, seconds=30, what="accepted puts")
-            breakable_broker.kill()
-            wait_until(lambda: 503 in statuses, seconds=30, what="refused puts")
-            assert caller.get("/healthz") == 200
-            assert caller.get("/readyz") == 503
-            breakable_broker.start()
-            wait_until(lambda: caller.get("/readyz") == 200, seconds=60, what="a ready gateway")
-            before = len(accepted)
-            wait_until(lambda: len(accepted) > before + 20, seconds=30, what="accepted puts")
-        finally:
-            stop.set()
-            for putter in putters:
-                putter.join()
-        assert statuses <= {201, 202, 503}
-        seen = set[str]()
-        while set(accepted) - seen:
-            status, answer = caller.post("/v1/pop", topics="t", max=500, wait=20)
-            assert status == 200, f"{len(set(accepted) - seen)} accepted jobs did not come"
-            seen |= {job["id"] for job in answer["jobs"]}
-            caller.post("/v1/finish", leases=[job["lease"] for job in answer["jobs"]])
 
 
 def test_a_gateway_starts_before_its_broker(breakable_broker: PrivateBroker) -> None:
