@@ -14,6 +14,7 @@ from rabbitdelay.aio import awaiting as aio_driving
 from rabbitdelay.engine.flow import Bell, Call, Flow, Sleep, Source, Wait, until
 from rabbitdelay.engine.futures import Future
 from rabbitdelay.executors import blocking
+from tests.support.patience import patience
 
 Drive = Callable[[Flow[Any]], Any]
 DRIVES: dict[str, Drive] = {
@@ -102,3 +103,15 @@ def test_until_waits_for_a_condition_or_the_deadline(drive: Drive) -> None:
 def test_a_source_requires_an_iterable() -> None:
     with pytest.raises(InvalidJob, match="expected an iterable, not int"):
         Source(17)  # type: ignore[arg-type]
+
+
+def test_a_future_of_the_loops_own_thread_does_not_wake_the_loop_through_its_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> object:
+        loop, future = asyncio.get_running_loop(), Future[int]()
+        monkeypatch.setattr(loop, "call_soon_threadsafe", None)
+        loop.call_soon(future.set_result, 1)
+        return await aio_driving.result_of(future, patience(10))
+
+    assert asyncio.run(main()) == 1
