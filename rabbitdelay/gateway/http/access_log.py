@@ -15,6 +15,7 @@ from rabbitdelay.gateway.http.request_id import request_id_of
 
 LOGGER = "rabbitdelay.gateway.access"
 logger = logging.getLogger(LOGGER)
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class AccessLog:
@@ -61,7 +62,7 @@ class AccessLog:
             "sent_bytes": traffic.sent_bytes,
             "peer": client[0] if client else None,
         }
-        return json.dumps(line, separators=(",", ":"))
+        return _ENCODER.encode(line)
 
 
 class _Traffic:
