@@ -59,7 +59,9 @@ def test_a_worker_survives_a_closed_channel(client: Client, make_worker: WorkerF
         wait_until(lambda: seen == ["runs"])
         consumer = dispatcher_of(worker).consumer
         (lease,) = consumer.settlement.leases.all()
-        make_broker_close(consumer, lease.channel)
+        channel = lease.channel
+        make_broker_close(consumer, channel)
+        wait_until(lambda: lease.is_over or lease.channel != channel)  # before it gets more jobs
         client.put("t", id="next")
         wait_until(lambda: "next" in seen)
         go_on.set()
