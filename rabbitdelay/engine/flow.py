@@ -22,7 +22,7 @@ TURN = 100
 
 
 class Awaited(Enum):
-    """What a wait is for, which matters where a test moves the clock."""
+    """The kind of event that ends a wait; it matters where a test moves the clock."""
 
     BROKER = auto()
     """The broker, or a time on its clock. The clock may move meanwhile."""

@@ -60,7 +60,7 @@ RESPONSE_MARGIN_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class GatewayStats:
-    """What a gateway does at one moment."""
+    """Activity of a gateway at one moment."""
 
     waiting: int
     """Number of clients that wait for a job or a response."""

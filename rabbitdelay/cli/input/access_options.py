@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may connect to a gateway, and with which tokens."""
+    """Options of `serve` for hosts and access tokens."""
 
     tokens: "Callable[[], TokenTable] | None" = None
     """Returns the tokens that are accepted now; None if no token is needed."""

@@ -42,7 +42,7 @@ class Reply:
         self._post = post
 
     def working(self) -> None:
-        """Tell the one who asked that the answer takes longer."""
+        """Announce to the asking peer that the answer takes longer."""
         self._post(WORKING, b"")
 
     def __call__(self, body: bytes) -> None:
@@ -302,7 +302,7 @@ class PeerGroup:
         """Do nothing: messages are handled one by one."""
 
     def closed(self) -> None:
-        """Tell the peers, and the callers that wait."""
+        """Notify the peers and the waiting callers."""
         if not self._is_closed:
             self._is_closed = True
             if self._mailbox.is_open:

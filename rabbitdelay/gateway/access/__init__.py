@@ -1,1 +1,1 @@
-"""Who calls the gateway, and what the caller may do."""
+"""Callers of the gateway and their rights."""

@@ -125,7 +125,7 @@ class WaitQuery(Request):
 
 
 class TopicsQuery(Request):
-    """What to count."""
+    """Query parameters that select the counts."""
 
     delayed: bool = Field(
         False,  # noqa: FBT003 - the default of a parameter

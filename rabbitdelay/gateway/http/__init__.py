@@ -1,1 +1,1 @@
-"""What the gateway does to every HTTP request, before and after its routes."""
+"""Layers around every HTTP request, before and after its routes."""
