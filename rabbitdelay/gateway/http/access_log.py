@@ -66,7 +66,7 @@ class AccessLog:
 
 
 class _Traffic:
-    """What is known of a request and its answer so far."""
+    """Facts about a request and its answer so far."""
 
     __slots__ = ("_began_at", "received_bytes", "sent_bytes", "status")
 

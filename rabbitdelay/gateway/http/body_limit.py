@@ -116,7 +116,7 @@ class BodyLimit:
 
 
 class _Kept:
-    """What was read of a body so far."""
+    """The part of a body that was read so far."""
 
     __slots__ = ("_body", "size")
 

@@ -58,7 +58,7 @@ class HeadersTooLarge(Refusal):
 
 
 class _WaitsFor(Enum):
-    """What a connection is waiting for."""
+    """The event that a connection is waiting for."""
 
     HEADERS = auto()
     DISCARDED_BODY = auto()
@@ -77,7 +77,7 @@ class TimedProtocol(H11Protocol):
         self._waits_for: _WaitsFor | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
-        """What the client had not read of its answers when the deadline was set."""
+        """Unread part of the answers when the deadline was set."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or refuse it if there are too many."""

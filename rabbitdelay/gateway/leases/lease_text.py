@@ -33,7 +33,7 @@ class NotALease(InvalidJob):
 
 @dataclass(frozen=True, slots=True)
 class LeaseText:
-    """What the text of a lease says."""
+    """The fields in the text of a lease."""
 
     peer: str
     """The gateway that holds the job."""

@@ -1,4 +1,4 @@
-"""What every route gets: the gateway, the caller, and what tells whether it is still there."""
+"""Context of every route: the gateway, the caller, and whether the caller is still connected."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence

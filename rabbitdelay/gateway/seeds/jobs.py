@@ -1,4 +1,4 @@
-"""What both protocols do with a job that was popped, and with an error."""
+"""Handling of popped jobs and of errors, shared by both protocols."""
 
 from base64 import b64encode
 from typing import Any
@@ -13,7 +13,7 @@ from rabbitdelay.gateway.problems import Refusal
 from rabbitdelay.gateway.routes.context import caller_gone, returning_if_lost
 
 ERRORS = (RabbitDelayError, Refusal)
-"""What is answered as a failure of the protocol. Anything else is a fault of the gateway."""
+"""Errors answered as failures of the protocol. Others are faults of the gateway."""
 
 
 async def pop_first(
